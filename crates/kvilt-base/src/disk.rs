@@ -1,0 +1,217 @@
+//! The `Disk` seam: one directory of files with integer names, and what is durable after which call.
+//!
+//! Promises that an implementation makes (numbers as in `docs/invariants.md`):
+//!
+//! * **D-1** After [`File::sync`] returns Ok, every byte written to that file before the call, and its length,
+//!   survives a power cut — if the file's name does.
+//! * **D-2** After [`Disk::sync_dir`] returns Ok, every create, rename, link and remove before the call survives.
+//! * **D-3** Nothing else survives for certain; what does may be any subset, in any order, torn at 512 bytes.
+//! * **D-4** A rename is atomic: a crash leaves the old file or the new one under the name, never neither.
+//! * **D-5** After a failed sync nothing may be assumed of any byte written since the last good one.
+
+use std::{any::Any, fmt, io, sync::Arc};
+
+/// Names come from integers, never from content or from a user.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum FileName {
+    /// Held, by advisory lock, by the one process that has the store open; contains its process id.
+    Lock,
+    /// What of the manifest is known to be synced, see `docs/format/witness.md`.
+    Witness,
+    /// The list of live files, see `docs/format/manifest.md`.
+    Manifest(u64),
+    /// A manifest under construction; renamed when complete.
+    ManifestTemp(u64),
+    /// A sorted table.
+    Table(u64),
+    /// A chunk's log.
+    Log(u64),
+    /// The commit log of sync mode.
+    Commit(u64),
+}
+
+impl FileName {
+    /// The name with this text, if it is one of ours, exactly.
+    pub fn parse(text: &str) -> Option<FileName> {
+        match text {
+            "LOCK" => return Some(FileName::Lock),
+            "WITNESS" => return Some(FileName::Witness),
+            _ => {}
+        }
+        let (number, suffix) = text.split_once('.')?;
+        if number.len() != 16 || !number.bytes().all(|b| b.is_ascii_digit() || (b'a'..=b'f').contains(&b)) {
+            return None;
+        }
+        let number = u64::from_str_radix(number, 16).ok()?;
+        match suffix {
+            "manifest" => Some(FileName::Manifest(number)),
+            "manifest.tmp" => Some(FileName::ManifestTemp(number)),
+            "table" => Some(FileName::Table(number)),
+            "log" => Some(FileName::Log(number)),
+            "commit" => Some(FileName::Commit(number)),
+            _ => None,
+        }
+    }
+
+    /// The number in the name; zero for those without.
+    pub fn number(self) -> u64 {
+        match self {
+            FileName::Lock | FileName::Witness => 0,
+            FileName::Manifest(n)
+            | FileName::ManifestTemp(n)
+            | FileName::Table(n)
+            | FileName::Log(n)
+            | FileName::Commit(n) => n,
+        }
+    }
+}
+
+impl fmt::Display for FileName {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            FileName::Lock => f.write_str("LOCK"),
+            FileName::Witness => f.write_str("WITNESS"),
+            FileName::Manifest(n) => write!(f, "{n:016x}.manifest"),
+            FileName::ManifestTemp(n) => write!(f, "{n:016x}.manifest.tmp"),
+            FileName::Table(n) => write!(f, "{n:016x}.table"),
+            FileName::Log(n) => write!(f, "{n:016x}.log"),
+            FileName::Commit(n) => write!(f, "{n:016x}.commit"),
+        }
+    }
+}
+
+/// What a listing found.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Listed {
+    /// A regular file with a name of ours, and its length in bytes.
+    Ours(FileName, u64),
+    /// Anything else: never opened, never deleted.
+    Foreign(String),
+}
+
+/// Why a directory could not be locked.
+#[derive(Debug)]
+pub enum LockFailure {
+    /// Somebody has it; the process id, if it could be read.
+    Held(Option<u32>),
+    /// The system refused.
+    Io(io::Error),
+}
+
+/// One directory. Every method may be called from several threads.
+pub trait Disk: Send + Sync + fmt::Debug {
+    /// Makes a new, empty file; `AlreadyExists` if there is one.
+    fn create(&self, name: FileName) -> io::Result<Arc<dyn File>>;
+    /// Opens a file for reading and writing; `NotFound` if there is none.
+    fn open(&self, name: FileName) -> io::Result<Arc<dyn File>>;
+    /// Renames, replacing what has the new name (D-4).
+    fn rename(&self, from: FileName, to: FileName) -> io::Result<()>;
+    /// Removes a file's name; those who have it open keep it.
+    fn remove(&self, name: FileName) -> io::Result<()>;
+    /// Everything in the directory, in no order.
+    fn list(&self) -> io::Result<Vec<Listed>>;
+    /// Makes creates, renames, links and removes durable (D-2).
+    fn sync_dir(&self) -> io::Result<()>;
+    /// Locks the directory for this handle until the returned value is dropped. A second call fails, from
+    /// another process and from this one.
+    fn lock(&self) -> Result<Box<dyn Any + Send + Sync>, LockFailure>;
+    /// Makes a new directory for a copy of the store; it must not exist, or be empty. `path` is the user's.
+    fn new_directory(&self, path: &std::path::Path) -> io::Result<Arc<dyn Disk>>;
+    /// Gives a file a second name, the same one, in another directory made by [`Disk::new_directory`]; copies
+    /// it where the system cannot link.
+    fn link(&self, name: FileName, into: &dyn Disk) -> io::Result<()>;
+    /// Where it is, for messages; a path if it has one.
+    fn place(&self) -> String;
+
+    /// The disk itself behind any wrapper, so that [`Disk::link`] can recognise its like; none if it has no
+    /// use for that.
+    fn as_any(&self) -> Option<&dyn Any> {
+        None
+    }
+}
+
+/// An open file. Reads and writes name their offset, so handles share no position.
+pub trait File: Send + Sync + fmt::Debug {
+    /// Reads up to `buffer.len()` bytes; fewer at the end of the file or when interrupted.
+    fn read_at(&self, offset: u64, buffer: &mut [u8]) -> io::Result<usize>;
+    /// Writes up to `bytes.len()` bytes, growing the file; says how many.
+    fn write_at(&self, offset: u64, bytes: &[u8]) -> io::Result<usize>;
+    /// Makes all written bytes and the length durable (D-1).
+    fn sync(&self) -> io::Result<()>;
+    /// The length, in bytes.
+    fn len(&self) -> io::Result<u64>;
+    /// Its name.
+    fn name(&self) -> FileName;
+
+    /// Whether it has no bytes.
+    fn is_empty(&self) -> io::Result<bool> {
+        Ok(self.len()? == 0)
+    }
+
+    /// Reads until the buffer is full or the file ends; says how much it read.
+    fn read_full_at(&self, offset: u64, buffer: &mut [u8]) -> io::Result<usize> {
+        let mut done = 0;
+        while done < buffer.len() {
+            match self.read_at(offset + done as u64, &mut buffer[done..]) {
+                Ok(0) => break,
+                Ok(n) => done += n,
+                Err(e) if e.kind() == io::ErrorKind::Interrupted => {}
+                Err(e) => return Err(e),
+            }
+        }
+        Ok(done)
+    }
+
+    /// Fills the buffer; `UnexpectedEof` if the file ends before.
+    fn read_exact_at(&self, offset: u64, buffer: &mut [u8]) -> io::Result<()> {
+        if self.read_full_at(offset, buffer)? < buffer.len() {
+            return Err(io::Error::from(io::ErrorKind::UnexpectedEof));
+        }
+        Ok(())
+    }
+
+    /// Writes all bytes, going on after short writes and interruptions.
+    fn write_all_at(&self, offset: u64, bytes: &[u8]) -> io::Result<()> {
+        let mut done = 0;
+        while done < bytes.len() {
+            match self.write_at(offset + done as u64, &bytes[done..]) {
+                Ok(0) => return Err(io::Error::from(io::ErrorKind::WriteZero)),
+                Ok(n) => done += n,
+                Err(e) if e.kind() == io::ErrorKind::Interrupted => {}
+                Err(e) => return Err(e),
+            }
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_parse_back_and_nothing_else_does() {
+        for name in [
+            FileName::Lock,
+            FileName::Witness,
+            FileName::Manifest(1),
+            FileName::ManifestTemp(2),
+            FileName::Table(0xabc),
+            FileName::Log(u64::MAX),
+            FileName::Commit(5),
+        ] {
+            assert_eq!(FileName::parse(&name.to_string()), Some(name));
+        }
+        for text in [
+            "lock",
+            "WITNESS.tmp",
+            "1.log",
+            "000000000000000g.log",
+            "000000000000000A.log",
+            "0000000000000001.log.tmp",
+            "../LOCK",
+        ] {
+            assert_eq!(FileName::parse(text), None, "{text}");
+        }
+    }
+}

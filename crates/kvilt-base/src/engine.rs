@@ -1,0 +1,166 @@
+//! The contract that every engine signs. Numbers as in `docs/invariants.md`.
+//!
+//! * **B-1** Keys are ordered bytewise. Ranges are half open.
+//! * **B-2** Gets and puts are linearizable. A get waits for no put.
+//! * **B-3** A read view is one point in time over the whole store: it holds every write that completed before
+//!   it was opened and none that began after, whatever is rebalanced, split or evicted meanwhile.
+//! * **B-4** A write batch is seen whole or not at all, by gets, read views, and recovery.
+//! * **B-5** After a crash the store equals a prefix of the writes in real-time order: at least all that
+//!   completed before the last successful [`Engine::sync`] began; in sync mode all that were acknowledged.
+//! * **B-6** After a failed sync, and after a panic in the background, every write fails as poisoned; reads go on.
+
+use std::{any::Any, fmt, path::Path};
+
+use crate::{Direction, KeyRange, Result, RowBatch, Stats, Value, Version, WriteBatch};
+
+/// A read view held open: versions it can see are kept until it is dropped. Owned, `Send` and `Sync`.
+pub struct ReadView {
+    version: Version,
+    /// Closes the view when dropped; its type is the engine's affair.
+    _held: Box<dyn Any + Send + Sync>,
+}
+
+impl ReadView {
+    /// A view at `version`, which stays open until `held` is dropped.
+    pub fn new(version: Version, held: Box<dyn Any + Send + Sync>) -> Self {
+        ReadView { version, _held: held }
+    }
+
+    /// The version that it sees.
+    pub fn version(&self) -> Version {
+        self.version
+    }
+}
+
+impl fmt::Debug for ReadView {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "ReadView({})", self.version)
+    }
+}
+
+/// What came of a compare-and-swap.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Swap {
+    /// The expected value was there; the new one is now.
+    Done,
+    /// Something else was there: this. Nothing was changed.
+    Differs(Option<Value>),
+}
+
+/// How far a long job is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Progress {
+    /// Work done, in the job's own unit (bytes for a check).
+    pub done: u64,
+    /// All the work, as far as known.
+    pub total: u64,
+}
+
+/// One thing that a check found wrong.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Damage {
+    /// The broken invariant's number, such as `E-4`, or `checksum`.
+    pub what: String,
+    /// The file, if one is concerned.
+    pub file: Option<String>,
+    /// The offset in it, in bytes.
+    pub offset: Option<u64>,
+    /// The keys concerned.
+    pub range: Option<KeyRange>,
+    /// What is wrong, in a sentence.
+    pub message: String,
+}
+
+/// What a check read, and what it found.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct CheckReport {
+    /// Files read.
+    pub files: u64,
+    /// Bytes verified.
+    pub bytes: u64,
+    /// Entries verified.
+    pub entries: u64,
+    /// What is wrong; empty for a sound store.
+    pub damages: Vec<Damage>,
+    /// Whether the caller cancelled before the end.
+    pub is_cancelled: bool,
+}
+
+/// What a repair copied of a damaged store, and what it could not.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct RepairReport {
+    /// Rows copied.
+    pub rows: u64,
+    /// Bytes of their keys and values.
+    pub bytes: u64,
+    /// Rows that were found and not copied, as a newer value of theirs may have been lost.
+    pub rows_withheld: u64,
+    /// What is damaged, and which keys may be lost with it: a key in none of these ranges has its right value, or had
+    /// none.
+    pub losses: Vec<Damage>,
+    /// Whether it is proven which files were the store's last. If not, a loss names all keys, and what was copied may be
+    /// older than the last checkpoint, or deleted since.
+    pub is_proven: bool,
+}
+
+/// A store: an ordered map from bytes to bytes. See the module for what is promised.
+///
+/// Keys may be up to [`crate::limits::ENGINE_KEY_BYTES_MAX`] long, values up to
+/// [`crate::limits::VALUE_BYTES_MAX`]; more is `InvalidArgument` before anything is written.
+pub trait Engine: Send + Sync {
+    /// Calls `found` with the key's value, in place, and returns true; or returns false. `at` none means now.
+    /// `found` must be short and must not call the engine: memory is held for it meanwhile.
+    fn get_with(&self, key: &[u8], at: Option<&ReadView>, found: &mut dyn FnMut(&[u8])) -> Result<bool>;
+
+    /// The key's value.
+    fn get(&self, key: &[u8], at: Option<&ReadView>) -> Result<Option<Value>> {
+        let mut value = None;
+        self.get_with(key, at, &mut |bytes| value = Some(Value::copied(bytes)))?;
+        Ok(value)
+    }
+
+    /// Gives the key a value.
+    fn put(&self, key: &[u8], value: &[u8]) -> Result<()>;
+
+    /// Takes the key's value away. No error if it has none.
+    fn delete(&self, key: &[u8]) -> Result<()>;
+
+    /// Applies all operations as one (B-4).
+    fn write(&self, batch: WriteBatch) -> Result<()>;
+
+    /// If the key's value is `expected` (none: absent), makes it `new` (none: deletes it), in one step.
+    fn compare_and_swap(&self, key: &[u8], expected: Option<&[u8]>, new: Option<&[u8]>) -> Result<Swap>;
+
+    /// Deletes every key of the range, in one step. An empty range is no error.
+    fn delete_range(&self, range: &KeyRange) -> Result<()>;
+
+    /// Opens a read view on this moment.
+    fn view(&self) -> Result<ReadView>;
+
+    /// Copies rows of `range` at `view` into `into`, in `direction`, until it is full or the range ends.
+    /// Returns what is left of the range, or none at its end. May return early with few rows or none.
+    fn scan(
+        &self,
+        view: &ReadView,
+        range: &KeyRange,
+        direction: Direction,
+        into: &mut RowBatch,
+    ) -> Result<Option<KeyRange>>;
+
+    /// Everything that completed before this call is durable when it returns.
+    fn sync(&self) -> Result<()>;
+
+    /// Makes a copy of the store, as of now, in a directory that does not exist or is empty; by hard links
+    /// where it can.
+    fn checkpoint_to(&self, directory: &Path) -> Result<()>;
+
+    /// Figures about every part.
+    fn stats(&self) -> Stats;
+
+    /// Reads and verifies everything. `progress` returns false to cancel.
+    fn check(&self, progress: &mut dyn FnMut(Progress) -> bool) -> Result<CheckReport>;
+
+    /// Makes everything durable, ends background work and releases the directory. Later calls fail as
+    /// closed; a second close is no error.
+    fn close(&self) -> Result<()>;
+}

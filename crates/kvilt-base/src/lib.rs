@@ -1,0 +1,44 @@
+//! Floor 0: the words of Kvilt, and the seams to the world.
+//!
+//! Everything above speaks in these terms: a [`Value`] lives under a key; a write gives it a [`Version`];
+//! key, version and what was written make an entry ([`EntryRef`]). Sorted streams of entries are
+//! [`Source`]s; [`Merge`] makes one stream of several, and [`Visible`] keeps what a reader at one version
+//! may see. An [`Engine`] is the contract every engine signs. Disk, time, chance and threads come in as
+//! arguments ([`Disk`], [`Clock`], [`Rng`], [`Spawn`]), so that a test can crash a disk at any write and step
+//! every background job by hand.
+//!
+//! What is always true here: no file, clock or thread is touched, nothing is unsafe, and no other crate of
+//! Kvilt is imported.
+//!
+//! Reading order: the order of the modules below.
+#![forbid(unsafe_code)]
+
+pub mod batch;
+pub mod disk;
+pub mod engine;
+pub mod entry;
+pub mod env;
+pub mod error;
+pub mod invariant;
+pub mod key;
+pub mod limits;
+pub mod merge;
+pub mod rows;
+pub mod stats;
+pub mod value;
+pub mod version;
+pub mod visible;
+
+pub use batch::{Operation, WriteBatch};
+pub use disk::{Disk, File, FileName, Listed};
+pub use engine::{CheckReport, Damage, Engine, Progress, ReadView, RepairReport, Swap};
+pub use entry::{EntryRef, Kind};
+pub use env::{Clock, Hand, Next, Rng, Spawn, Worker};
+pub use error::{Error, ErrorKind, Result};
+pub use key::KeyRange;
+pub use merge::{Direction, Merge, Source};
+pub use rows::RowBatch;
+pub use stats::Stats;
+pub use value::Value;
+pub use version::Version;
+pub use visible::{RangeTombstone, Visible};

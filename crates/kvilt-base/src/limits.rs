@@ -1,0 +1,31 @@
+//! Every maximum of the house, with its unit and its reason, and the checks between them.
+
+/// Longest key a user may write, in bytes. Long enough for any composite key, short enough that an index of
+/// first keys stays in memory.
+pub const KEY_BYTES_MAX: usize = 64 << 10;
+
+/// Longest key inside an engine: a user's key behind its keyspace prefix, and a byte more, because the successor
+/// of the longest key may be the end of a range.
+pub const ENGINE_KEY_BYTES_MAX: usize = KEY_BYTES_MAX + KEYSPACE_PREFIX_BYTES_MAX + 1;
+
+/// Longest keyspace prefix, in bytes: an order-preserving variable-length integer.
+pub const KEYSPACE_PREFIX_BYTES_MAX: usize = 5;
+
+/// Longest value, in bytes. Larger objects belong in files or in several rows.
+pub const VALUE_BYTES_MAX: usize = 64 << 20;
+
+/// Largest write batch, in bytes of keys and values: it is copied once before it is applied.
+pub const BATCH_BYTES_MAX: usize = 256 << 20;
+
+/// Most operations in one write batch.
+pub const BATCH_OPERATIONS_MAX: usize = 4 << 20;
+
+/// A scan's first batch of rows stops at this many bytes, so that a short scan copies little …
+pub const SCAN_BATCH_BYTES_FIRST: usize = 4 << 10;
+
+/// … and later batches double up to this many, so that a long one asks seldom.
+pub const SCAN_BATCH_BYTES_MAX: usize = 128 << 10;
+
+const _: () = assert!(SCAN_BATCH_BYTES_FIRST < SCAN_BATCH_BYTES_MAX);
+const _: () = assert!(VALUE_BYTES_MAX < BATCH_BYTES_MAX);
+const _: () = assert!(ENGINE_KEY_BYTES_MAX < 1 << 24, "record and block formats rely on it");

@@ -1,0 +1,173 @@
+//! `Visible`: of one stream of entries, the rows that a reader at one version may see.
+
+use crate::{Direction, EntryRef, KeyRange, Kind, Merge, Result, Source, Version};
+
+/// "Nothing in `range` that was written before `version` has a value."
+///
+/// Before it took its version the global version was advanced, while no put to the range was in flight: what the
+/// range held has a lower version, and what shares the version came later. So comparing versions decides.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct RangeTombstone {
+    /// The keys deleted.
+    pub range: KeyRange,
+    /// Entries below this version are deleted.
+    pub version: Version,
+}
+
+impl RangeTombstone {
+    /// Whether a reader at `view` finds that this deletes `entry`.
+    pub fn hides(&self, key: &[u8], written: Version, view: Version) -> bool {
+        self.version <= view && written < self.version && self.range.contains(key)
+    }
+}
+
+/// The rows at one version out of a merged stream.
+pub struct Visible<'s> {
+    entries: Merge<'s>,
+    direction: Direction,
+    view: Version,
+    tombstones: &'s [RangeTombstone],
+    /// The key of the row given last, whose older versions are still to be skipped (forward only).
+    done: Option<Vec<u8>>,
+    /// Where a row is gathered when going backward, where the newest visible version of a key comes last.
+    value: Vec<u8>,
+    skipped: u64,
+}
+
+impl<'s> Visible<'s> {
+    /// Rows of `entries` (which run in `direction`) at `view`, less what `tombstones` hide.
+    pub fn new(
+        entries: Merge<'s>,
+        direction: Direction,
+        view: Version,
+        tombstones: &'s [RangeTombstone],
+    ) -> Self {
+        Visible { entries, direction, view, tombstones, done: None, value: Vec::new(), skipped: 0 }
+    }
+
+    /// Gives the next row to `row`; false at the end.
+    pub fn next(&mut self, row: &mut dyn FnMut(&[u8], &[u8])) -> Result<bool> {
+        match self.direction {
+            Direction::Forward => self.next_forward(row),
+            Direction::Backward => self.next_backward(row),
+        }
+    }
+
+    /// How many entries were passed over so far: old versions, tombstones, and what these hide.
+    pub fn skipped(&self) -> u64 {
+        self.skipped
+    }
+
+    fn next_forward(&mut self, row: &mut dyn FnMut(&[u8], &[u8])) -> Result<bool> {
+        while let Some(entry) = self.entries.entry() {
+            let is_older_version = self.done.as_deref() == Some(entry.key);
+            if is_older_version || entry.version > self.view {
+                self.skipped += u64::from(is_older_version);
+                self.entries.advance()?;
+                continue;
+            }
+            let done = self.done.get_or_insert_default();
+            done.clear();
+            done.extend_from_slice(entry.key);
+            let is_row = shows(&entry, self.view, self.tombstones);
+            if is_row {
+                row(entry.key, entry.value);
+            }
+            self.entries.advance()?;
+            if is_row {
+                return Ok(true);
+            }
+            self.skipped += 1;
+        }
+        Ok(false)
+    }
+
+    fn next_backward(&mut self, row: &mut dyn FnMut(&[u8], &[u8])) -> Result<bool> {
+        while let Some(entry) = self.entries.entry() {
+            let key = self.done.get_or_insert_default();
+            key.clear();
+            key.extend_from_slice(entry.key);
+            if self.gather_newest()? {
+                row(self.done.as_deref().expect("set above"), &self.value);
+                return Ok(true);
+            }
+        }
+        Ok(false)
+    }
+
+    /// Walks all versions of the key in `done`, oldest first; says whether the newest visible one is a row,
+    /// and leaves its value in `value`.
+    fn gather_newest(&mut self) -> Result<bool> {
+        let mut is_row = false;
+        while let Some(entry) = self.entries.entry() {
+            if self.done.as_deref() != Some(entry.key) {
+                break;
+            }
+            if entry.version <= self.view {
+                is_row = shows(&entry, self.view, self.tombstones);
+                if is_row {
+                    self.value.clear();
+                    self.value.extend_from_slice(entry.value);
+                }
+            }
+            self.skipped += 1;
+            self.entries.advance()?;
+        }
+        self.skipped -= u64::from(is_row);
+        Ok(is_row)
+    }
+}
+
+fn shows(entry: &EntryRef<'_>, view: Version, tombstones: &[RangeTombstone]) -> bool {
+    entry.kind == Kind::Put && !tombstones.iter().any(|t| t.hides(entry.key, entry.version, view))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::merge::VecSource;
+
+    fn rows(view: u64, direction: Direction) -> Vec<(String, String)> {
+        let v = Version::from_u64;
+        let mut entries = vec![
+            (b"a".to_vec(), v(7), Kind::Put, b"a7".to_vec()),
+            (b"a".to_vec(), v(3), Kind::Put, b"a3".to_vec()),
+            (b"b".to_vec(), v(6), Kind::Tombstone, vec![]),
+            (b"b".to_vec(), v(2), Kind::Put, b"b2".to_vec()),
+            (b"c".to_vec(), v(5), Kind::Put, b"c5".to_vec()),
+            (b"d".to_vec(), v(8), Kind::Put, b"d8".to_vec()),
+        ];
+        if direction == Direction::Backward {
+            entries.reverse();
+        }
+        let tombstones = [RangeTombstone { range: KeyRange::new(b"c".as_slice()..), version: v(6) }];
+        let merge = Merge::new(vec![Box::new(VecSource::new(entries))], direction);
+        let mut visible = Visible::new(merge, direction, v(view), &tombstones);
+        let mut out = Vec::new();
+        while visible
+            .next(&mut |k, x| {
+                out.push((String::from_utf8_lossy(k).into(), String::from_utf8_lossy(x).into()))
+            })
+            .unwrap()
+        {}
+        out
+    }
+
+    #[test]
+    fn each_view_sees_its_own_rows_in_both_directions() {
+        let pair = |k: &str, v: &str| (k.to_string(), v.to_string());
+        let cases = [
+            (8, vec![pair("a", "a7"), pair("d", "d8")]),
+            (7, vec![pair("a", "a7")]),
+            (5, vec![pair("a", "a3"), pair("b", "b2"), pair("c", "c5")]),
+            (2, vec![pair("b", "b2")]),
+            (1, vec![]),
+        ];
+        for (view, expected) in cases {
+            assert_eq!(rows(view, Direction::Forward), expected, "view {view}");
+            let mut backward = rows(view, Direction::Backward);
+            backward.reverse();
+            assert_eq!(backward, expected, "view {view}, backward");
+        }
+    }
+}
