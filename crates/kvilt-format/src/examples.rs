@@ -1,0 +1,130 @@
+//! The worked examples of `docs/format/`: the bytes in each document are the bytes that the code writes.
+//!
+//! Where it stands: tests only. A document's example is the lines of its block marked `hex`: an offset, two
+//! spaces, bytes, two spaces, a remark. Always true: if a format changes, one of these tests fails and prints
+//! what the document must say.
+
+use std::sync::Arc;
+
+use kvilt_base::{EntryRef, FileName, Kind, Version};
+
+use crate::{FileIdentity, commit, log, manifest, memory::MemoryDisk, memory::MemoryFile, table};
+
+const STORE: u64 = 0x1122_3344_5566_7788;
+
+/// The bytes of a document's example; panics if an offset in it is not where its bytes are.
+fn example(document: &str) -> Vec<u8> {
+    let (_, rest) = document.split_once("```hex\n").expect("the document has an example");
+    let (block, _) = rest.split_once("```").expect("the example ends");
+    let mut bytes = Vec::new();
+    for line in block.lines() {
+        let mut parts = line.split("  ");
+        let offset = usize::from_str_radix(parts.next().unwrap(), 16).unwrap();
+        assert_eq!(offset, bytes.len(), "the offset of \"{line}\"");
+        for byte in parts.next().unwrap().split_whitespace() {
+            bytes.push(u8::from_str_radix(byte, 16).unwrap());
+        }
+    }
+    bytes
+}
+
+fn check(document: &str, written: &[u8]) {
+    let hex = |bytes: &[u8]| bytes.iter().map(|b| format!("{b:02x}")).collect::<Vec<_>>().join(" ");
+    let documented = example(document);
+    assert_eq!(hex(&documented), hex(written), "left: documented, right: written");
+}
+
+fn entry<'a>(key: &'a [u8], count: u64, value: Option<&'a [u8]>) -> EntryRef<'a> {
+    let kind = if value.is_some() { Kind::Put } else { Kind::Tombstone };
+    EntryRef { key, version: Version::new(1, count), kind, value: value.unwrap_or_default() }
+}
+
+#[test]
+fn log_md_shows_what_is_written() {
+    let id = FileIdentity { store_id: STORE, number: 0x2a };
+    let base = Version::new(1, 0);
+    let mut bytes = log::encode_header(id, base).to_vec();
+    log::encode_record(&mut bytes, id, 64, base, entry(b"apple", 7, Some(b"red")), 0);
+    log::encode_record(&mut bytes, id, 80, base, entry(b"fig", 300, None), 0x83);
+    check(include_str!("../../../docs/format/log.md"), &bytes);
+
+    let file = MemoryFile::new(FileName::Log(0x2a), bytes.clone());
+    let mut reader = log::LogReader::open(file, id, bytes.len() as u64).unwrap();
+    assert_eq!(reader.next().unwrap(), Some((64, entry(b"apple", 7, Some(b"red")), 0)));
+    assert_eq!(reader.next().unwrap(), Some((80, entry(b"fig", 300, None), 0x83)));
+    assert_eq!(reader.next().unwrap(), None);
+}
+
+#[test]
+fn commit_md_shows_what_is_written() {
+    use commit::Change;
+    let id = FileIdentity { store_id: STORE, number: 0x2d };
+    let first = [Change::Put { key: b"apple", value: b"red" }, Change::Delete { key: b"fig" }];
+    let second = [
+        Change::DeleteRange { start: b"a", end: Some(b"b") },
+        Change::DeleteRange { start: b"x", end: None },
+    ];
+    let mut bytes = commit::encode_header(id, 5).to_vec();
+    let push_mark = |bytes: &mut Vec<u8>| {
+        let mark = commit::encode_mark(id, bytes.len() as u64);
+        bytes.extend_from_slice(&mark);
+    };
+    push_mark(&mut bytes);
+    commit::encode_record(&mut bytes, id, 76, first);
+    push_mark(&mut bytes);
+    commit::encode_record(&mut bytes, id, 117, second);
+    check(include_str!("../../../docs/format/commit.md"), &bytes);
+
+    let file = MemoryFile::new(FileName::Commit(0x2d), bytes);
+    let mut reader = commit::CommitReader::open(file, id).unwrap();
+    assert_eq!(reader.batches_before(), Some(5));
+    assert!(reader.next().unwrap().unwrap().1.eq(first));
+    assert!(reader.next().unwrap().unwrap().1.eq(second));
+    assert!(reader.next().unwrap().is_none() && !reader.is_torn());
+}
+
+#[test]
+fn table_md_shows_what_is_written() {
+    let id = FileIdentity { store_id: STORE, number: 0x2b };
+    let file = MemoryFile::new(FileName::Table(0x2b), Vec::new());
+    let options = table::TableOptions { restart_interval: 2, ..table::TableOptions::default() };
+    let mut writer = table::TableWriter::new(file.clone(), id, options);
+    let entries =
+        [entry(b"apple", 7, Some(b"red")), entry(b"apple", 3, Some(b"green")), entry(b"apricot", 5, None)];
+    entries.iter().for_each(|entry| writer.add(*entry).unwrap());
+    let len = writer.finish().unwrap().len;
+    check(include_str!("../../../docs/format/table.md"), &file.to_vec());
+
+    let table = Arc::new(table::Table::open(file, id, len).unwrap());
+    assert_eq!(table.verify(&mut |_| true).unwrap(), 3);
+    let is_found = table.get(b"apple", Version::new(1, 6), |version, kind, value| {
+        assert_eq!((version, kind, value), (Version::new(1, 3), Kind::Put, b"green".as_slice()));
+    });
+    assert!(is_found.unwrap());
+}
+
+#[test]
+fn manifest_md_shows_what_is_written() {
+    use manifest::{Edit, FileKind, FileRecord, ManifestWriter, Root, read_manifest};
+    let disk = MemoryDisk::default();
+    let mut root = Root::new(STORE);
+    let mut writer = ManifestWriter::create(&disk, &root).unwrap();
+    let edit = Edit {
+        next_file: Some(0x2c),
+        checkpoint: Some(Version::new(1, 300)),
+        files_upserted: vec![
+            (0x2a, FileRecord { kind: FileKind::Log, len: 94, base: Version::new(1, 0) }),
+            (0x2b, FileRecord { kind: FileKind::Table, len: 318, base: Version::ZERO }),
+        ],
+        chunks_upserted: vec![(b"".to_vec(), vec![0x2b, 0x2a])],
+        ..Edit::default()
+    };
+    root.apply(&edit).unwrap();
+    writer.append(&edit).unwrap();
+    let bytes = disk.bytes(FileName::Manifest(1));
+    check(include_str!("../../../docs/format/manifest.md"), &bytes);
+
+    disk.place(FileName::Manifest(1), bytes.clone());
+    assert_eq!(read_manifest(&disk).unwrap(), Some((root, 1, bytes.len() as u64)));
+    assert_eq!(disk.bytes(FileName::Manifest(1)).len() as u64, writer.len());
+}

@@ -1,0 +1,94 @@
+//! The frame of a record of a manifest or a commit log.
+//!
+//! Where it stands: between what a record says and the file. Always true: head and body have checksums of their own, salted
+//! with the record's offset, so that a record is recognised by its twelve bytes of head alone, and only where it
+//! was written.
+//!
+//! ```text
+//! body len u32 | body checksum u32 | checksum of the eight bytes before u32 | body
+//! ```
+//!
+//! A record without a body is a mark: "everything before me was synced".
+
+use crate::{FileIdentity, checksum::checksum};
+
+pub(crate) const HEAD_BYTES: usize = 12;
+
+/// What stands at an offset.
+pub(crate) enum Found<'a> {
+    /// A record with this body; empty for a mark.
+    Record(&'a [u8]),
+    /// Nothing good.
+    Bad,
+}
+
+/// Appends the record that will lie at `offset`; none, and nothing appended, if the body exceeds 4 GiB.
+pub(crate) fn push(out: &mut Vec<u8>, body: &[u8], id: FileIdentity, offset: u64) -> Option<()> {
+    let body_len = u32::try_from(body.len()).ok()?;
+    let head = head(body_len, checksum(id.salt(offset), body), id, offset);
+    out.extend_from_slice(&head);
+    out.extend_from_slice(body);
+    Some(())
+}
+
+/// Puts the head before a body of less than 4 GiB that was appended to `out` behind [`HEAD_BYTES`] bytes kept
+/// free from `start` on. The record will lie at `offset`.
+pub(crate) fn seal(out: &mut [u8], start: usize, id: FileIdentity, offset: u64) {
+    let body = &out[start + HEAD_BYTES..];
+    let body_len = u32::try_from(body.len()).expect("a body has less than 4 GiB");
+    let head = head(body_len, checksum(id.salt(offset), body), id, offset);
+    out[start..start + HEAD_BYTES].copy_from_slice(&head);
+}
+
+/// The mark that may lie at `offset`.
+pub(crate) fn mark(id: FileIdentity, offset: u64) -> [u8; HEAD_BYTES] {
+    head(0, checksum(id.salt(offset), &[]), id, offset)
+}
+
+fn head(body_len: u32, body_sum: u32, id: FileIdentity, offset: u64) -> [u8; HEAD_BYTES] {
+    let mut head = [0; HEAD_BYTES];
+    head[..4].copy_from_slice(&body_len.to_le_bytes());
+    head[4..8].copy_from_slice(&body_sum.to_le_bytes());
+    let sum = checksum(id.salt(offset), &head[..8]);
+    head[8..].copy_from_slice(&sum.to_le_bytes());
+    head
+}
+
+/// Looks at the record at `offset` of the file's `bytes`.
+pub(crate) fn at(bytes: &[u8], id: FileIdentity, offset: usize) -> Found<'_> {
+    let Some((body_len, body_sum)) = head_at(bytes, id, offset) else { return Found::Bad };
+    let start = offset + HEAD_BYTES;
+    let end = start.checked_add(body_len);
+    match end.and_then(|end| bytes.get(start..end)) {
+        Some(body) if checksum(id.salt(offset as u64), body) == body_sum => Found::Record(body),
+        Some(_) | None => Found::Bad,
+    }
+}
+
+/// Whether a good record, or a mark, stands anywhere behind `offset`. Takes time in proportion to the bytes.
+pub(crate) fn is_any_behind(bytes: &[u8], id: FileIdentity, offset: usize) -> bool {
+    // Byte by byte, as the length of the record at `offset` cannot be trusted. A good head hardly ever comes
+    // about by accident; where many stand before bad bodies, somebody forged them, and that is no torn end.
+    let mut body_bytes_left = bytes.len().saturating_mul(4);
+    for behind in offset + 1..bytes.len() {
+        let Some((body_len, _)) = head_at(bytes, id, behind) else { continue };
+        if body_len > body_bytes_left || matches!(at(bytes, id, behind), Found::Record(_)) {
+            return true;
+        }
+        body_bytes_left -= body_len;
+    }
+    false
+}
+
+/// Length and checksum of the body, if a good head stands at `offset` and its body can end within the bytes.
+fn head_at(bytes: &[u8], id: FileIdentity, offset: usize) -> Option<(usize, u32)> {
+    let (body_len, body_sum) = decode_head(bytes.get(offset..)?, id, offset as u64)?;
+    (body_len <= bytes.len() - offset - HEAD_BYTES).then_some((body_len, body_sum))
+}
+
+/// Length and checksum of the body, if `bytes` begin with a good head, which lies at `offset`.
+pub(crate) fn decode_head(bytes: &[u8], id: FileIdentity, offset: u64) -> Option<(usize, u32)> {
+    let head = bytes.get(..HEAD_BYTES)?;
+    let number = |at: usize| u32::from_le_bytes(head[at..at + 4].try_into().expect("four bytes"));
+    (checksum(id.salt(offset), &head[..8]) == number(8)).then(|| (number(0) as usize, number(4)))
+}

@@ -1,0 +1,260 @@
+//! Sorted entries in, a table out, in one pass.
+//!
+//! Where it stands: rebalances feed it the merged entries of a chunk. Always true: memory is bounded by the
+//! block index, eight bytes a key for the filter, and a write buffer; the file is written front to back, in
+//! large pieces, and not synced: the caller syncs it before any manifest names it.
+
+use std::sync::Arc;
+
+use kvilt_base::{EntryRef, Error, File, FileName, Kind, Result, Version, invariant, limits};
+
+use super::{
+    block::{BlockWriter, RESTART_INTERVAL_MAX, order},
+    footer::{self, Footer},
+    index::{IndexWriter, shortest_separator},
+    stored,
+};
+use crate::{
+    FileIdentity,
+    bloom::{self, Filter},
+    header,
+};
+
+/// Bytes collected before they are written.
+const PIECE_BYTES: usize = 256 << 10;
+
+/// How blocks are stored.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Default)]
+pub enum Compression {
+    /// As they are.
+    #[default]
+    None,
+    /// Packed with LZ4, where that saves an eighth or more of a block.
+    Lz4,
+}
+
+/// How a table is laid out. A reader needs none of it: the table says what it is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct TableOptions {
+    /// A block ends when its plain bytes reach this: a get reads one block, so smaller is quicker, and larger
+    /// packs better. Up to 1 MiB.
+    pub block_bytes: usize,
+    /// Every so many entries a key stands whole: a seek steps through half of it. 1 to 256.
+    pub restart_interval: usize,
+    /// How blocks are stored.
+    pub compression: Compression,
+    /// Bits of the filter for each key; zero for no filter.
+    pub filter_bits_per_key: u32,
+}
+
+impl Default for TableOptions {
+    fn default() -> Self {
+        TableOptions {
+            block_bytes: 4096,
+            restart_interval: 16,
+            compression: Compression::None,
+            filter_bits_per_key: 10,
+        }
+    }
+}
+
+/// What a finished table holds.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct TableSummary {
+    /// Bytes of the file.
+    pub len: u64,
+    /// Entries.
+    pub entries: u64,
+    /// Smallest key; empty if there are no entries.
+    pub first_key: Vec<u8>,
+    /// Largest key; empty if there are no entries.
+    pub last_key: Vec<u8>,
+    /// Highest version; zero if there are no entries.
+    pub version_max: Version,
+}
+
+/// Writes one table. One thread at a time; after an error it must be dropped, and the file removed.
+#[derive(Debug)]
+pub struct TableWriter {
+    file: Arc<dyn File>,
+    id: FileIdentity,
+    options: TableOptions,
+    block: BlockWriter,
+    index: IndexWriter,
+    key_hashes: Vec<u64>,
+    /// Bytes not yet written; the first one will lie at `written`.
+    buffer: Vec<u8>,
+    written: u64,
+    /// Stored bytes of a block that ended, whose separator depends on the entry that follows.
+    ended_block: Option<usize>,
+    entries: u64,
+    payload_bytes: u64,
+    first_key: Vec<u8>,
+    last_key: Vec<u8>,
+    last_version: Version,
+    version_max: Version,
+}
+
+impl TableWriter {
+    /// A writer into `file`, which is empty and is the file `id`. Panics if the options are outside their
+    /// limits.
+    pub fn new(file: Arc<dyn File>, id: FileIdentity, options: TableOptions) -> Self {
+        assert!((1..=1 << 20).contains(&options.block_bytes), "blocks have 1 byte to 1 MiB");
+        assert!((1..=RESTART_INTERVAL_MAX).contains(&options.restart_interval), "an interval has 1 to 256");
+        TableWriter {
+            file,
+            id,
+            options,
+            block: BlockWriter::new(options.restart_interval),
+            index: IndexWriter::default(),
+            key_hashes: Vec::new(),
+            buffer: header::encode(header::TABLE_MAGIC, id, 0).to_vec(),
+            written: 0,
+            ended_block: None,
+            entries: 0,
+            payload_bytes: 0,
+            first_key: Vec::new(),
+            last_key: Vec::new(),
+            last_version: Version::ZERO,
+            version_max: Version::ZERO,
+        }
+    }
+
+    /// Adds the entry that follows in order: keys ascending, versions of one key descending. Puts and
+    /// tombstones only.
+    ///
+    /// Panics if the order is broken (F-6), or key or value exceed their limits. Errors: `NoSpace`, `Io`.
+    pub fn add(&mut self, entry: EntryRef<'_>) -> Result<()> {
+        assert!(entry.key.len() <= limits::ENGINE_KEY_BYTES_MAX, "keys are checked at the door");
+        assert!(entry.value.len() <= limits::VALUE_BYTES_MAX, "values are checked at the door");
+        match entry.kind {
+            Kind::Put => {}
+            Kind::Tombstone => assert!(entry.value.is_empty(), "a tombstone has no value"),
+            Kind::RangeTombstone => panic!("range tombstones live in logs only"),
+        }
+        let is_first = self.entries == 0;
+        let is_in_order =
+            is_first || order(&self.last_key, self.last_version, entry.key, entry.version).is_lt();
+        invariant!("F-6", is_in_order, "{:?} at {} is out of order", entry.key, entry.version);
+
+        // A large value gets a block of its own, so that its neighbours stay cheap to read.
+        if !self.block.is_empty() && entry.value.len() >= self.options.block_bytes {
+            self.end_block();
+        }
+        self.settle_ended_block(Some(entry));
+        let is_new_key = is_first || self.last_key != entry.key;
+        if is_new_key && self.options.filter_bits_per_key > 0 {
+            self.key_hashes.push(bloom::hash(entry.key));
+        }
+        self.block.add(entry);
+        if is_first {
+            self.first_key = entry.key.to_vec();
+        }
+        if is_new_key {
+            self.last_key.clear();
+            self.last_key.extend_from_slice(entry.key);
+        }
+        self.last_version = entry.version;
+        self.version_max = self.version_max.max(entry.version);
+        self.entries += 1;
+        self.payload_bytes += entry.payload_bytes() as u64;
+        if self.block.len() >= self.options.block_bytes {
+            self.end_block();
+        }
+        if self.buffer.len() >= PIECE_BYTES {
+            self.write_buffer()?;
+        }
+        Ok(())
+    }
+
+    /// Bytes of the table so far, the unfinished block included; filter, index and footer come on top.
+    pub fn bytes_so_far(&self) -> u64 {
+        self.offset() + self.block.len() as u64
+    }
+
+    /// Entries added so far.
+    pub fn entries_so_far(&self) -> u64 {
+        self.entries
+    }
+
+    /// Bytes of memory that the writer holds for the block index and the filter.
+    pub fn memory_bytes(&self) -> usize {
+        self.index.memory_bytes() + self.key_hashes.capacity() * 8 + self.buffer.capacity()
+    }
+
+    /// Writes what is left: last block, filter, index, footer. Does not sync. Errors: `NoSpace`, `Io`.
+    pub fn finish(mut self) -> Result<TableSummary> {
+        self.end_block();
+        self.settle_ended_block(None);
+        let filter_offset = self.offset();
+        if !self.key_hashes.is_empty() {
+            let mut filter = Filter::new(self.key_hashes.len(), self.options.filter_bits_per_key);
+            self.key_hashes.iter().for_each(|&hash| filter.insert(hash));
+            let mut plain = Vec::new();
+            filter.encode(&mut plain);
+            stored::push(&mut self.buffer, &plain, false, self.id, filter_offset);
+        }
+        let index_offset = self.offset();
+        let plain = self.index.encode(&self.first_key, &self.last_key);
+        stored::push(&mut self.buffer, &plain, false, self.id, index_offset);
+        let footer_offset = self.offset();
+        let footer = Footer {
+            filter_offset,
+            filter_len: index_offset - filter_offset,
+            index_offset,
+            index_len: footer_offset - index_offset,
+            entries: self.entries,
+            version_max: self.version_max,
+            payload_bytes: self.payload_bytes,
+        };
+        self.buffer.extend_from_slice(&footer::encode(&footer, self.id, footer_offset));
+        self.write_buffer()?;
+        Ok(TableSummary {
+            len: self.written,
+            entries: self.entries,
+            first_key: self.first_key,
+            last_key: self.last_key,
+            version_max: self.version_max,
+        })
+    }
+
+    /// Where the next byte will lie in the file.
+    fn offset(&self) -> u64 {
+        self.written + self.buffer.len() as u64
+    }
+
+    fn end_block(&mut self) {
+        if self.block.is_empty() {
+            return;
+        }
+        let offset = self.offset();
+        let compress = self.options.compression == Compression::Lz4;
+        stored::push(&mut self.buffer, self.block.finish(), compress, self.id, offset);
+        self.block.clear();
+        self.ended_block = Some((self.offset() - offset) as usize);
+    }
+
+    /// Gives the block that ended its separator, now that the entry behind it is known.
+    fn settle_ended_block(&mut self, next: Option<EntryRef<'_>>) {
+        let Some(stored_len) = self.ended_block.take() else { return };
+        match next {
+            // Versions of one key go on in the next block: only the version tells the blocks apart.
+            Some(next) if next.key == self.last_key => {
+                self.index.add(&self.last_key, self.last_version, stored_len);
+            }
+            Some(next) => {
+                self.index.add(shortest_separator(&self.last_key, next.key), Version::ZERO, stored_len);
+            }
+            None => self.index.add(&self.last_key, Version::ZERO, stored_len),
+        }
+    }
+
+    fn write_buffer(&mut self) -> Result<()> {
+        self.file
+            .write_all_at(self.written, &self.buffer)
+            .map_err(|e| Error::io("write a table", e).at(FileName::Table(self.id.number), self.written))?;
+        self.written += self.buffer.len() as u64;
+        self.buffer.clear();
+        Ok(())
+    }
+}
