@@ -1,0 +1,171 @@
+//! `Budget`: one number for all memory, and what each part uses of it.
+//!
+//! It counts and does not refuse: who wants memory asks [`Budget::used_in_all`] and decides (evict, flush,
+//! wait). Several stores of one process share one budget.
+//!
+//! What is always true: S-30: a part's gauge is the sum of what was added less what was given back, never below
+//! zero; a [`Charge`] gives back exactly what it holds, also when its owner panics.
+
+use std::{
+    fmt,
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering},
+    },
+};
+
+use crossbeam_utils::CachePadded;
+
+/// Who uses memory.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Part {
+    /// Runs and tails of munks.
+    Munks,
+    /// Rows of munk-less chunks.
+    RowCache,
+    /// Indexes and filters of logs.
+    LogIndexes,
+    /// Block indexes and filters of tables.
+    Tables,
+    /// Write buffers of logs.
+    LogBuffers,
+}
+
+impl Part {
+    /// Every part, in the order of declaration.
+    pub const ALL: [Part; 5] =
+        [Part::Munks, Part::RowCache, Part::LogIndexes, Part::Tables, Part::LogBuffers];
+}
+
+/// The memory that may be used, in bytes, and the gauges of its parts. Any thread may use it; nothing waits.
+pub struct Budget {
+    bytes_max: u64,
+    /// Padded: parts are charged by different threads.
+    used: [CachePadded<AtomicU64>; Part::ALL.len()],
+}
+
+impl Budget {
+    /// A budget of `bytes_max` bytes, nothing used.
+    pub fn new(bytes_max: u64) -> Arc<Self> {
+        Arc::new(Budget { bytes_max, used: Default::default() })
+    }
+
+    /// All there is, in bytes.
+    pub fn bytes_max(&self) -> u64 {
+        self.bytes_max
+    }
+
+    /// Counts `bytes` as used by `part`.
+    pub fn add(&self, part: Part, bytes: u64) {
+        // Relaxed, here and below: gauges order nothing; each is exact by itself.
+        self.used[part as usize].fetch_add(bytes, Ordering::Relaxed);
+    }
+
+    /// Counts `bytes` of `part` as given back. Panics if the part does not use that many.
+    pub fn sub(&self, part: Part, bytes: u64) {
+        let before = self.used[part as usize].fetch_sub(bytes, Ordering::Relaxed);
+        kvilt_base::invariant!("S-30", before >= bytes, "{part:?} gives back {bytes} bytes of {before}");
+    }
+
+    /// What `part` uses, in bytes.
+    pub fn used(&self, part: Part) -> u64 {
+        self.used[part as usize].load(Ordering::Relaxed)
+    }
+
+    /// What all parts use, in bytes. Not one instant: parts may move while they are summed.
+    pub fn used_in_all(&self) -> u64 {
+        Part::ALL.iter().map(|part| self.used(*part)).sum()
+    }
+
+    /// Counts `bytes` as used by `part` for as long as the charge lives.
+    ///
+    /// ```
+    /// use kvilt_sync::{Budget, Part};
+    /// let budget = Budget::new(1 << 20);
+    /// let mut charge = budget.charge(Part::Munks, 100);
+    /// charge.grow(20);
+    /// assert_eq!(budget.used(Part::Munks), 120);
+    /// drop(charge);
+    /// assert_eq!(budget.used_in_all(), 0);
+    /// ```
+    pub fn charge(self: &Arc<Self>, part: Part, bytes: u64) -> Charge {
+        self.add(part, bytes);
+        Charge { budget: Arc::clone(self), part, bytes }
+    }
+}
+
+impl fmt::Debug for Budget {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mut gauges = f.debug_struct("Budget");
+        gauges.field("bytes_max", &self.bytes_max);
+        for part in Part::ALL {
+            gauges.field(&format!("{part:?}"), &self.used(part));
+        }
+        gauges.finish()
+    }
+}
+
+/// Bytes of a budget held by one owner; given back when dropped.
+#[derive(Debug)]
+pub struct Charge {
+    budget: Arc<Budget>,
+    part: Part,
+    bytes: u64,
+}
+
+impl Charge {
+    /// Holds `bytes` more.
+    pub fn grow(&mut self, bytes: u64) {
+        self.budget.add(self.part, bytes);
+        self.bytes += bytes;
+    }
+
+    /// Gives `bytes` back. Panics if it does not hold that many.
+    pub fn shrink(&mut self, bytes: u64) {
+        assert!(bytes <= self.bytes, "a charge of {} bytes cannot give back {bytes}", self.bytes);
+        self.bytes -= bytes;
+        self.budget.sub(self.part, bytes);
+    }
+
+    /// What it holds, in bytes.
+    pub fn bytes(&self) -> u64 {
+        self.bytes
+    }
+}
+
+impl Drop for Charge {
+    fn drop(&mut self) {
+        self.budget.sub(self.part, self.bytes);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn charges_of_many_threads_sum_to_nothing_in_the_end() {
+        let budget = Budget::new(10);
+        std::thread::scope(|s| {
+            for part in Part::ALL {
+                let budget = &budget;
+                s.spawn(move || {
+                    for bytes in 0..1000 {
+                        let mut charge = budget.charge(part, bytes);
+                        charge.grow(5);
+                        charge.shrink(bytes);
+                        assert_eq!((charge.bytes(), budget.used(part)), (5, 5));
+                    }
+                });
+            }
+        });
+        assert_eq!(budget.used_in_all(), 0);
+        assert_eq!(budget.bytes_max(), 10);
+    }
+
+    #[test]
+    #[should_panic(expected = "S-30")]
+    fn giving_back_too_much_is_a_bug() {
+        Budget::new(1).sub(Part::Tables, 1);
+    }
+}

@@ -1,0 +1,84 @@
+//! Floor 1: where threads meet.
+//!
+//! Everything in Kvilt that two threads touch at once goes through one of these primitives, and the unsafe code
+//! that this takes lives here (and in `kvilt-io`), so that the engines above can forbid it. Each module says in
+//! its head what it promises, numbered S-1 and on; models in `tests/models` try the interleavings of the
+//! protocols, miri runs the unit tests of the unsafe parts.
+//!
+//! # Who meets whom
+//!
+//! ```text
+//!              get                put               scan, snapshot          background worker
+//!               │                  │                      │                        │
+//!   pin, load   ▼                  ▼                      ▼                        ▼
+//!   ┌─────────────────┐   chunk gate (a mutex)    Versions::open_view      Versions::open_views
+//!   │  Published      │   Versions::announce      waits for puts at or     what must be kept
+//!   │  index, state   │   AppendBuffer::append    below its view           Published::replace
+//!   └─────────────────┘   Skiplist::insert                                 under the chunk gate
+//!   Skiplist::find        RowCache::writing
+//!   RowCache::get         Pending dropped: retired
+//! ```
+//!
+//! - A **get** writes no cache line that another reader writes: it pins, loads, searches. Only the row cache, for
+//!   chunks without a munk, takes a lock, of one shard and for a map look-up.
+//! - A **put** holds its chunk's gate, so a chunk has one writer at a time; skiplist and append buffer have writer
+//!   locks of their own, which the gate keeps uncontended and which make them sound without it.
+//! - A **scan** waits for announced puts, never a put for a scan (S-3, S-4).
+//! - A **worker** builds aside, then replaces a published value under the gate for microseconds.
+//!
+//! # Lock order
+//!
+//! Whoever holds one of these may take those further down, never up; two of one kind only where it says how.
+//!
+//! | | lock | held for | also while held |
+//! | --- | --- | --- | --- |
+//! | 1 | chunk gates, several in key order | a put, a batch, a flip of a chunk's state | flush of the log's buffer *before* announcing |
+//! | 2 | commit queue ([`Group`]) | queueing and taking items; never while a leader writes or syncs | – |
+//! | 3 | structure lock (chunk index, manifest edits in memory) | replacing the index | – |
+//! | 4 | one row-cache shard | map work | – |
+//! | 5 | one writer of a [`Skiplist`] or [`AppendBuffer`] | one insert, one copy | – |
+//!
+//! Not locks, but waits, and so in the order too: an announced put ([`Pending`]) waits for nothing and takes only
+//! 4 and 5 (its gates it has already). [`Versions::open_view`], [`Versions::cut`] and
+//! [`Versions::wait_for_pending`] wait for announced puts, hence must not be called by who holds a [`Pending`];
+//! while holding gates they may be called, because an announced put needs no further gate. The lock behind the
+//! overflow of open views nests inside everything. A [`Pin`] blocks nobody, but keeps memory: it is dropped before
+//! any wait.
+//!
+//! # What is always true
+//!
+//! - No user code runs under a lock of this crate, and no disk is touched by it.
+//! - Every atomic access says its partner; where a store must come before a later load, there is an explicit
+//!   `fence(SeqCst)`.
+//! - The safe interface is sound whatever safe code does with it: an invariant numbered S- that callers must keep
+//!   protects results, never memory.
+//!
+//! Reading order: the order of the modules below.
+
+mod memory;
+mod shim;
+
+pub mod published;
+pub mod versions;
+
+pub mod append;
+pub mod region;
+pub mod skiplist;
+
+pub mod budget;
+pub mod group;
+pub mod row_cache;
+
+#[cfg(feature = "test-fork")]
+pub mod forked;
+pub mod home;
+
+pub use append::AppendBuffer;
+pub use budget::{Budget, Charge, Part};
+pub use group::Group;
+pub use home::Home;
+pub use published::{Pin, Published, pin, settle};
+pub use region::Region;
+pub use row_cache::{RowCache, Ticket, Writing, WritingRange};
+pub use skiplist::{Found, Full, Skiplist, SkiplistSource};
+pub use versions::{Pending, Versions, View};

@@ -1,0 +1,143 @@
+//! The row cache under one thread, and before registers that writers and readers share.
+
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering as Memory};
+
+use super::*;
+
+fn value(bytes: &[u8]) -> Option<Value> {
+    Some(Value::copied(bytes))
+}
+
+fn fill(cache: &RowCache, key: &[u8], row: Option<Value>) -> bool {
+    cache.fill(cache.ticket(key), key, row)
+}
+
+/// S-51.
+#[test]
+fn a_fill_is_refused_if_its_bucket_was_written_since_the_ticket() {
+    let cache = RowCache::new(1 << 20);
+    let ticket = cache.ticket(b"k");
+    cache.written(b"k", Some(b"new"));
+    assert!(!cache.fill(ticket, b"k", value(b"old")));
+    assert_eq!(cache.get(b"k"), None);
+
+    assert!(fill(&cache, b"k", value(b"new")));
+    assert_eq!(cache.get(b"k"), Some(value(b"new")));
+    cache.written(b"k", None);
+    assert_eq!(cache.get(b"k"), Some(None), "absence is a row");
+}
+
+#[test]
+fn a_write_on_its_way_hides_the_row_and_refuses_fills() {
+    let cache = RowCache::new(1 << 20);
+    assert!(fill(&cache, b"k", value(b"old")));
+    let before = cache.ticket(b"k");
+    let writing = cache.writing(b"k");
+    assert_eq!(cache.get(b"k"), None);
+    let meanwhile = cache.ticket(b"k");
+    assert!(!cache.fill(meanwhile, b"k", value(b"old")));
+    writing.written(Some(b"new"));
+    assert_eq!(cache.get(b"k"), Some(value(b"new")));
+    assert!(!cache.fill(before, b"k", value(b"old")) && !cache.fill(meanwhile, b"k", value(b"old")));
+
+    drop(cache.writing(b"k"));
+    assert_eq!(cache.get(b"k"), None, "a write that gave up leaves nothing behind");
+    assert!(fill(&cache, b"k", value(b"new")));
+}
+
+#[test]
+fn of_two_writes_to_one_key_neither_claims_to_be_the_newest() {
+    let cache = RowCache::new(1 << 20);
+    assert!(fill(&cache, b"k", value(b"0")));
+    let (first, second) = (cache.writing(b"k"), cache.writing(b"k"));
+    second.written(Some(b"2"));
+    first.written(Some(b"1"));
+    assert_eq!(cache.get(b"k"), None);
+    cache.written(b"k", Some(b"3"));
+    assert_eq!(cache.get(b"k"), None, "what is not cached is not put there by a write");
+}
+
+/// S-52.
+#[test]
+fn a_range_is_forgotten_and_its_fills_refused() {
+    let cache = RowCache::new(1 << 20);
+    for key in ["a", "b", "c"] {
+        assert!(fill(&cache, key.as_bytes(), None));
+    }
+    let ticket = cache.ticket(b"b");
+    cache.forget_range(&KeyRange::new("b".."c"));
+    assert!(!cache.fill(ticket, b"b", None));
+    assert_eq!(["a", "b", "c"].map(|key| cache.get(key.as_bytes()).is_some()), [true, false, true]);
+    let writing = cache.writing_range(&KeyRange::all());
+    assert_eq!(cache.bytes(), 0);
+    assert!(!fill(&cache, b"a", None));
+    drop(writing);
+    assert!(fill(&cache, b"a", None));
+}
+
+/// S-53.
+#[test]
+fn the_limit_holds_and_rows_that_are_read_stay() {
+    let cache = RowCache::new(1 << 20);
+    let key = |i: u32| i.to_be_bytes();
+    assert!(!fill(&cache, b"k", value(&vec![0; ROW_BYTES_MAX])));
+    let mut hits = 0;
+    for i in 0..if cfg!(miri) { 300 } else { 20_000 } {
+        assert!(fill(&cache, &key(i), value(&[0; 100])));
+        hits += u32::from(cache.get(&key(i % 50)).is_some());
+        assert!(cache.bytes() <= 1 << 20);
+    }
+    assert!(hits > if cfg!(miri) { 250 } else { 19_000 }, "{hits} hits");
+    cache.resize(1 << 14);
+    assert!(cache.bytes() <= 1 << 14);
+    cache.resize(0);
+    assert_eq!(cache.bytes(), 0);
+    assert!(!fill(&cache, b"k", None));
+}
+
+/// S-50. Values of a key rise; a reader that saw one, from the cache or from below, must never see a smaller one again,
+/// which is what linearizable means for a register that only rises.
+#[test]
+fn no_reader_goes_back_in_time() {
+    const WRITES: u64 = if cfg!(miri) { 40 } else { 40_000 };
+    const KEYS: usize = 3;
+    let cache = RowCache::new(1 << 16);
+    let below: [AtomicU64; KEYS] = Default::default();
+    // The largest value that some reader has returned, by key.
+    let returned: [AtomicU64; KEYS] = Default::default();
+    let is_over = AtomicBool::new(false);
+    let key = |k: usize| [k as u8];
+    std::thread::scope(|s| {
+        for _ in 0..3 {
+            s.spawn(|| {
+                let mut k = 0;
+                while !is_over.load(Memory::Acquire) {
+                    k = (k + 1) % KEYS;
+                    let at_least = returned[k].load(Memory::SeqCst);
+                    let got = match cache.get(&key(k)) {
+                        Some(row) => u64::from_be_bytes(row.unwrap()[..].try_into().unwrap()),
+                        None => {
+                            let ticket = cache.ticket(&key(k));
+                            let got = below[k].load(Memory::SeqCst);
+                            cache.fill(ticket, &key(k), value(&got.to_be_bytes()));
+                            got
+                        }
+                    };
+                    assert!(got >= at_least, "key {k}: {got} after {at_least}");
+                    returned[k].fetch_max(got, Memory::SeqCst);
+                }
+            });
+        }
+        for i in 1..=WRITES {
+            let k = i as usize % KEYS;
+            let key = key(k);
+            let writing = cache.writing(&key);
+            below[k].store(i, Memory::SeqCst);
+            writing.written(Some(&i.to_be_bytes()));
+            if i % 7 == 0 {
+                cache.forget_range(&KeyRange::all());
+            }
+        }
+        is_over.store(true, Memory::Release);
+    });
+}

@@ -1,0 +1,281 @@
+//! The skiplist against a map of versions, and under readers while others insert.
+
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering as Memory};
+
+use kvilt_base::Source;
+use proptest::prelude::*;
+
+use super::*;
+
+fn v(n: u64) -> Version {
+    Version::from_u64(n)
+}
+
+#[test]
+fn a_single_put_replaces_its_version_and_a_batch_does_not() {
+    let list = Skiplist::with_capacity(4096, 7);
+    list.insert(b"k", v(1), Kind::Put, 0, b"a").unwrap();
+    list.insert(b"k", v(2), Kind::Put, 0, b"b").unwrap();
+    list.insert(b"k", v(2), Kind::Put, 0, b"c").unwrap();
+    list.insert(b"k", v(2), Kind::Tombstone, 9, b"").unwrap();
+    let mut seen = Vec::new();
+    let refused = list.find(b"k", |f| {
+        seen.push((f.version.to_u64(), f.batch, f.value));
+        false
+    });
+    assert_eq!(refused, None);
+    assert_eq!(seen, [(2, 9, &b""[..]), (2, 0, b"c"), (1, 0, b"a")]);
+    assert_eq!(list.find(b"k", |f| f.batch == 0).unwrap().value, b"c");
+    assert_eq!(list.find(b"j", |_| true), None);
+    assert_eq!(list.len(), 4);
+}
+
+#[test]
+#[should_panic(expected = "S-12")]
+fn a_record_older_than_the_newest_is_a_bug_of_the_caller() {
+    let list = Skiplist::with_capacity(4096, 7);
+    list.insert(b"k", v(2), Kind::Put, 0, b"").unwrap();
+    let _ = list.insert(b"k", v(1), Kind::Put, 0, b"");
+}
+
+/// S-13.
+#[test]
+fn room_that_was_promised_is_there_to_the_last_byte() {
+    for seed in 0..if cfg!(miri) { 2 } else { 50 } {
+        let list = Skiplist::with_capacity(3000, seed);
+        let mut inserted = 0u64;
+        loop {
+            let key = format!("{:0width$}", inserted, width = 4 + inserted as usize % 13);
+            let value = vec![1; inserted as usize % 29];
+            let has_room = list.has_room(Skiplist::room_for(key.len(), value.len()));
+            let (used, len) = (list.used_bytes(), list.len());
+            let outcome = list.insert(key.as_bytes(), v(1), Kind::Put, inserted % 2, &value);
+            assert!(!has_room || outcome.is_ok());
+            if outcome == Err(Full) {
+                assert_eq!((list.used_bytes(), list.len()), (used, len), "nothing was changed");
+                assert_eq!(list.find(key.as_bytes(), |_| true), None);
+                break;
+            }
+            inserted += 1;
+        }
+        assert!(inserted > 20);
+    }
+}
+
+#[test]
+fn what_cannot_be_held_is_refused_and_not_cut() {
+    let list = Skiplist::with_capacity(100, 0);
+    assert!(list.has_room(100) && !list.has_room(100 + 8));
+    assert_eq!(list.insert(b"k", v(1), Kind::Put, 0, &[0; 101]), Err(Full));
+    assert_eq!(Skiplist::room_for(1 << 24, 0), usize::MAX);
+    assert_eq!(Skiplist::room_for(0, 1 << 28), usize::MAX);
+    assert!(!list.has_room(usize::MAX));
+    assert_eq!(list.source(&KeyRange::all(), Direction::Backward).entry(), None);
+}
+
+#[test]
+fn key_heads_order_like_keys() {
+    let keys: [&[u8]; 9] = [
+        b"",
+        b"\0",
+        b"\0\0\0\0\0\0\0\0",
+        b"\0\0\0\0\0\0\0\0\0",
+        b"a",
+        b"a\0",
+        b"abcdefgh",
+        b"abcdefgh\0",
+        b"\xff",
+    ];
+    for pair in keys.windows(2) {
+        assert!(arena::key_head(pair[0]) <= arena::key_head(pair[1]));
+    }
+    let list = Skiplist::with_capacity(4096, 3);
+    for key in keys.iter().rev() {
+        list.insert(key, v(1), Kind::Put, 0, key).unwrap();
+    }
+    assert_eq!(drain(&list, &KeyRange::all(), Direction::Forward).len(), keys.len());
+    for key in keys {
+        assert_eq!(list.find(key, |_| true).unwrap().value, key);
+    }
+}
+
+/// Version, batch, kind and value.
+type Record = (u64, u64, Kind, Vec<u8>);
+
+type Entry = (Vec<u8>, u64, Kind, Vec<u8>);
+
+fn drain(list: &Skiplist, range: &KeyRange, direction: Direction) -> Vec<Entry> {
+    let mut source = list.source(range, direction);
+    let mut entries = Vec::new();
+    while let Some(e) = source.entry() {
+        entries.push((e.key.to_vec(), e.version.to_u64(), e.kind, e.value.to_vec()));
+        source.advance().unwrap();
+    }
+    entries
+}
+
+#[derive(Clone, Debug)]
+struct Insert {
+    key: Vec<u8>,
+    is_later: bool,
+    kind: Kind,
+    batch: u64,
+    value: Vec<u8>,
+}
+
+fn keys() -> impl Strategy<Value = Vec<u8>> {
+    let byte = prop::sample::select(vec![0u8, b'a', b'b', 0xff]);
+    prop_oneof![
+        prop::collection::vec(byte.clone(), 0..4),
+        // Behind one key head.
+        prop::collection::vec(byte, 0..3).prop_map(|tail| [b"samehead", tail.as_slice()].concat()),
+        any::<u16>().prop_map(|n| n.to_be_bytes().to_vec()),
+    ]
+}
+
+fn inserts() -> impl Strategy<Value = Vec<Insert>> {
+    let kind = prop_oneof![3 => Just(Kind::Put), 1 => Just(Kind::Tombstone)];
+    let batch = prop_oneof![3 => Just(0u64), 1 => 1..u64::MAX];
+    let insert = (keys(), prop::bool::weighted(0.3), kind, batch, prop::collection::vec(any::<u8>(), 0..20));
+    let insert =
+        insert.prop_map(|(key, is_later, kind, batch, value)| Insert { key, is_later, kind, batch, value });
+    prop::collection::vec(insert, 0..200)
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig {
+        cases: 400,
+        failure_persistence: None,
+        ..ProptestConfig::default()
+    })]
+
+    /// S-11 and S-12: the list is the map, in both directions and every range, and finds what the map has.
+    #[test]
+    #[cfg_attr(miri, ignore = "hours under miri; the other tests take the same paths")]
+    fn it_is_a_map_of_versions(inserts in inserts(), seed: u64, bounds in prop::collection::vec((keys(), keys()), 8)) {
+        let list = Skiplist::with_capacity(1 << 20, seed);
+        // Key → records, oldest first.
+        let mut model: BTreeMap<Vec<u8>, Vec<Record>> = BTreeMap::new();
+        let mut version = 1;
+        for i in &inserts {
+            version += u64::from(i.is_later);
+            list.insert(&i.key, v(version), i.kind, i.batch, &i.value).unwrap();
+            let records = model.entry(i.key.clone()).or_default();
+            if i.batch == 0 {
+                records.retain(|record| record.0 != version);
+            }
+            records.push((version, i.batch, i.kind, i.value.clone()));
+        }
+        prop_assert_eq!(list.len(), inserts.len());
+
+        let ranges = bounds.iter().flat_map(|(a, b)| {
+            [KeyRange { start: a.clone(), end: Some(b.clone()) }, KeyRange { start: a.clone(), end: None },
+             KeyRange { start: vec![], end: Some(b.clone()) }, KeyRange::all()]
+        });
+        for range in ranges {
+            let mut expected: Vec<Entry> = model
+                .iter()
+                .filter(|(key, _)| range.contains(key))
+                .flat_map(|(key, records)| {
+                    // Of one version, the newest record only.
+                    let mut newest: Vec<&Record> = records.iter().rev().collect();
+                    newest.dedup_by_key(|record| record.0);
+                    newest.into_iter().map(|(version, _, kind, value)| (key.clone(), *version, *kind, value.clone()))
+                })
+                .collect();
+            prop_assert_eq!(&drain(&list, &range, Direction::Forward), &expected);
+            expected.reverse();
+            prop_assert_eq!(&drain(&list, &range, Direction::Backward), &expected);
+        }
+        for (key, records) in &model {
+            for at in 0..=version {
+                let expected = records.iter().rev().find(|r| r.0 <= at);
+                let found = list.find(key, |f| f.version <= v(at));
+                let settled = records.iter().rev().find(|r| r.0 <= at && r.1 == 0);
+                let found_at = list.find_at(key, v(at), |batch| batch != 0);
+                prop_assert_eq!(found_at.map(|f| (f.version.to_u64(), f.value.to_vec())), settled.map(|r| (r.0, r.3.clone())));
+                prop_assert_eq!(
+                    found.map(|f| (f.version.to_u64(), f.batch, f.kind, f.value.to_vec())),
+                    expected.cloned()
+                );
+            }
+        }
+    }
+}
+
+/// The value that `key` has at `version`, for readers to check.
+fn value_of(key: u64, version: u64) -> Vec<u8> {
+    let mut value = (key * 1_000_003 + version).to_le_bytes().to_vec();
+    value.resize(8 + (key % 40) as usize, key as u8);
+    value
+}
+
+fn check_stream(list: &Skiplist, direction: Direction) -> usize {
+    let mut source = list.source(&KeyRange::all(), direction);
+    let mut last: Option<(u64, u64)> = None;
+    let mut entries = 0;
+    while let Some(e) = source.entry() {
+        let at = (u64::from_be_bytes(e.key.try_into().unwrap()), e.version.to_u64());
+        assert_eq!(e.value, value_of(at.0, at.1));
+        if let Some(last) = last {
+            let (first, second) = if direction == Direction::Forward { (last, at) } else { (at, last) };
+            assert!(
+                first.0 < second.0 || (first.0 == second.0 && first.1 > second.1),
+                "{last:?} then {at:?}"
+            );
+        }
+        last = Some(at);
+        entries += 1;
+        source.advance().unwrap();
+    }
+    entries
+}
+
+/// S-10: readers in both directions and by key meet whole records only, in order, and miss none that was inserted
+/// before they began, while two threads insert (taking turns).
+#[test]
+fn readers_meet_whole_records_in_order_while_others_insert() {
+    const INSERTS: u64 = if cfg!(miri) { 60 } else { 30_000 };
+    const KEYS: u64 = INSERTS / 3;
+    let list = Skiplist::with_capacity(INSERTS as usize * 200, 5);
+    let done = [AtomicU64::new(0), AtomicU64::new(0)];
+    let is_over = AtomicBool::new(false);
+    std::thread::scope(|s| {
+        let writers: Vec<_> = (0..2u64)
+            .map(|writer| {
+                let (list, done) = (&list, &done[writer as usize]);
+                s.spawn(move || {
+                    for i in 0..INSERTS / 2 {
+                        // Each writer has keys of its own; versions rise.
+                        let key = (i * 7919 % KEYS) * 2 + writer;
+                        list.insert(&key.to_be_bytes(), v(i + 1), Kind::Put, 0, &value_of(key, i + 1))
+                            .unwrap();
+                        done.store(i + 1, Memory::Release);
+                    }
+                })
+            })
+            .collect();
+        for direction in [Direction::Forward, Direction::Backward] {
+            let (list, done, is_over) = (&list, &done, &is_over);
+            s.spawn(move || {
+                while !is_over.load(Memory::Acquire) {
+                    let before: u64 = done.iter().map(|d| d.load(Memory::Acquire)).sum();
+                    assert!(check_stream(list, direction) as u64 >= before);
+                    let last = done[0].load(Memory::Acquire);
+                    if last > 0 {
+                        let key = (last - 1) * 7919 % KEYS * 2;
+                        let found = list.find(&key.to_be_bytes(), |_| true).expect("it was inserted");
+                        assert!(found.version >= v(last));
+                        assert_eq!(found.value, value_of(key, found.version.to_u64()));
+                    }
+                }
+            });
+        }
+        for writer in writers {
+            writer.join().unwrap();
+        }
+        is_over.store(true, Memory::Release);
+    });
+    assert_eq!(check_stream(&list, Direction::Forward), INSERTS as usize);
+}
