@@ -1,0 +1,52 @@
+//! Floor 1: the operating system. The only crate that touches files, threads, clocks and chance.
+//!
+//! Which backend when:
+//!
+//! | seam | in production | in tests and simulations (feature `test-disk`) |
+//! | --- | --- | --- |
+//! | [`Disk`](kvilt_base::Disk) | [`NativeDisk`] | `MemoryDisk`, and `FaultyDisk` around either |
+//! | [`Clock`](kvilt_base::Clock) | [`NativeClock`] | `ManualClock` |
+//! | [`Rng`](kvilt_base::Rng) | [`NativeRng`] | `SeededRng` |
+//! | [`Spawn`](kvilt_base::Spawn) | [`NativeSpawn`] | `StepSpawn` |
+//!
+//! What each guarantees:
+//!
+//! * [`NativeDisk`] keeps D-1 to D-5 (see [`kvilt_base::disk`]) as far as kernel, file system and drive do:
+//!   `fdatasync` for files, `fsync` for the directory. A failed sync sticks to its file: no later sync of it
+//!   succeeds. Descriptors of all disks of the process come out of one cache, at most half of
+//!   `RLIMIT_NOFILE`. Written for Linux.
+//! * `MemoryDisk` keeps exactly D-1 to D-5 and nothing more: it remembers what was synced, and
+//!   makes any legal state after a power cut, by seed.
+//! * `FaultyDisk` adds errors where a test orders them, and takes nothing away.
+//! * [`NativeSpawn`] gives each worker a thread of its own; `StepSpawn` runs a step when the test says so,
+//!   of the worker that a number chooses.
+//!
+//! What is always true here: nothing is unsafe; no other crate of Kvilt but `kvilt-base` is imported; no file
+//! is opened through a symbolic link, no name comes from content.
+#![forbid(unsafe_code)]
+
+mod chance;
+mod clock;
+mod native_disk;
+mod threads;
+
+#[cfg(feature = "test-disk")]
+mod faulty;
+#[cfg(feature = "test-disk")]
+mod memory;
+#[cfg(feature = "test-disk")]
+mod steps;
+
+pub use chance::NativeRng;
+pub use clock::NativeClock;
+pub use native_disk::{NativeDisk, open_descriptors};
+pub use threads::NativeSpawn;
+
+#[cfg(feature = "test-disk")]
+pub use {
+    chance::SeededRng,
+    clock::ManualClock,
+    faulty::{Call, Fault, FaultyDisk, PLANNED_PANIC, Times},
+    memory::{Keep, MemoryDisk, is_crash},
+    steps::StepSpawn,
+};

@@ -1,0 +1,536 @@
+//! `MemoryDisk`: a disk in memory that remembers what was synced, and can show what a crash would leave.
+//!
+//! One `World` holds every directory of a disk (the store's, and those made for copies of it), as one machine
+//! does. Each file is an `Inode`: its bytes and the writes since its last sync. Each directory keeps the name
+//! changes since its last sync. A crash image undoes some of these, see `image`.
+//!
+//! What is always true: an image is a disk of its own, sharing only unchanged bytes with its origin; nothing
+//! here depends on time, threads or addresses, so the same calls and the same seed give the same image.
+//!
+//! Lock order: the world, then one inode.
+
+mod image;
+mod inode;
+
+use std::{
+    any::Any,
+    collections::{BTreeMap, BTreeSet},
+    fmt, io,
+    path::Path,
+    sync::Arc,
+};
+
+use kvilt_base::{Disk, File, FileName, Listed, disk::LockFailure};
+use parking_lot::Mutex;
+
+use inode::Inode;
+
+pub use image::Keep;
+
+/// A disk in memory, for tests. Shared freely.
+///
+/// Every call that changes something is numbered from zero (see [`MemoryDisk::ops`]); a test can crash the disk
+/// at any of them, and look at each legal state that the crash may have left.
+///
+/// ```
+/// use kvilt_base::{Disk, File, FileName};
+/// use kvilt_io::{Keep, MemoryDisk, is_crash};
+///
+/// let disk = MemoryDisk::new(1);
+/// let file = disk.create(FileName::Log(1))?;      // op 0
+/// file.write_all_at(0, b"synced")?;               // op 1
+/// file.sync()?;                                   // op 2
+/// disk.sync_dir()?;                               // op 3
+/// disk.set_crash_at(Some(4));
+/// assert!(is_crash(&file.write_at(6, b", not").unwrap_err()));
+///
+/// let after = disk.crash_image(Keep::SyncedOnly);
+/// assert_eq!(after.contents(FileName::Log(1)).unwrap(), b"synced");
+/// let after = disk.crash_image(Keep::All);
+/// assert_eq!(after.contents(FileName::Log(1)).unwrap(), b"synced, not");
+/// # Ok::<(), std::io::Error>(())
+/// ```
+pub struct MemoryDisk {
+    world: Arc<World>,
+    /// Which of the world's directories this is.
+    directory: usize,
+}
+
+struct World {
+    seed: u64,
+    state: Mutex<State>,
+}
+
+struct State {
+    directories: Vec<Directory>,
+    /// Changing calls so far.
+    ops: u64,
+    crash_at: Option<u64>,
+    is_crashed: bool,
+    sync_failure_at: Option<u64>,
+    capacity_bytes: Option<u64>,
+}
+
+struct Directory {
+    path: String,
+    names: BTreeMap<FileName, Arc<Inode>>,
+    /// Changes of names since the last `sync_dir`, in order.
+    changes: Vec<NameChange>,
+    is_locked: bool,
+}
+
+/// A change of names that a crash may undo.
+#[derive(Clone)]
+struct NameChange {
+    kind: ChangeKind,
+    /// What the changed names stood for before.
+    before: Vec<(FileName, Option<Arc<Inode>>)>,
+}
+
+#[derive(Clone)]
+enum ChangeKind {
+    /// A create or a link.
+    Added(FileName, Arc<Inode>),
+    Renamed {
+        from: FileName,
+        to: FileName,
+        inode: Arc<Inode>,
+    },
+    Removed(FileName),
+}
+
+/// Whether a changing call happens, or the power fails during it.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Turn {
+    Whole,
+    /// The call takes effect like any that was not synced, but its caller sees the crash.
+    Last,
+}
+
+impl World {
+    /// Numbers a changing call and makes it.
+    fn change<T>(&self, call: impl FnOnce(&mut State, Turn) -> io::Result<T>) -> io::Result<T> {
+        let mut state = self.state.lock();
+        let turn = state.turn()?;
+        let outcome = call(&mut state, turn);
+        match turn {
+            Turn::Whole => outcome,
+            Turn::Last => Err(crash()),
+        }
+    }
+}
+
+#[derive(Debug)]
+struct Crashed;
+
+impl fmt::Display for Crashed {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("crashed")
+    }
+}
+
+impl std::error::Error for Crashed {}
+
+fn crash() -> io::Error {
+    io::Error::other(Crashed)
+}
+
+/// Whether this error says that a [`MemoryDisk`] has crashed.
+pub fn is_crash(error: &io::Error) -> bool {
+    error.get_ref().is_some_and(|inner| inner.is::<Crashed>())
+}
+
+impl State {
+    /// To be called first by every call that only reads.
+    fn check(&self) -> io::Result<()> {
+        if self.is_crashed { Err(crash()) } else { Ok(()) }
+    }
+
+    fn turn(&mut self) -> io::Result<Turn> {
+        self.check()?;
+        if self.crash_at.is_some_and(|at| self.ops >= at) {
+            self.is_crashed = true;
+            return Ok(Turn::Last);
+        }
+        self.ops += 1;
+        Ok(Turn::Whole)
+    }
+
+    /// Bytes of all files that have a name, each counted once.
+    fn total_bytes(&self) -> u64 {
+        let mut seen = BTreeSet::new();
+        let has_links = self.directories.len() > 1;
+        let inodes = self.directories.iter().flat_map(|directory| directory.names.values());
+        inodes.filter(|inode| !has_links || seen.insert(Arc::as_ptr(inode))).map(|inode| inode.len()).sum()
+    }
+}
+
+impl Directory {
+    fn empty(path: String) -> Self {
+        Directory { path, names: BTreeMap::new(), changes: Vec::new(), is_locked: false }
+    }
+
+    fn change(&mut self, kind: ChangeKind, names: &[FileName]) {
+        let before = names.iter().map(|name| (*name, self.names.get(name).cloned())).collect();
+        apply(&kind, &mut self.names);
+        self.changes.push(NameChange { kind, before });
+    }
+}
+
+/// Makes the change where others before it may be missing: each holds by itself.
+fn apply(kind: &ChangeKind, names: &mut BTreeMap<FileName, Arc<Inode>>) {
+    match kind {
+        ChangeKind::Added(name, inode) => {
+            names.insert(*name, inode.clone());
+        }
+        ChangeKind::Renamed { from, to, inode } => {
+            if names.get(from).is_some_and(|there| Arc::ptr_eq(there, inode)) {
+                names.remove(from);
+            }
+            names.insert(*to, inode.clone());
+        }
+        ChangeKind::Removed(name) => {
+            names.remove(name);
+        }
+    }
+}
+
+impl MemoryDisk {
+    /// An empty disk without limit. The seed decides what stale bytes its images show.
+    pub fn new(seed: u64) -> Arc<Self> {
+        MemoryDisk::with_directories(seed, vec![Directory::empty("memory".to_owned())], 0, None)
+    }
+
+    fn with_directories(
+        seed: u64,
+        directories: Vec<Directory>,
+        directory: usize,
+        capacity_bytes: Option<u64>,
+    ) -> Arc<Self> {
+        let state = State {
+            directories,
+            ops: 0,
+            crash_at: None,
+            is_crashed: false,
+            sync_failure_at: None,
+            capacity_bytes,
+        };
+        Arc::new(MemoryDisk { world: Arc::new(World { seed, state: Mutex::new(state) }), directory })
+    }
+
+    /// How many changing calls (create, write, sync, rename, remove, link, new directory) came so far: the
+    /// number that the next one gets. Failed ones count.
+    pub fn ops(&self) -> u64 {
+        self.world.state.lock().ops
+    }
+
+    /// Lets the power fail during the changing call with number `op`: it and every call after it fail (see
+    /// [`is_crash`]). What it would have done is treated like everything that was not synced: an image may
+    /// show it, in part or whole. None takes the plan back, and revives a disk that has crashed.
+    pub fn set_crash_at(&self, op: Option<u64>) {
+        let mut state = self.world.state.lock();
+        state.crash_at = op;
+        state.is_crashed = false;
+    }
+
+    /// Whether a planned crash has happened.
+    pub fn has_crashed(&self) -> bool {
+        self.world.state.lock().is_crashed
+    }
+
+    /// Lets the first file sync with number `op` or higher fail, once, as Linux does after a failed write-back:
+    /// the error is reported, later syncs succeed, reads show the new bytes; but what was written since the
+    /// last good sync never reaches the disk, and any crash shows the old bytes there.
+    pub fn set_sync_failure_at(&self, op: Option<u64>) {
+        self.world.state.lock().sync_failure_at = op;
+    }
+
+    /// Gives the disk room for this many bytes of file contents; a write beyond is short, then `StorageFull`.
+    /// None: no limit. A removed file gives its room back at once.
+    pub fn set_capacity(&self, bytes: Option<u64>) {
+        self.world.state.lock().capacity_bytes = bytes;
+    }
+
+    /// Bytes of all files that have a name, in all directories.
+    pub fn total_bytes(&self) -> u64 {
+        self.world.state.lock().total_bytes()
+    }
+
+    /// What a file holds, as a reader would see it now; none if there is no such file. Works after a crash.
+    pub fn contents(&self, name: FileName) -> Option<Vec<u8>> {
+        self.inode(name).map(|inode| inode.bytes())
+    }
+
+    /// Every file and what it holds, for messages and comparisons. Works after a crash.
+    pub fn snapshot(&self) -> BTreeMap<FileName, Vec<u8>> {
+        let state = self.world.state.lock();
+        let names = &state.directories[self.directory].names;
+        names.iter().map(|(name, inode)| (*name, inode.bytes())).collect()
+    }
+
+    /// The directory that [`Disk::new_directory`] made under this path.
+    pub fn directory(&self, path: &Path) -> Option<Arc<MemoryDisk>> {
+        let path = path.display().to_string();
+        let state = self.world.state.lock();
+        let directory = state.directories.iter().position(|directory| directory.path == path)?;
+        Some(Arc::new(MemoryDisk { world: self.world.clone(), directory }))
+    }
+
+    /// Damages the platter: flips bit `bit` (0 to 7) of the byte at `offset`. False if there is no such byte.
+    pub fn flip_bit(&self, name: FileName, offset: u64, bit: u32) -> bool {
+        let flip = |bytes: &mut Vec<u8>| {
+            let byte = usize::try_from(offset).ok().and_then(|offset| bytes.get_mut(offset));
+            byte.map(|byte| *byte ^= 1 << bit).is_some()
+        };
+        self.inode(name).is_some_and(|inode| inode.damage(flip))
+    }
+
+    /// Damages the platter: cuts a file to `len` bytes, durably. False if it is not longer than that.
+    pub fn truncate(&self, name: FileName, len: u64) -> bool {
+        let cut = |bytes: &mut Vec<u8>| {
+            let is_longer = len < bytes.len() as u64;
+            if is_longer {
+                bytes.truncate(usize::try_from(len).expect("shorter than a vector"));
+            }
+            is_longer
+        };
+        self.inode(name).is_some_and(|inode| inode.damage(cut))
+    }
+
+    /// Damages the platter: the file has these bytes from now on, durably, whether it was there before or not.
+    pub fn replace(&self, name: FileName, bytes: Vec<u8>) {
+        let mut state = self.world.state.lock();
+        let directory = &mut state.directories[self.directory];
+        directory.forget_changes(name);
+        directory.names.insert(name, Inode::new(name, bytes));
+    }
+
+    /// Damages the platter: the file is gone, durably. False if it was not there.
+    pub fn lose(&self, name: FileName) -> bool {
+        let mut state = self.world.state.lock();
+        let directory = &mut state.directories[self.directory];
+        directory.forget_changes(name);
+        directory.names.remove(&name).is_some()
+    }
+
+    fn inode(&self, name: FileName) -> Option<Arc<Inode>> {
+        self.world.state.lock().directories[self.directory].names.get(&name).cloned()
+    }
+
+    fn file(&self, inode: Arc<Inode>) -> Arc<dyn File> {
+        Arc::new(MemoryFile { world: self.world.clone(), inode })
+    }
+}
+
+impl Directory {
+    /// Makes what a name stands for now independent of what a crash keeps.
+    fn forget_changes(&mut self, name: FileName) {
+        self.changes.retain(|change| change.before.iter().all(|(changed, _)| *changed != name));
+    }
+}
+
+fn missing(name: FileName) -> io::Error {
+    io::Error::new(io::ErrorKind::NotFound, format!("no file {name}"))
+}
+
+impl Disk for MemoryDisk {
+    fn create(&self, name: FileName) -> io::Result<Arc<dyn File>> {
+        self.world.change(|state, _| {
+            let directory = &mut state.directories[self.directory];
+            if directory.names.contains_key(&name) {
+                return Err(io::Error::from(io::ErrorKind::AlreadyExists));
+            }
+            let inode = Inode::new(name, Vec::new());
+            directory.change(ChangeKind::Added(name, inode.clone()), &[name]);
+            Ok(self.file(inode))
+        })
+    }
+
+    fn open(&self, name: FileName) -> io::Result<Arc<dyn File>> {
+        let state = self.world.state.lock();
+        state.check()?;
+        let inode = state.directories[self.directory].names.get(&name).ok_or_else(|| missing(name))?;
+        Ok(self.file(inode.clone()))
+    }
+
+    fn rename(&self, from: FileName, to: FileName) -> io::Result<()> {
+        self.world.change(|state, _| {
+            let directory = &mut state.directories[self.directory];
+            let inode = directory.names.get(&from).cloned().ok_or_else(|| missing(from))?;
+            if from != to {
+                inode.rename(to);
+                directory.change(ChangeKind::Renamed { from, to, inode }, &[from, to]);
+            }
+            Ok(())
+        })
+    }
+
+    fn remove(&self, name: FileName) -> io::Result<()> {
+        self.world.change(|state, _| {
+            let directory = &mut state.directories[self.directory];
+            if !directory.names.contains_key(&name) {
+                return Err(missing(name));
+            }
+            directory.change(ChangeKind::Removed(name), &[name]);
+            Ok(())
+        })
+    }
+
+    fn list(&self) -> io::Result<Vec<Listed>> {
+        let state = self.world.state.lock();
+        state.check()?;
+        let names = &state.directories[self.directory].names;
+        Ok(names.iter().map(|(name, inode)| Listed::Ours(*name, inode.len())).collect())
+    }
+
+    fn sync_dir(&self) -> io::Result<()> {
+        self.world.change(|state, turn| {
+            if turn == Turn::Whole {
+                state.directories[self.directory].changes.clear();
+            }
+            Ok(())
+        })
+    }
+
+    fn lock(&self) -> Result<Box<dyn Any + Send + Sync>, LockFailure> {
+        let mut state = self.world.state.lock();
+        state.check().map_err(LockFailure::Io)?;
+        let directory = &mut state.directories[self.directory];
+        if directory.is_locked {
+            return Err(LockFailure::Held(Some(std::process::id())));
+        }
+        directory.is_locked = true;
+        // A lock file that is always there and always empty: nothing depends on what a crash does to it.
+        directory.names.entry(FileName::Lock).or_insert_with(|| Inode::new(FileName::Lock, Vec::new()));
+        Ok(Box::new(HeldLock { world: self.world.clone(), directory: self.directory }))
+    }
+
+    fn new_directory(&self, path: &Path) -> io::Result<Arc<dyn Disk>> {
+        self.world.change(|state, _| {
+            let path = path.display().to_string();
+            let found = state.directories.iter().position(|directory| directory.path == path);
+            let directory = match found {
+                Some(found) if state.directories[found].names.is_empty() => found,
+                Some(_) => return Err(io::Error::from(io::ErrorKind::DirectoryNotEmpty)),
+                None => {
+                    state.directories.push(Directory::empty(path));
+                    state.directories.len() - 1
+                }
+            };
+            Ok(Arc::new(MemoryDisk { world: self.world.clone(), directory }) as Arc<dyn Disk>)
+        })
+    }
+
+    fn link(&self, name: FileName, into: &dyn Disk) -> io::Result<()> {
+        let other = into.as_any().and_then(|any| any.downcast_ref::<MemoryDisk>());
+        let other = other.filter(|other| Arc::ptr_eq(&self.world, &other.world));
+        let Some(other) = other else {
+            return copy(self, name, into);
+        };
+        self.world.change(|state, _| {
+            let names = &state.directories[self.directory].names;
+            let inode = names.get(&name).cloned().ok_or_else(|| missing(name))?;
+            let target = &mut state.directories[other.directory];
+            if target.names.contains_key(&name) {
+                return Err(io::Error::from(io::ErrorKind::AlreadyExists));
+            }
+            target.change(ChangeKind::Added(name, inode), &[name]);
+            Ok(())
+        })
+    }
+
+    fn place(&self) -> String {
+        self.world.state.lock().directories[self.directory].path.clone()
+    }
+
+    fn as_any(&self) -> Option<&dyn Any> {
+        Some(self)
+    }
+}
+
+fn copy(from: &MemoryDisk, name: FileName, into: &dyn Disk) -> io::Result<()> {
+    from.world.state.lock().check()?;
+    let bytes = from.contents(name).ok_or_else(|| missing(name))?;
+    let file = into.create(name)?;
+    file.write_all_at(0, &bytes)?;
+    file.sync()
+}
+
+impl fmt::Debug for MemoryDisk {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let state = self.world.state.lock();
+        let directory = &state.directories[self.directory];
+        write!(f, "MemoryDisk({}, {} files, op {})", directory.path, directory.names.len(), state.ops)
+    }
+}
+
+struct HeldLock {
+    world: Arc<World>,
+    directory: usize,
+}
+
+impl Drop for HeldLock {
+    fn drop(&mut self) {
+        self.world.state.lock().directories[self.directory].is_locked = false;
+    }
+}
+
+struct MemoryFile {
+    world: Arc<World>,
+    inode: Arc<Inode>,
+}
+
+impl File for MemoryFile {
+    fn read_at(&self, offset: u64, buffer: &mut [u8]) -> io::Result<usize> {
+        self.world.state.lock().check()?;
+        Ok(self.inode.read(offset, buffer))
+    }
+
+    fn write_at(&self, offset: u64, bytes: &[u8]) -> io::Result<usize> {
+        self.world.change(|state, _| {
+            let end = offset.checked_add(bytes.len() as u64).filter(|end| usize::try_from(*end).is_ok());
+            let end = end.ok_or_else(|| io::Error::from(io::ErrorKind::FileTooLarge))?;
+            let mut taken = bytes;
+            if let Some(capacity) = state.capacity_bytes {
+                let growth = end.saturating_sub(self.inode.len());
+                let lacking = growth.saturating_sub(capacity.saturating_sub(state.total_bytes()));
+                if lacking > 0 && lacking >= bytes.len() as u64 {
+                    return Err(io::Error::from(io::ErrorKind::StorageFull));
+                }
+                taken = &bytes[..bytes.len() - usize::try_from(lacking).expect("less than the slice")];
+            }
+            self.inode.write(usize::try_from(offset).expect("the end fits, see above"), taken);
+            Ok(taken.len())
+        })
+    }
+
+    fn sync(&self) -> io::Result<()> {
+        self.world.change(|state, turn| {
+            if turn == Turn::Last {
+                return Ok(());
+            }
+            let op = state.ops - 1;
+            if state.sync_failure_at.take_if(|at| *at <= op).is_some() {
+                self.inode.lose_unsynced();
+                return Err(rustix::io::Errno::IO.into());
+            }
+            self.inode.sync();
+            Ok(())
+        })
+    }
+
+    fn len(&self) -> io::Result<u64> {
+        self.world.state.lock().check()?;
+        Ok(self.inode.len())
+    }
+
+    fn name(&self) -> FileName {
+        self.inode.name()
+    }
+}
+
+impl fmt::Debug for MemoryFile {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "MemoryFile({})", self.inode.name())
+    }
+}

@@ -1,0 +1,276 @@
+//! Images: what a power cut, or a kill, leaves of a disk in memory.
+//!
+//! After a power cut each file holds what was synced, and of each later write any part, by sectors: a sector may
+//! show the synced bytes, the newest ones, or what it held in between, whatever its neighbours show. The length is
+//! one that the file had since the sync, or a whole number of sectors between; where the length got through and the data did
+//! not, there are zeros or stale bytes. Of the name changes since the last `sync_dir`, any subset holds.
+//!
+//! What is always true: synced bytes that were not written again are in every image (D-1), synced names that
+//! were not changed again too (D-2), and a rename holds as a whole or not at all (D-4).
+
+use std::{
+    collections::{BTreeMap, HashMap},
+    ops::Range,
+    sync::Arc,
+};
+
+use kvilt_base::{FileName, Rng};
+
+use super::{
+    Directory, MemoryDisk, NameChange, apply,
+    inode::{Contents, Extent, Inode},
+};
+use crate::SeededRng;
+
+/// What a disk writes as a whole or not at all.
+const SECTOR_BYTES: usize = 512;
+
+/// What a power cut leaves of what was not synced.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Keep {
+    /// Nothing.
+    SyncedOnly,
+    /// Everything.
+    All,
+    /// Any subset: each sector and each name change by itself, as the seed says.
+    Random(u64),
+    /// The name changes up to some point, and the writes of each file up to some point, the last one torn: what
+    /// an ordered, journalling file system leaves.
+    Prefix(u64),
+}
+
+impl MemoryDisk {
+    /// A disk of its own that holds what a power cut now, or at the planned crash, may leave. Its calls count
+    /// from zero, everything on it is durable, nothing is locked; it has the capacity of this one.
+    pub fn crash_image(&self, keep: Keep) -> Arc<MemoryDisk> {
+        let state = self.world.state.lock();
+        let rng = match keep {
+            Keep::Random(seed) | Keep::Prefix(seed) => SeededRng::new(seed ^ self.world.seed.rotate_left(32)),
+            Keep::SyncedOnly | Keep::All => SeededRng::new(self.world.seed),
+        };
+        let mut copies = Copies::new(state.directories.len() > 1);
+        let mut directories = Vec::with_capacity(state.directories.len());
+        for directory in &state.directories {
+            let names = kept_names(directory, keep, &rng);
+            let names = names.iter().map(|(name, inode)| {
+                let copy =
+                    copies.copy(inode, |inode| inode.with(|contents| crashed(contents, *name, keep, &rng)));
+                (*name, copy)
+            });
+            directories
+                .push(Directory { names: names.collect(), ..Directory::empty(directory.path.clone()) });
+        }
+        MemoryDisk::with_directories(self.world.seed, directories, self.directory, state.capacity_bytes)
+    }
+
+    /// A disk of its own that holds what the death of the process leaves: everything written, but what was not
+    /// synced is no safer than before, so a later power cut may still take it. Locks and handles are gone.
+    pub fn kill_image(&self) -> Arc<MemoryDisk> {
+        let state = self.world.state.lock();
+        let mut copies = Copies::new(true);
+        let mut copy = |inode: &Arc<Inode>| copies.copy(inode, |inode| inode.copy_contents());
+        let mut directories = Vec::with_capacity(state.directories.len());
+        for directory in &state.directories {
+            let names = directory.names.iter().map(|(name, inode)| (*name, copy(inode))).collect();
+            let changes = directory.changes.iter().map(|change| change.copied(&mut copy)).collect();
+            directories.push(Directory { names, changes, ..Directory::empty(directory.path.clone()) });
+        }
+        MemoryDisk::with_directories(self.world.seed, directories, self.directory, state.capacity_bytes)
+    }
+}
+
+impl NameChange {
+    fn copied(&self, copy: &mut impl FnMut(&Arc<Inode>) -> Arc<Inode>) -> NameChange {
+        use super::ChangeKind::{Added, Removed, Renamed};
+        let kind = match &self.kind {
+            Added(name, inode) => Added(*name, copy(inode)),
+            Renamed { from, to, inode } => Renamed { from: *from, to: *to, inode: copy(inode) },
+            Removed(name) => Removed(*name),
+        };
+        let before = self.before.iter().map(|(name, inode)| (*name, inode.as_ref().map(&mut *copy)));
+        NameChange { kind, before: before.collect() }
+    }
+}
+
+/// Copies each inode once, however many names it has.
+struct Copies {
+    has_links: bool,
+    made: HashMap<*const Inode, Arc<Inode>>,
+}
+
+impl Copies {
+    fn new(has_links: bool) -> Self {
+        Copies { has_links, made: HashMap::new() }
+    }
+
+    fn copy(&mut self, inode: &Arc<Inode>, contents: impl FnOnce(&Inode) -> Contents) -> Arc<Inode> {
+        if !self.has_links {
+            return Inode::from_contents(contents(inode));
+        }
+        let made = self.made.entry(Arc::as_ptr(inode));
+        made.or_insert_with(|| Inode::from_contents(contents(inode))).clone()
+    }
+}
+
+fn kept_names(directory: &Directory, keep: Keep, rng: &SeededRng) -> BTreeMap<FileName, Arc<Inode>> {
+    let mut names = directory.names.clone();
+    if keep == Keep::All || directory.changes.is_empty() {
+        return names;
+    }
+    for change in directory.changes.iter().rev() {
+        for (name, before) in &change.before {
+            match before {
+                Some(inode) => names.insert(*name, inode.clone()),
+                None => names.remove(name),
+            };
+        }
+    }
+    match keep {
+        Keep::SyncedOnly | Keep::All => {}
+        Keep::Random(_) => {
+            let chance = Chance::drawn(rng);
+            for change in directory.changes.iter().filter(|_| chance.holds(rng)) {
+                apply(&change.kind, &mut names);
+            }
+        }
+        Keep::Prefix(_) => {
+            for change in &directory.changes[..drawn_below(rng, directory.changes.len() + 1)] {
+                apply(&change.kind, &mut names);
+            }
+        }
+    }
+    names
+}
+
+/// How likely one unsynced thing is kept. All and nothing are common among real crashes, so they are here.
+struct Chance {
+    eighths: u64,
+}
+
+impl Chance {
+    fn drawn(rng: &SeededRng) -> Self {
+        Chance { eighths: [0, 1, 4, 4, 4, 7, 8][drawn_below(rng, 7)] }
+    }
+
+    fn holds(&self, rng: &SeededRng) -> bool {
+        rng.below(8) < self.eighths
+    }
+}
+
+fn drawn_below(rng: &SeededRng, limit: usize) -> usize {
+    usize::try_from(rng.below(limit as u64)).expect("below a usize")
+}
+
+/// The file after a power cut.
+fn crashed(contents: &Contents, name: FileName, keep: Keep, rng: &SeededRng) -> Contents {
+    let live = match keep {
+        _ if contents.writes.is_empty() => contents.synced(),
+        Keep::SyncedOnly => contents.synced(),
+        Keep::All => contents.platter_after_sync(),
+        Keep::Random(_) => any_sectors(contents, rng),
+        Keep::Prefix(_) if contents.platter.is_some() => contents.synced(),
+        Keep::Prefix(_) => first_writes(contents, rng),
+    };
+    Contents { name, live, writes: Vec::new(), platter: None }
+}
+
+/// Some first writes, and the first sectors of the one after them.
+fn first_writes(contents: &Contents, rng: &SeededRng) -> Extent {
+    let whole = drawn_below(rng, contents.writes.len() + 1);
+    let Some(torn) = contents.writes.get(whole) else {
+        return contents.live.clone();
+    };
+    let sectors = torn.end().div_ceil(SECTOR_BYTES) - torn.offset / SECTOR_BYTES;
+    let sectors_kept = drawn_below(rng, sectors + 1);
+    if sectors_kept == 0 {
+        return contents.before_write(whole);
+    }
+    let end = torn.end().min((torn.offset / SECTOR_BYTES + sectors_kept) * SECTOR_BYTES);
+    if torn.before.is_empty() {
+        // It only appended: what came after is cut off with the rest.
+        return contents.before_write(whole + 1).cut(end);
+    }
+    let after = contents.before_write(whole + 1);
+    let mut bytes = contents.before_write(whole);
+    bytes.change(|bytes| {
+        bytes.resize(bytes.len().max(end), 0);
+        bytes[torn.offset..end].copy_from_slice(&after.as_slice()[torn.offset..end]);
+    });
+    bytes
+}
+
+/// Each unsynced sector by itself.
+fn any_sectors(contents: &Contents, rng: &SeededRng) -> Extent {
+    let chance = Chance::drawn(rng);
+    if chance.eighths == 8 && rng.below(2) == 0 {
+        return contents.platter_after_sync();
+    }
+    let synced = contents.synced();
+    let len = drawn_len(contents, synced.len(), rng);
+    let has_stale_bytes = rng.below(2) == 0;
+    let mut bytes = synced.as_slice().to_vec();
+    bytes.resize(len.max(bytes.len()), 0);
+    for sector in dirty_sectors(contents) {
+        let range = sector * SECTOR_BYTES..((sector + 1) * SECTOR_BYTES).min(bytes.len());
+        if range.is_empty() {
+            break;
+        }
+        if !chance.holds(rng) {
+            // A sector that the synced file has is on the platter; a fresh one may show what was there before.
+            if has_stale_bytes && range.start >= synced.len() {
+                bytes[range].fill_with(|| rng.next_u64() as u8);
+            }
+        } else if rng.below(8) == 0 {
+            let then = drawn_below(rng, contents.writes.len());
+            copy_sector_before(contents, then, range, &mut bytes);
+        } else {
+            copy_from(contents.live.as_slice(), range, &mut bytes);
+        }
+    }
+    Extent::new(bytes)
+}
+
+/// A length that the file may have after the crash.
+fn drawn_len(contents: &Contents, synced: usize, rng: &SeededRng) -> usize {
+    let live = contents.live.len();
+    if live <= synced {
+        return synced;
+    }
+    match rng.below(4) {
+        0 => synced,
+        // The write-back of some page carried the length with it.
+        1 => ((synced + drawn_below(rng, live - synced + 1)).next_multiple_of(SECTOR_BYTES)).min(live),
+        _ => live,
+    }
+}
+
+fn dirty_sectors(contents: &Contents) -> Vec<usize> {
+    let mut sectors = Vec::new();
+    for write in &contents.writes {
+        sectors.extend(write.offset / SECTOR_BYTES..write.end().div_ceil(SECTOR_BYTES));
+    }
+    sectors.sort_unstable();
+    sectors.dedup();
+    sectors
+}
+
+/// Copies what `range` held before write `then`; zeros where the file was shorter.
+fn copy_sector_before(contents: &Contents, then: usize, range: Range<usize>, bytes: &mut [u8]) {
+    copy_from(contents.live.as_slice(), range.clone(), bytes);
+    for write in contents.writes[then..].iter().rev() {
+        let overwritten = write.offset..write.offset + write.before.len();
+        let (start, end) = (overwritten.start.max(range.start), overwritten.end.min(range.end));
+        if start < end {
+            bytes[start..end].copy_from_slice(&write.before[start - write.offset..end - write.offset]);
+        }
+        let beyond = write.len_before.clamp(range.start, range.end);
+        bytes[beyond..range.end].fill(0);
+    }
+}
+
+fn copy_from(from: &[u8], range: Range<usize>, bytes: &mut [u8]) {
+    let end = range.end.min(from.len());
+    if range.start < end {
+        bytes[range.start..end].copy_from_slice(&from[range.start..end]);
+    }
+}

@@ -1,0 +1,221 @@
+//! `Inode`: the bytes of one file in memory, and the writes since its last sync, which a crash may undo.
+//!
+//! What is always true: undoing `writes` from the last to the first gives the bytes on the platter — unless a
+//! failed sync has lost some, then these are kept apart in `platter`.
+
+use std::sync::Arc;
+
+use kvilt_base::FileName;
+use parking_lot::Mutex;
+
+/// A file in memory. Shared by its names and its handles; all calls lock it for themselves.
+pub(super) struct Inode(Mutex<Contents>);
+
+/// See the module.
+#[derive(Clone)]
+pub(super) struct Contents {
+    /// The newest name.
+    pub(super) name: FileName,
+    /// What readers see.
+    pub(super) live: Extent,
+    /// Since the last sync, oldest first.
+    pub(super) writes: Vec<Write>,
+    /// What is durable, where that is not `live` less `writes`: after a sync failed.
+    pub(super) platter: Option<Extent>,
+}
+
+/// The first `len` of some bytes, which others may share.
+#[derive(Clone)]
+pub(super) struct Extent {
+    /// At least `len` long: an image that only lost appended bytes shares the vector of its origin.
+    bytes: Arc<Vec<u8>>,
+    len: usize,
+}
+
+/// One write, and what it takes to undo it.
+#[derive(Clone)]
+pub(super) struct Write {
+    pub(super) offset: usize,
+    pub(super) len: usize,
+    /// The file's length before.
+    pub(super) len_before: usize,
+    /// What was overwritten; shorter than `len` where the write went beyond the end.
+    pub(super) before: Box<[u8]>,
+}
+
+impl Extent {
+    pub(super) fn new(bytes: Vec<u8>) -> Self {
+        Extent { len: bytes.len(), bytes: Arc::new(bytes) }
+    }
+
+    pub(super) fn len(&self) -> usize {
+        self.len
+    }
+
+    pub(super) fn as_slice(&self) -> &[u8] {
+        &self.bytes[..self.len]
+    }
+
+    /// The same bytes, fewer of them; nothing is copied.
+    pub(super) fn cut(&self, len: usize) -> Self {
+        assert!(len <= self.len, "a cut makes shorter");
+        Extent { bytes: self.bytes.clone(), len }
+    }
+
+    /// Changes the bytes, copying them first if others share them.
+    pub(super) fn change<T>(&mut self, change: impl FnOnce(&mut Vec<u8>) -> T) -> T {
+        let bytes = Arc::make_mut(&mut self.bytes);
+        bytes.truncate(self.len);
+        let outcome = change(bytes);
+        self.len = bytes.len();
+        outcome
+    }
+}
+
+impl Write {
+    pub(super) fn end(&self) -> usize {
+        self.offset + self.len
+    }
+
+    /// Takes this write back; those after it must have been taken back already.
+    pub(super) fn undo(&self, bytes: &mut Vec<u8>) {
+        bytes[self.offset..self.offset + self.before.len()].copy_from_slice(&self.before);
+        bytes.truncate(self.len_before);
+    }
+}
+
+impl Inode {
+    pub(super) fn new(name: FileName, bytes: Vec<u8>) -> Arc<Self> {
+        Inode::from_contents(Contents { name, live: Extent::new(bytes), writes: Vec::new(), platter: None })
+    }
+
+    pub(super) fn from_contents(contents: Contents) -> Arc<Self> {
+        Arc::new(Inode(Mutex::new(contents)))
+    }
+
+    pub(super) fn name(&self) -> FileName {
+        self.0.lock().name
+    }
+
+    pub(super) fn rename(&self, name: FileName) {
+        self.0.lock().name = name;
+    }
+
+    pub(super) fn len(&self) -> u64 {
+        self.0.lock().live.len() as u64
+    }
+
+    pub(super) fn bytes(&self) -> Vec<u8> {
+        self.0.lock().live.as_slice().to_vec()
+    }
+
+    pub(super) fn read(&self, offset: u64, buffer: &mut [u8]) -> usize {
+        let contents = self.0.lock();
+        let bytes = contents.live.as_slice();
+        let rest = usize::try_from(offset).ok().and_then(|offset| bytes.get(offset..)).unwrap_or_default();
+        let read = rest.len().min(buffer.len());
+        buffer[..read].copy_from_slice(&rest[..read]);
+        read
+    }
+
+    pub(super) fn write(&self, offset: usize, data: &[u8]) {
+        if data.is_empty() {
+            return;
+        }
+        let mut contents = self.0.lock();
+        let write = contents.live.change(|bytes| {
+            let len_before = bytes.len();
+            if offset > len_before {
+                bytes.resize(offset, 0);
+            }
+            let overlap = data.len().min(bytes.len() - offset);
+            let before = bytes[offset..offset + overlap].into();
+            bytes[offset..offset + overlap].copy_from_slice(&data[..overlap]);
+            bytes.extend_from_slice(&data[overlap..]);
+            // What lay in a gap before the write was nothing: the length alone undoes it.
+            let before = if offset > len_before { Box::default() } else { before };
+            Write { offset, len: data.len(), len_before, before }
+        });
+        contents.writes.push(write);
+    }
+
+    pub(super) fn sync(&self) {
+        let mut contents = self.0.lock();
+        if contents.platter.is_some() {
+            contents.platter = Some(contents.platter_after_sync());
+        }
+        contents.writes.clear();
+    }
+
+    /// A sync that fails: what was written since the last one will never be on the platter.
+    pub(super) fn lose_unsynced(&self) {
+        let mut contents = self.0.lock();
+        contents.platter = Some(contents.synced());
+        contents.writes.clear();
+    }
+
+    /// Changes the platter itself: what comes of it is durable.
+    pub(super) fn damage(&self, change: impl FnOnce(&mut Vec<u8>) -> bool) -> bool {
+        let mut contents = self.0.lock();
+        contents.writes.clear();
+        contents.platter = None;
+        contents.live.change(change)
+    }
+
+    pub(super) fn copy_contents(&self) -> Contents {
+        self.0.lock().clone()
+    }
+
+    /// Lets `look` see the contents.
+    pub(super) fn with<T>(&self, look: impl FnOnce(&Contents) -> T) -> T {
+        look(&self.0.lock())
+    }
+}
+
+impl Contents {
+    /// What is durable for certain.
+    pub(super) fn synced(&self) -> Extent {
+        match &self.platter {
+            Some(platter) => platter.clone(),
+            None => self.before_write(0),
+        }
+    }
+
+    /// What readers saw before write `index` (or now, if there is none).
+    pub(super) fn before_write(&self, index: usize) -> Extent {
+        let undone = &self.writes[index..];
+        let Some(first) = undone.first() else {
+            return self.live.clone();
+        };
+        let only_appended = undone.iter().all(|write| write.before.is_empty());
+        if only_appended {
+            return self.live.cut(first.len_before);
+        }
+        let mut bytes = self.live.as_slice().to_vec();
+        for write in undone.iter().rev() {
+            write.undo(&mut bytes);
+        }
+        Extent::new(bytes)
+    }
+
+    /// The platter once everything written since the failed sync has reached it.
+    pub(super) fn platter_after_sync(&self) -> Extent {
+        let Some(platter) = &self.platter else {
+            return self.live.clone();
+        };
+        let mut platter = platter.clone();
+        if self.writes.is_empty() {
+            return platter;
+        }
+        let live = self.live.as_slice();
+        platter.change(|bytes| {
+            for write in &self.writes {
+                if bytes.len() < write.end() {
+                    bytes.resize(write.end(), 0);
+                }
+                bytes[write.offset..write.end()].copy_from_slice(&live[write.offset..write.end()]);
+            }
+        });
+        platter
+    }
+}

@@ -1,0 +1,438 @@
+//! `NativeDisk`: a directory of the file system behind the `Disk` seam.
+//!
+//! A file that the engine holds open is *logical*: its descriptor may be closed meanwhile to make room and is
+//! opened again on use (see `descriptors`). All handles on one file of one disk share a `Node`, so that they also
+//! share its sync failures.
+//!
+//! What is always true: names come from [`FileName`]; every path is resolved from the directory's descriptor,
+//! never through a symbolic link below it; a reopened file is the same inode or an error.
+
+mod descriptors;
+mod node;
+
+use std::{
+    any::Any,
+    collections::HashMap,
+    fmt, io,
+    os::fd::OwnedFd,
+    path::{Path, PathBuf},
+    sync::{
+        Arc, Weak,
+        atomic::{AtomicU64, Ordering},
+    },
+};
+
+use kvilt_base::{Disk, File, FileName, Listed, disk::LockFailure};
+use parking_lot::{Mutex, RwLock};
+use rustix::{
+    fs::{self, AtFlags, Dir, FileType, FlockOperation, Mode, OFlags},
+    io::{Errno, retry_on_intr},
+};
+
+pub use descriptors::open_descriptors;
+use node::Node;
+
+/// Bytes moved at a time where a file cannot be linked and is copied.
+const COPY_PIECE_BYTES: usize = 256 << 10;
+
+/// A directory and the files in it. Shared freely; see the crate's head for what it guarantees.
+///
+/// Directories are made with mode 0700, files with 0600, less what the umask takes.
+///
+/// ```
+/// use kvilt_base::{Disk, File, FileName};
+/// let place = tempfile::tempdir()?;
+/// let disk = kvilt_io::NativeDisk::open(&place.path().join("store"), true)?;
+/// let file = disk.create(FileName::Log(1))?;
+/// file.write_all_at(0, b"hello")?;
+/// file.sync()?;
+/// disk.sync_dir()?;
+/// assert_eq!(disk.open(FileName::Log(1))?.len()?, 5);
+/// # Ok::<(), std::io::Error>(())
+/// ```
+pub struct NativeDisk {
+    directory: Arc<Directory>,
+}
+
+/// What a disk and its nodes share.
+struct Directory {
+    fd: OwnedFd,
+    path: PathBuf,
+    /// Shared while a name is opened for the first time or made, exclusive while one is renamed or removed: so
+    /// what the table below says of a name is true then. Taken before every other lock here.
+    naming: RwLock<()>,
+    /// The node of each open file. A node leaves when its last handle is dropped or its name is removed.
+    nodes: Mutex<HashMap<FileName, Weak<Node>>>,
+    bytes_written: AtomicU64,
+    bytes_read: AtomicU64,
+}
+
+impl NativeDisk {
+    /// Opens the directory at `path`; if it is missing and `create`, makes it and its missing parents, durably.
+    ///
+    /// `NotFound` if it is missing and may not be made, `NotADirectory` if it is something else.
+    pub fn open(path: &Path, create: bool) -> io::Result<Arc<Self>> {
+        if create {
+            make_directory(path)?;
+        }
+        let fd = descriptors::open_within_limit(|| {
+            let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+            Ok(retry_on_intr(|| fs::open(path, flags, Mode::empty()))?)
+        })?;
+        Ok(Arc::new(NativeDisk {
+            directory: Arc::new(Directory {
+                fd,
+                path: path.to_path_buf(),
+                naming: RwLock::new(()),
+                nodes: Mutex::default(),
+                bytes_written: AtomicU64::new(0),
+                bytes_read: AtomicU64::new(0),
+            }),
+        }))
+    }
+
+    /// Bytes that writes to this disk have taken so far.
+    pub fn bytes_written(&self) -> u64 {
+        // Relaxed: a statistic.
+        self.directory.bytes_written.load(Ordering::Relaxed)
+    }
+
+    /// Bytes that reads from this disk have given so far.
+    pub fn bytes_read(&self) -> u64 {
+        // Relaxed: a statistic.
+        self.directory.bytes_read.load(Ordering::Relaxed)
+    }
+
+    /// The node of `name`, if somebody has it open.
+    fn node(&self, name: FileName) -> Option<Arc<Node>> {
+        self.directory.nodes.lock().get(&name).and_then(Weak::upgrade)
+    }
+
+    fn copy(&self, name: FileName, into: &dyn Disk) -> io::Result<()> {
+        let from = self.open(name)?;
+        let to = into.create(name)?;
+        let copied = copy_bytes(&*from, &*to);
+        if copied.is_err() {
+            // The first error is the one to tell.
+            let _ = into.remove(name);
+        }
+        copied
+    }
+}
+
+impl Disk for NativeDisk {
+    fn create(&self, name: FileName) -> io::Result<Arc<dyn File>> {
+        let _naming = self.directory.naming.read();
+        let fd = descriptors::open_within_limit(|| self.directory.open_new(name))?;
+        let mut nodes = self.directory.nodes.lock();
+        // Somebody may have opened it since the line before: then there is a node already.
+        if let Some(node) = nodes.get(&name).and_then(Weak::upgrade) {
+            return Ok(node);
+        }
+        let node = Arc::new(Node::with_fd(self.directory.clone(), name, fd)?);
+        nodes.insert(name, Arc::downgrade(&node));
+        Ok(node)
+    }
+
+    fn open(&self, name: FileName) -> io::Result<Arc<dyn File>> {
+        let _naming = self.directory.naming.read();
+        let node = {
+            let mut nodes = self.directory.nodes.lock();
+            match nodes.get(&name).and_then(Weak::upgrade) {
+                Some(node) => node,
+                None => {
+                    let node = Arc::new(Node::closed(self.directory.clone(), name));
+                    nodes.insert(name, Arc::downgrade(&node));
+                    node
+                }
+            }
+        };
+        node.ensure_open()?;
+        Ok(node)
+    }
+
+    fn rename(&self, from: FileName, to: FileName) -> io::Result<()> {
+        let _naming = self.directory.naming.write();
+        let replaced = if from == to { None } else { self.node(to) };
+        // Those who have the replaced file open keep it: its descriptor must not be closed any more.
+        if let Some(node) = &replaced {
+            node.pin()?;
+        }
+        // Declared before the table's lock, so dropped after it: a node that goes looks into the table.
+        let moved;
+        let mut nodes = self.directory.nodes.lock();
+        moved = nodes.get(&from).and_then(Weak::upgrade);
+        let mut name_of_moved = moved.as_ref().map(|node| node.lock_name());
+        let texts = (from.to_string(), to.to_string());
+        if let Err(error) = fs::renameat(&self.directory.fd, texts.0, &self.directory.fd, texts.1) {
+            if let Some(node) = &replaced {
+                node.unpin();
+            }
+            return Err(error.into());
+        }
+        if from != to {
+            nodes.remove(&to);
+            if let Some(node) = nodes.remove(&from) {
+                nodes.insert(to, node);
+            }
+        }
+        if let Some(name) = &mut name_of_moved {
+            **name = to;
+        }
+        Ok(())
+    }
+
+    fn remove(&self, name: FileName) -> io::Result<()> {
+        let _naming = self.directory.naming.write();
+        let node = self.node(name);
+        if let Some(node) = &node {
+            node.pin()?;
+        }
+        let mut nodes = self.directory.nodes.lock();
+        if let Err(error) = fs::unlinkat(&self.directory.fd, name.to_string(), AtFlags::empty()) {
+            if let Some(node) = &node {
+                node.unpin();
+            }
+            return Err(error.into());
+        }
+        nodes.remove(&name);
+        drop(nodes);
+        Ok(())
+    }
+
+    fn list(&self) -> io::Result<Vec<Listed>> {
+        let entries =
+            descriptors::open_within_limit(|| Ok(retry_on_intr(|| Dir::read_from(&self.directory.fd))?))?;
+        let mut listed = Vec::new();
+        for entry in entries {
+            let entry = entry?;
+            let text = entry.file_name().to_string_lossy();
+            if text == "." || text == ".." {
+                continue;
+            }
+            let Some(name) = FileName::parse(&text) else {
+                listed.push(Listed::Foreign(text.into_owned()));
+                continue;
+            };
+            match fs::statat(&self.directory.fd, entry.file_name(), AtFlags::SYMLINK_NOFOLLOW) {
+                Ok(stat) if FileType::from_raw_mode(stat.st_mode) == FileType::RegularFile => {
+                    listed.push(Listed::Ours(name, u64::try_from(stat.st_size).unwrap_or(0)));
+                }
+                Ok(_) => listed.push(Listed::Foreign(text.into_owned())),
+                // Removed since the directory was read.
+                Err(Errno::NOENT) => {}
+                Err(error) => return Err(error.into()),
+            }
+        }
+        Ok(listed)
+    }
+
+    fn sync_dir(&self) -> io::Result<()> {
+        Ok(retry_on_intr(|| fs::fsync(&self.directory.fd))?)
+    }
+
+    fn lock(&self) -> Result<Box<dyn Any + Send + Sync>, LockFailure> {
+        let fd = descriptors::open_within_limit(|| self.directory.open_lock()).map_err(LockFailure::Io)?;
+        match retry_on_intr(|| fs::flock(&fd, FlockOperation::NonBlockingLockExclusive)) {
+            Ok(()) => {}
+            Err(Errno::WOULDBLOCK) => return Err(LockFailure::Held(holder(&fd))),
+            Err(error) => return Err(LockFailure::Io(error.into())),
+        }
+        let held = HeldLock { fd, process: std::process::id() };
+        match held.write_holder() {
+            // A full disk must not keep anybody from reading: rivals learn that there is a holder, not which.
+            Err(error)
+                if matches!(error.kind(), io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded) => {}
+            outcome => outcome.map_err(LockFailure::Io)?,
+        }
+        Ok(Box::new(held))
+    }
+
+    fn new_directory(&self, path: &Path) -> io::Result<Arc<dyn Disk>> {
+        let disk = NativeDisk::open(path, true)?;
+        if !disk.list()?.is_empty() {
+            return Err(io::Error::new(
+                io::ErrorKind::DirectoryNotEmpty,
+                format!("{} is not empty", path.display()),
+            ));
+        }
+        Ok(disk)
+    }
+
+    fn link(&self, name: FileName, into: &dyn Disk) -> io::Result<()> {
+        let Some(other) = into.as_any().and_then(|any| any.downcast_ref::<NativeDisk>()) else {
+            return self.copy(name, into);
+        };
+        let text = name.to_string();
+        match fs::linkat(&self.directory.fd, &text, &other.directory.fd, &text, AtFlags::empty()) {
+            Ok(()) => Ok(()),
+            // Another file system, one without hard links, or too many links already.
+            Err(Errno::XDEV | Errno::PERM | Errno::OPNOTSUPP | Errno::NOSYS | Errno::MLINK) => {
+                self.copy(name, into)
+            }
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    fn place(&self) -> String {
+        self.directory.path.display().to_string()
+    }
+
+    fn as_any(&self) -> Option<&dyn Any> {
+        Some(self)
+    }
+}
+
+impl fmt::Debug for NativeDisk {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "NativeDisk({})", self.directory.path.display())
+    }
+}
+
+impl Directory {
+    fn open_existing(&self, name: FileName) -> io::Result<OwnedFd> {
+        self.open_with(name, OFlags::empty())
+    }
+
+    fn open_new(&self, name: FileName) -> io::Result<OwnedFd> {
+        self.open_with(name, OFlags::CREATE | OFlags::EXCL)
+    }
+
+    fn open_lock(&self) -> io::Result<OwnedFd> {
+        self.open_with(FileName::Lock, OFlags::CREATE)
+    }
+
+    /// Opens a regular file for reading and writing. Whatever else bears the name is `InvalidData`.
+    fn open_with(&self, name: FileName, extra: OFlags) -> io::Result<OwnedFd> {
+        // NONBLOCK and NOCTTY: a pipe or a terminal under our name must neither hold us up nor adopt us.
+        let flags = OFlags::RDWR | OFlags::NOFOLLOW | OFlags::CLOEXEC | OFlags::NONBLOCK | OFlags::NOCTTY;
+        let opened =
+            retry_on_intr(|| fs::openat(&self.fd, name.to_string(), flags | extra, Mode::RUSR | Mode::WUSR));
+        match opened {
+            Ok(fd) => {
+                if FileType::from_raw_mode(fs::fstat(&fd)?.st_mode) != FileType::RegularFile {
+                    return Err(not_regular(name));
+                }
+                Ok(fd)
+            }
+            Err(Errno::LOOP | Errno::ISDIR | Errno::NXIO) => Err(not_regular(name)),
+            Err(error) => Err(error.into()),
+        }
+    }
+}
+
+fn not_regular(name: FileName) -> io::Error {
+    io::Error::new(io::ErrorKind::InvalidData, format!("{name} is not a regular file"))
+}
+
+/// Makes a directory and its missing parents, and makes their names durable.
+fn make_directory(path: &Path) -> io::Result<()> {
+    match fs::mkdir(path, Mode::RWXU) {
+        Ok(()) => {}
+        Err(Errno::EXIST) => return Ok(()),
+        Err(Errno::NOENT) => {
+            let Some(parent) = path.parent().filter(|parent| !parent.as_os_str().is_empty()) else {
+                return Err(Errno::NOENT.into());
+            };
+            make_directory(parent)?;
+            match fs::mkdir(path, Mode::RWXU) {
+                Ok(()) | Err(Errno::EXIST) => {}
+                Err(error) => return Err(error.into()),
+            }
+        }
+        Err(error) => return Err(error.into()),
+    }
+    let parent = match path.parent() {
+        Some(parent) if !parent.as_os_str().is_empty() => parent,
+        _ => Path::new("."),
+    };
+    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+    match retry_on_intr(|| fs::open(parent, flags, Mode::empty())) {
+        Ok(fd) => Ok(retry_on_intr(|| fs::fsync(&fd))?),
+        // One may be allowed to make a directory where one may not look.
+        Err(Errno::ACCESS) => Ok(()),
+        Err(error) => Err(error.into()),
+    }
+}
+
+fn copy_bytes(from: &dyn File, to: &dyn File) -> io::Result<()> {
+    let mut piece = vec![0; COPY_PIECE_BYTES];
+    let mut offset = 0;
+    loop {
+        let read = from.read_full_at(offset, &mut piece)?;
+        if read == 0 {
+            break;
+        }
+        to.write_all_at(offset, &piece[..read])?;
+        offset += read as u64;
+    }
+    // A link shares the durability of its file, so a copy must have it too.
+    to.sync()
+}
+
+/// The process id that the lock file names.
+fn holder(lock: &OwnedFd) -> Option<u32> {
+    let mut text = [0; 16];
+    let read = rustix::io::pread(lock, &mut text, 0).ok()?;
+    std::str::from_utf8(&text[..read]).ok()?.trim().parse().ok()
+}
+
+/// The advisory lock, as long as this lives. The kernel gives it back when the process ends in whatever way.
+struct HeldLock {
+    fd: OwnedFd,
+    /// Who took it. A process forked from that one has a copy of this, but not the lock.
+    process: u32,
+}
+
+impl HeldLock {
+    fn write_holder(&self) -> io::Result<()> {
+        retry_on_intr(|| fs::ftruncate(&self.fd, 0))?;
+        let text = format!("{}\n", std::process::id());
+        retry_on_intr(|| rustix::io::pwrite(&self.fd, text.as_bytes(), 0))?;
+        Ok(())
+    }
+}
+
+impl Drop for HeldLock {
+    fn drop(&mut self) {
+        if self.process != std::process::id() {
+            return;
+        }
+        // So that the next holder's rival cannot read our id. Only a message depends on it.
+        let _ = fs::ftruncate(&self.fd, 0);
+        // Closing alone does not do: while another thread starts a process, that one shares the lock until it runs
+        // its program, and a store that was closed would be busy for a moment. If this fails, closing remains.
+        let _ = fs::flock(&self.fd, FlockOperation::NonBlockingUnlock);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_lock_given_back_is_free_though_a_process_being_started_still_has_its_descriptor() {
+        let dir = tempfile::tempdir().unwrap();
+        let disk = NativeDisk::open(dir.path(), true).unwrap();
+        let fd = disk.directory.open_lock().unwrap();
+        fs::flock(&fd, FlockOperation::NonBlockingLockExclusive).unwrap();
+        // What a fork by another thread leaves, until the new process runs its program.
+        let shared = rustix::io::fcntl_dupfd_cloexec(&fd, 0).unwrap();
+        drop(HeldLock { fd, process: std::process::id() });
+        let next = disk.lock();
+        assert!(next.is_ok(), "a store that was closed can be opened at once");
+        drop(shared);
+        assert!(matches!(disk.lock(), Err(LockFailure::Held(Some(_)))), "and is held by who opened it");
+    }
+
+    #[test]
+    fn a_forked_process_that_drops_its_copy_gives_nothing_back() {
+        let dir = tempfile::tempdir().unwrap();
+        let disk = NativeDisk::open(dir.path(), true).unwrap();
+        let held = disk.lock().unwrap();
+        let fd = held.downcast_ref::<HeldLock>().unwrap().fd.try_clone().unwrap();
+        // The copy in a child: the same open file, another process.
+        drop(HeldLock { fd, process: std::process::id() + 1 });
+        assert!(matches!(disk.lock(), Err(LockFailure::Held(Some(id))) if id == std::process::id()));
+    }
+}

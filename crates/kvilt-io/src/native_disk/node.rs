@@ -1,0 +1,136 @@
+//! A logical file: a name in a directory, the inode it stands for, and perhaps a descriptor.
+//!
+//! What is always true: all handles on one file of one disk are the same node. A node opens again only what it
+//! opened before, by device and inode number.
+
+use std::{
+    fmt, io,
+    os::fd::OwnedFd,
+    ptr,
+    sync::{Arc, OnceLock, atomic::Ordering},
+};
+
+use kvilt_base::{File, FileName};
+use parking_lot::{Mutex, MutexGuard};
+use rustix::fs;
+
+use super::{Directory, descriptors::Slot};
+
+/// Device and inode number.
+type Identity = (u64, u64);
+
+/// A logical file. Shared freely.
+pub(super) struct Node {
+    directory: Arc<Directory>,
+    /// Held while the name is renamed, and while it is opened: an open never looks for the old name.
+    name: Mutex<FileName>,
+    /// Set by the first open.
+    identity: OnceLock<Identity>,
+    slot: Arc<Slot>,
+}
+
+impl Node {
+    /// A node that opens its file when first used.
+    pub(super) fn closed(directory: Arc<Directory>, name: FileName) -> Self {
+        Node { directory, name: Mutex::new(name), identity: OnceLock::new(), slot: Slot::closed() }
+    }
+
+    /// A node for the file that `fd` has open.
+    pub(super) fn with_fd(directory: Arc<Directory>, name: FileName, fd: OwnedFd) -> io::Result<Self> {
+        let identity = OnceLock::from(identity_of(&fd)?);
+        Ok(Node { directory, name: Mutex::new(name), identity, slot: Slot::with_fd(fd) })
+    }
+
+    /// Opens the file if it is not open.
+    pub(super) fn ensure_open(&self) -> io::Result<()> {
+        self.slot.with(|| self.reopen(), |_| Ok(()))
+    }
+
+    /// Opens the file, and keeps it open until the last handle is gone: its name is about to go.
+    pub(super) fn pin(&self) -> io::Result<()> {
+        // In this order: from the mark on nobody closes it, so what the second line finds open stays open.
+        self.slot.pin();
+        self.ensure_open().inspect_err(|_| self.slot.unpin())
+    }
+
+    /// Takes [`Node::pin`] back: the name did not go.
+    pub(super) fn unpin(&self) {
+        self.slot.unpin();
+    }
+
+    /// The name, which nobody opens or changes while this is held.
+    pub(super) fn lock_name(&self) -> MutexGuard<'_, FileName> {
+        self.name.lock()
+    }
+
+    fn reopen(&self) -> io::Result<OwnedFd> {
+        let name = self.name.lock();
+        let fd = self.directory.open_existing(*name)?;
+        let found = identity_of(&fd)?;
+        if *self.identity.get_or_init(|| found) != found {
+            return Err(io::Error::new(
+                io::ErrorKind::InvalidData,
+                format!("{} was replaced by another file behind our back", *name),
+            ));
+        }
+        Ok(fd)
+    }
+}
+
+fn identity_of(fd: &OwnedFd) -> io::Result<Identity> {
+    let stat = fs::fstat(fd)?;
+    Ok((stat.st_dev, stat.st_ino))
+}
+
+impl File for Node {
+    fn read_at(&self, offset: u64, buffer: &mut [u8]) -> io::Result<usize> {
+        let read = self.slot.with(|| self.reopen(), |fd| Ok(rustix::io::pread(fd, buffer, offset)?))?;
+        // Relaxed: a statistic.
+        self.directory.bytes_read.fetch_add(read as u64, Ordering::Relaxed);
+        Ok(read)
+    }
+
+    fn write_at(&self, offset: u64, bytes: &[u8]) -> io::Result<usize> {
+        let write = |fd: std::os::fd::BorrowedFd<'_>| {
+            let written = rustix::io::pwrite(fd, bytes, offset);
+            self.slot.mark_dirty();
+            Ok(written?)
+        };
+        let written = self.slot.with(|| self.reopen(), write)?;
+        // Relaxed: a statistic.
+        self.directory.bytes_written.fetch_add(written as u64, Ordering::Relaxed);
+        Ok(written)
+    }
+
+    fn sync(&self) -> io::Result<()> {
+        self.slot.with(|| self.reopen(), |fd| self.slot.sync(fd))
+    }
+
+    fn len(&self) -> io::Result<u64> {
+        let stat = self.slot.with(|| self.reopen(), |fd| Ok(fs::fstat(fd)?))?;
+        Ok(u64::try_from(stat.st_size).unwrap_or(0))
+    }
+
+    fn name(&self) -> FileName {
+        *self.name.lock()
+    }
+}
+
+impl fmt::Debug for Node {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "NativeFile({}/{})", self.directory.path.display(), self.name())
+    }
+}
+
+impl Drop for Node {
+    fn drop(&mut self) {
+        let name = *self.name.get_mut();
+        let mut nodes = self.directory.nodes.lock();
+        // Under our name there may be another node by now.
+        if nodes.get(&name).is_some_and(|node| ptr::eq(node.as_ptr(), self)) {
+            nodes.remove(&name);
+        }
+        drop(nodes);
+        self.slot.close();
+    }
+}

@@ -1,0 +1,225 @@
+//! What only a real directory can show: modes, links, strangers, other processes; and workers on threads.
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
+
+use std::{
+    fs,
+    io::ErrorKind,
+    os::unix::fs::{MetadataExt, PermissionsExt, symlink},
+    path::Path,
+    process::Command,
+    sync::{
+        Arc,
+        atomic::{AtomicU32, Ordering},
+        mpsc,
+    },
+    time::Duration,
+};
+
+use kvilt_base::{Disk, FileName, Hand, Listed, Next, Spawn, Worker, disk::LockFailure};
+use kvilt_io::{NativeDisk, NativeSpawn};
+
+fn mode(path: &Path) -> u32 {
+    fs::metadata(path).unwrap().permissions().mode() & 0o777
+}
+
+#[test]
+fn only_the_owner_may_look() {
+    let place = tempfile::tempdir().unwrap();
+    let store = place.path().join("store");
+    let disk = NativeDisk::open(&store, true).unwrap();
+    disk.create(FileName::Log(1)).unwrap();
+    let _held = disk.lock().unwrap();
+    assert_eq!(mode(&store), 0o700);
+    assert_eq!(mode(&store.join(FileName::Log(1).to_string())), 0o600);
+    assert_eq!(mode(&store.join("LOCK")), 0o600);
+}
+
+#[test]
+fn a_missing_directory_is_made_only_when_asked() {
+    let place = tempfile::tempdir().unwrap();
+    let store = place.path().join("store");
+    assert_eq!(NativeDisk::open(&store, false).unwrap_err().kind(), ErrorKind::NotFound);
+    fs::write(&store, "a file").unwrap();
+    for create in [false, true] {
+        assert_eq!(NativeDisk::open(&store, create).unwrap_err().kind(), ErrorKind::NotADirectory);
+    }
+}
+
+#[test]
+fn the_store_itself_may_be_a_symbolic_link() {
+    let place = tempfile::tempdir().unwrap();
+    fs::create_dir(place.path().join("real")).unwrap();
+    symlink("real", place.path().join("store")).unwrap();
+    let disk = NativeDisk::open(&place.path().join("store"), true).unwrap();
+    disk.create(FileName::Log(1)).unwrap();
+    assert!(place.path().join("real").join(FileName::Log(1).to_string()).exists());
+}
+
+#[test]
+fn only_regular_files_are_opened() {
+    let place = tempfile::tempdir().unwrap();
+    let path = |name: FileName| place.path().join(name.to_string());
+    let disk = NativeDisk::open(place.path(), true).unwrap();
+    fs::write(place.path().join("target"), "precious").unwrap();
+    symlink("target", path(FileName::Log(1))).unwrap();
+    symlink("nothing", path(FileName::Log(2))).unwrap();
+    fs::create_dir(path(FileName::Log(3))).unwrap();
+    let made = Command::new("mkfifo").arg(path(FileName::Log(4))).status().unwrap();
+    assert!(made.success());
+    let _socket = std::os::unix::net::UnixListener::bind(path(FileName::Log(5))).unwrap();
+    for number in 1..=5 {
+        let name = FileName::Log(number);
+        assert_eq!(disk.open(name).unwrap_err().kind(), ErrorKind::InvalidData, "{name}");
+        assert_eq!(disk.create(name).unwrap_err().kind(), ErrorKind::AlreadyExists, "{name}");
+    }
+    symlink("target", path(FileName::Lock)).unwrap();
+    match disk.lock() {
+        Err(LockFailure::Io(error)) => assert_eq!(error.kind(), ErrorKind::InvalidData),
+        _ => panic!("a lock through a symbolic link"),
+    }
+    let listed = disk.list().unwrap();
+    assert_eq!(listed.len(), 7);
+    assert!(listed.iter().all(|entry| matches!(entry, Listed::Foreign(_))), "{listed:?}");
+    assert_eq!(fs::read(place.path().join("target")).unwrap(), b"precious");
+}
+
+#[test]
+fn a_link_is_the_same_inode() {
+    let place = tempfile::tempdir().unwrap();
+    let disk = NativeDisk::open(&place.path().join("store"), true).unwrap();
+    let name = FileName::Table(1);
+    disk.create(name).unwrap().write_all_at(0, b"once").unwrap();
+    let copy = disk.new_directory(&place.path().join("copy")).unwrap();
+    disk.link(name, &*copy).unwrap();
+    let inode = |directory: &str| fs::metadata(place.path().join(directory).join(name.to_string())).unwrap();
+    assert_eq!(inode("store").ino(), inode("copy").ino());
+    assert_eq!(inode("copy").nlink(), 2);
+}
+
+const CHILD_PLACE: &str = "KVILT_IO_TEST_PLACE";
+
+/// Not a test of its own: what the child of the next one runs.
+#[test]
+fn child_that_tries_the_lock() {
+    let Ok(place) = std::env::var(CHILD_PLACE) else {
+        return;
+    };
+    let disk = NativeDisk::open(Path::new(&place), false).unwrap();
+    match disk.lock() {
+        Ok(_) => println!("lock: free"),
+        Err(LockFailure::Held(holder)) => println!("lock: held by {}", holder.unwrap_or(0)),
+        Err(LockFailure::Io(error)) => panic!("{error}"),
+    }
+}
+
+#[test]
+fn a_second_process_learns_who_has_the_lock() {
+    let place = tempfile::tempdir().unwrap();
+    let disk = NativeDisk::open(place.path(), true).unwrap();
+    let says = || {
+        let child = Command::new(std::env::current_exe().unwrap())
+            .args(["--exact", "child_that_tries_the_lock", "--nocapture"])
+            .env(CHILD_PLACE, place.path())
+            .output()
+            .unwrap();
+        assert!(child.status.success());
+        let text = String::from_utf8(child.stdout).unwrap();
+        text.lines().find(|line| line.contains("lock: ")).expect("the child says something").to_owned()
+    };
+    let held = disk.lock().unwrap();
+    assert!(says().contains(&format!("lock: held by {}", std::process::id())));
+    drop(held);
+    assert!(says().contains("lock: free"));
+}
+
+/// Counts its steps; says when it rests; ends when told.
+struct Counter {
+    steps: Arc<AtomicU32>,
+    rested: mpsc::Sender<()>,
+    rest: Option<Duration>,
+    until: u32,
+}
+
+impl Worker for Counter {
+    fn step(&mut self) -> Next {
+        if self.steps.fetch_add(1, Ordering::SeqCst) + 1 == self.until {
+            return Next::Done;
+        }
+        let _ = self.rested.send(());
+        Next::Rest(self.rest)
+    }
+
+    fn panicked(&mut self, message: &str) {
+        panic!("unexpected: {message}");
+    }
+}
+
+#[test]
+fn a_worker_steps_once_for_a_start_and_again_when_woken() {
+    let steps = Arc::new(AtomicU32::new(0));
+    let (rested, rests) = mpsc::channel();
+    let worker = Counter { steps: steps.clone(), rested, rest: None, until: 3 };
+    let hand = NativeSpawn::new().spawn("counter", Box::new(worker));
+    rests.recv().unwrap();
+    assert_eq!(steps.load(Ordering::SeqCst), 1);
+    hand.wake();
+    rests.recv().unwrap();
+    assert_eq!(steps.load(Ordering::SeqCst), 2);
+    hand.wake();
+    hand.join();
+    hand.join();
+    assert_eq!(steps.load(Ordering::SeqCst), 3);
+}
+
+#[test]
+fn a_worker_steps_by_itself_when_its_rest_is_over() {
+    let steps = Arc::new(AtomicU32::new(0));
+    let (rested, _rests) = mpsc::channel();
+    let rest = Some(Duration::from_millis(1));
+    let worker = Counter { steps: steps.clone(), rested, rest, until: 4 };
+    NativeSpawn::new().spawn("counter", Box::new(worker)).join();
+    assert_eq!(steps.load(Ordering::SeqCst), 4);
+}
+
+struct Panics(mpsc::Sender<String>);
+
+impl Worker for Panics {
+    fn step(&mut self) -> Next {
+        panic!("step {} failed", 1);
+    }
+
+    fn panicked(&mut self, message: &str) {
+        self.0.send(message.to_owned()).unwrap();
+        panic!("and the report too");
+    }
+}
+
+#[test]
+fn a_panic_is_told_and_nobody_hangs() {
+    let (told, telling) = mpsc::channel();
+    let hand = NativeSpawn::new().spawn("panics", Box::new(Panics(told)));
+    assert_eq!(telling.recv().unwrap(), "step 1 failed");
+    hand.join();
+}
+
+/// Joins itself from inside its step.
+struct Joins(mpsc::Receiver<Arc<dyn Hand>>);
+
+impl Worker for Joins {
+    fn step(&mut self) -> Next {
+        self.0.recv().unwrap().join();
+        Next::Done
+    }
+
+    fn panicked(&mut self, message: &str) {
+        panic!("unexpected: {message}");
+    }
+}
+
+#[test]
+fn a_join_from_inside_a_step_returns_at_once() {
+    let (give, take) = mpsc::channel();
+    let hand = NativeSpawn::new().spawn("joins", Box::new(Joins(take)));
+    give.send(hand.clone()).unwrap();
+    hand.join();
+}
