@@ -1,0 +1,432 @@
+//! Checkpoint: a durable, consistent cut while puts go on (EvenDB §3.5).
+//!
+//! 1. Where there is a commit log, in the order of its writes, so that a new one begins behind the cut
+//!    (`commit.rs`). Under the structure lock: advance the global version (the *cut*) and note which chunks changed their
+//!    files, and to what. So the cut and the set of files belong together.
+//! 2. Wait for pending puts up to the cut; they take microseconds.
+//! 3. Write and sync every log that has unsynced bytes; sync the names of new files.
+//! 4. Append one edit to the manifest — the cut, the files, their durable lengths — and sync it; write to the witness
+//!    that it was synced. The witness is itself synced in step 3 of the next checkpoint, and at close.
+//! 5. Remove files that the manifest no longer names and nobody reads.
+//!
+//! A rewritten funk thus becomes durable *together with* a cut that covers every version in it, and until then
+//! the files it replaces stay. The paper keeps, in a rebalance, versions for active scans only; a crash would then
+//! find neither the new version (above the last checkpoint) nor the old one (dropped). See
+//! `docs/design/0003-checkpoint-is-the-root.md`.
+//!
+//! * **E-9** Every version in a table that the manifest names is at most the manifest's checkpoint.
+
+use std::{
+    collections::{BTreeMap, HashMap},
+    sync::{
+        Arc, OnceLock,
+        atomic::{AtomicU64, Ordering},
+    },
+};
+
+use kvilt_base::{Disk, Error, ErrorKind, FileName, Listed, Result, Version};
+use kvilt_format::manifest::{Edit, FileKind, FileRecord, ManifestWriter, Root, Witness, read_root};
+use kvilt_sync::published::pin;
+use parking_lot::Mutex;
+
+use crate::{
+    chunk::ChunkState,
+    commit::{CutOrder, Deed},
+    funk::{Funk, PartFile, log::ChunkLog},
+    store::Store,
+};
+
+/// A manifest is written anew when it is this many times as long as it was when fresh …
+const MANIFEST_GROWTH_MAX: u64 = 4;
+/// … but not before it has this many bytes.
+const MANIFEST_BYTES_MIN: u64 = 256 << 10;
+
+/// What is durable, and how it is written down.
+pub(crate) struct Durable {
+    pub(crate) root: Root,
+    /// None before the first checkpoint of this run, and after a failed write: then a fresh one is made.
+    manifest: Option<ManifestWriter>,
+    /// Has seen each manifest record that was synced.
+    witness: Witness,
+    fresh_bytes: u64,
+    /// The recovery table as it should be.
+    dead: Vec<(Version, Version)>,
+    /// Number of the last checkpoint that succeeded.
+    last_good: u64,
+    /// Whether commit logs of an earlier run were replayed and are not yet covered by a checkpoint.
+    has_old_commit_logs: bool,
+}
+
+/// The state of checkpoints.
+pub(crate) struct Checkpoint {
+    durable: Mutex<Durable>,
+    /// Checkpoints begun so far.
+    begun: AtomicU64,
+    /// When the last good one ended, in microseconds of the clock.
+    pub(crate) ended_us: AtomicU64,
+}
+
+impl Checkpoint {
+    /// Over what recovery found. `dead` is the recovery table with the crashed epoch entered.
+    pub(crate) fn new(
+        (root, witness): (Root, Witness),
+        dead: Vec<(Version, Version)>,
+        has_old_commit_logs: bool,
+        now_us: u64,
+    ) -> Self {
+        let durable = Durable {
+            root,
+            witness,
+            manifest: None,
+            fresh_bytes: 0,
+            dead,
+            last_good: 0,
+            has_old_commit_logs,
+        };
+        Checkpoint {
+            durable: Mutex::new(durable),
+            begun: AtomicU64::new(0),
+            ended_us: AtomicU64::new(now_us),
+        }
+    }
+
+    /// Verifies manifest and witness on the disk; says how many bytes that were.
+    pub(crate) fn verify(&self, disk: &dyn Disk) -> Result<u64> {
+        let durable = self.durable.lock();
+        durable.witness.verify()?;
+        let Some((root, witness)) = read_root(disk)? else {
+            return Err(Error::corrupted(FileName::Witness, 0, "manifest and witness are missing"));
+        };
+        // After a failed write the root in memory is ahead until a fresh manifest is made.
+        if let Some(manifest) = &durable.manifest
+            && root != durable.root
+        {
+            let message = "the manifest on the disk is not the one that was written";
+            return Err(Error::corrupted(FileName::Manifest(manifest.number()), 0, message));
+        }
+        Ok(witness.claim().len)
+    }
+
+    /// Looks at what is durable; no checkpoint runs meanwhile.
+    pub(crate) fn with_durable<R>(&self, look: impl FnOnce(&Root) -> R) -> R {
+        look(&self.durable.lock().root)
+    }
+}
+
+/// What step 1 collects.
+pub(crate) struct Cut {
+    version: Version,
+    /// First keys of changed chunks, with what they consist of now; none if there is no such chunk any more.
+    changed: BTreeMap<Vec<u8>, Option<ChunkState>>,
+    /// Where the commit logs begin that hold what is behind this cut, if that changed.
+    log_start: Option<LogStart>,
+}
+
+/// Where the commit logs begin that a checkpoint does not cover.
+#[derive(Clone, Copy)]
+pub(crate) struct LogStart {
+    /// Those with smaller numbers are obsolete.
+    pub(crate) first: u64,
+    /// Whether there is one with this number.
+    pub(crate) is_begun: bool,
+}
+
+impl Store {
+    /// Makes durable everything that completed before this call. Concurrent callers share a checkpoint.
+    pub(crate) fn checkpoint_now(&self, is_closing: bool) -> Result<()> {
+        let begun_before = self.checkpoint.begun.load(Ordering::SeqCst);
+        let mut durable = self.checkpoint.durable.lock();
+        if durable.last_good > begun_before && !is_closing {
+            // One that began after this call has covered it.
+            return Ok(());
+        }
+        if let Some(cause) = self.poison.cause() {
+            return Err(cause.clone());
+        }
+        let number = self.checkpoint.begun.fetch_add(1, Ordering::SeqCst) + 1;
+        // By a panic it would forget which logs it took for its own.
+        let half_done = self.poison.unless_done("a checkpoint");
+        let result = self.run_checkpoint(&mut durable, is_closing);
+        half_done.done();
+        match &result {
+            Ok(()) => {
+                durable.last_good = number;
+                let now = self.world.clock.now().as_micros() as u64;
+                self.checkpoint.ended_us.store(now, Ordering::Relaxed);
+            }
+            Err(error) if matches!(error.kind(), ErrorKind::Poisoned | ErrorKind::Corrupted) => {
+                self.poison.poison(error);
+            }
+            // A full disk, say: everything is still in memory, and the next checkpoint tries again.
+            Err(_) => {}
+        }
+        result
+    }
+
+    fn run_checkpoint(&self, durable: &mut Durable, is_closing: bool) -> Result<()> {
+        let cut = self.cut_in_order(durable, is_closing)?;
+        self.versions.wait_for_pending(cut.version);
+        let dirty = std::mem::take(&mut *self.dirty.lock());
+        let is_idle = dirty.is_empty() && cut.changed.is_empty() && !is_closing && cut.log_start.is_none();
+        if is_idle && durable.manifest.is_some() {
+            durable.witness.sync()?;
+            // What nobody could give up before may be given up by now.
+            self.sweep(durable);
+            return Ok(());
+        }
+        let synced = self.sync_logs(&dirty).and_then(|()| self.sync_log_start(&cut));
+        let done = synced.and_then(|()| self.files.sync_names()).and_then(|()| {
+            durable.witness.sync()?;
+            let edit = self.edit(durable, &cut, &dirty, is_closing);
+            self.write_edit(durable, &edit)
+        });
+        if let Err(error) = done {
+            self.take_back(cut, dirty);
+            return Err(error);
+        }
+        self.keep_dirty(&dirty, cut.version);
+        durable.has_old_commit_logs = false;
+        if is_closing {
+            durable.witness.sync()?;
+        }
+        self.counters.checkpoints.add(1);
+        self.sweep(durable);
+        Ok(())
+    }
+
+    /// Step 1, where there is a commit log in the order of its writes.
+    fn cut_in_order(&self, durable: &Durable, is_closing: bool) -> Result<Cut> {
+        let Some(log) = &self.commit else {
+            // Those of an earlier run are covered by now; this one makes none.
+            let is_covering = durable.has_old_commit_logs;
+            return Ok(
+                self.cut(is_covering.then(|| LogStart { first: self.files.peek_number(), is_begun: false }))
+            );
+        };
+        let root = &durable.root;
+        let into = Arc::new(OnceLock::new());
+        let order = CutOrder {
+            is_closing,
+            has_old_logs: durable.has_old_commit_logs,
+            named: root.commit_is_begun.then_some(root.commit_first),
+            into: Arc::clone(&into),
+        };
+        self.commit(log, Deed::Cut(order))?;
+        let cut = Arc::into_inner(into).and_then(OnceLock::into_inner);
+        Ok(cut.expect("a deed that succeeds leaves what it was for"))
+    }
+
+    /// Step 1.
+    pub(crate) fn cut(&self, log_start: Option<LogStart>) -> Cut {
+        let mut structure = self.structure.lock();
+        let version = self.versions.advance();
+        let pin = pin();
+        let index = self.index.load(&pin);
+        let changed = std::mem::take(&mut structure.changed)
+            .into_iter()
+            .map(|key| {
+                let state = index.starting_at(&key).map(|chunk| chunk.state(&pin).clone());
+                (key, state)
+            })
+            .collect();
+        Cut { version, changed, log_start }
+    }
+
+    /// Step 3.
+    fn sync_logs(&self, dirty: &[Arc<ChunkLog>]) -> Result<()> {
+        for log in dirty {
+            log.taken_for_sync();
+        }
+        dirty.iter().try_for_each(|log| log.sync(&self.files))
+    }
+
+    /// A put behind the cut that found its log dirty did not enter it again, and then the log was taken off the list.
+    /// What it wrote is on the disk but above the checkpoint: without this, the next one would take the store for idle.
+    fn keep_dirty(&self, synced: &[Arc<ChunkLog>], cut: Version) {
+        let above = synced.iter().filter(|log| log.reaches_above(cut) && log.becomes_dirty());
+        self.dirty.lock().extend(above.cloned());
+    }
+
+    /// What the manifest is about to name as there must be there.
+    fn sync_log_start(&self, cut: &Cut) -> Result<()> {
+        match (&self.commit, cut.log_start) {
+            (Some(log), Some(LogStart { first, is_begun: true })) => log.sync_header(first),
+            _ => Ok(()),
+        }
+    }
+
+    /// After a failure: everything is as dirty and as changed as before.
+    fn take_back(&self, cut: Cut, dirty: Vec<Arc<ChunkLog>>) {
+        self.structure.lock().changed.extend(cut.changed.into_keys());
+        let mut list = self.dirty.lock();
+        list.extend(dirty.into_iter().filter(|log| log.becomes_dirty()));
+    }
+
+    /// Step 4: what changed since the last checkpoint.
+    fn edit(&self, durable: &Durable, cut: &Cut, dirty: &[Arc<ChunkLog>], is_closing: bool) -> Edit {
+        let root = &durable.root;
+        let mut edit = Edit {
+            next_file: Some(self.files.peek_number()),
+            checkpoint: Some(cut.version),
+            is_clean: Some(is_closing),
+            commit_first: cut.log_start.map(|start| start.first),
+            commit_is_begun: cut.log_start.map(|start| start.is_begun),
+            ..Edit::default()
+        };
+        let mut records: BTreeMap<u64, FileRecord> = BTreeMap::new();
+        let mut users: HashMap<u64, i64> = HashMap::new();
+        for (key, state) in &cut.changed {
+            for number in root.chunks.get(key).into_iter().flatten() {
+                *users.entry(*number).or_default() -= 1;
+            }
+            let Some(state) = state else {
+                if root.chunks.contains_key(key) {
+                    edit.chunks_removed.push(key.clone());
+                }
+                continue;
+            };
+            let (files, is_whole) = files_of(&state.funk);
+            if !is_whole {
+                // Its log has no file yet: look again next time.
+                self.structure.lock().changed.insert(key.clone());
+            }
+            for (number, record) in &files {
+                *users.entry(*number).or_default() += 1;
+                records.insert(*number, *record);
+            }
+            edit.chunks_upserted.push((key.clone(), files.into_iter().map(|(number, _)| number).collect()));
+        }
+        for log in dirty.iter().filter(|log| root.files.contains_key(&log.number())) {
+            records.insert(log.number(), log_record(log));
+        }
+        let is_unused =
+            |number: &u64| i64::from(root.users(*number)) + users.get(number).copied().unwrap_or(0) == 0;
+        edit.files_removed =
+            users.keys().copied().filter(|n| root.files.contains_key(n) && is_unused(n)).collect();
+        edit.files_removed.sort_unstable();
+        let is_news = |(number, record): &(u64, FileRecord)| {
+            root.files.get(number) != Some(record) && !is_unused(number)
+        };
+        edit.files_upserted = records.into_iter().filter(is_news).collect();
+        let dead = self.needed_dead(durable, &edit);
+        edit.dead = (dead != root.dead).then_some(dead);
+        edit
+    }
+
+    /// The rows of the recovery table that some log still needs: an epoch is forgotten with its last log.
+    fn needed_dead(&self, durable: &Durable, edit: &Edit) -> Vec<(Version, Version)> {
+        let old = durable.root.files.iter().filter(|(n, _)| edit.files_removed.binary_search(n).is_err());
+        let new = edit.files_upserted.iter().map(|(n, record)| (n, record));
+        let logs: Vec<Version> = old
+            .chain(new)
+            .filter(|(_, record)| record.kind == FileKind::Log)
+            .map(|(_, record)| record.base)
+            .collect();
+        let is_needed = |(last, next): &(Version, Version)| {
+            logs.iter().any(|base| base < next && base.epoch() == last.epoch())
+        };
+        durable.dead.iter().copied().filter(is_needed).collect()
+    }
+
+    /// Step 4: appends the edit, or writes the whole root anew.
+    fn write_edit(&self, durable: &mut Durable, edit: &Edit) -> Result<()> {
+        durable.root.apply(edit)?;
+        // Until it is written, the root in memory is ahead: a failure leaves no manifest to append to.
+        let manifest = durable.manifest.take();
+        let is_too_long = |m: &ManifestWriter| {
+            m.len() > (durable.fresh_bytes * MANIFEST_GROWTH_MAX).max(MANIFEST_BYTES_MIN)
+        };
+        match manifest.filter(|m| !is_too_long(m)) {
+            Some(mut manifest) => {
+                let bytes = manifest.append(edit)?;
+                self.counters.manifest_bytes_written.add(bytes);
+                // Synced with the next checkpoint's logs. A write that fails leaves the claim before: less is
+                // proven, nothing is wrong.
+                let _ = durable.witness.write(manifest.claim());
+                durable.manifest = Some(manifest);
+            }
+            None => {
+                let manifest = ManifestWriter::create(&*self.files.disk, &durable.root)?;
+                self.counters.manifest_bytes_written.add(manifest.len());
+                durable.fresh_bytes = manifest.len();
+                // Durable before the older manifest goes: or without the newer one, it would pass for the newest.
+                let _ = durable.witness.write(manifest.claim());
+                durable.witness.sync()?;
+                self.remove_older_manifests(manifest.number());
+                durable.manifest = Some(manifest);
+            }
+        }
+        Ok(())
+    }
+
+    fn remove_older_manifests(&self, newest: u64) {
+        // What is left behind by a failure here is removed by the next open.
+        for listed in self.files.disk.list().unwrap_or_default() {
+            if let Listed::Ours(name @ FileName::Manifest(number), _) = listed
+                && number < newest
+            {
+                let _ = self.files.disk.remove(name);
+            }
+        }
+    }
+
+    /// Step 5.
+    fn sweep(&self, durable: &Durable) {
+        // What was replaced is freed, and gives up its files, some epochs of the reclaimer later.
+        for _ in 0..3 {
+            pin().flush();
+        }
+        let root = &durable.root;
+        self.files.sweep(|name| match name {
+            FileName::Commit(number) => number >= root.commit_first,
+            _ => root.files.contains_key(&name.number()),
+        });
+    }
+
+    /// The planted bug of the paper's rule: the new funk becomes durable at once, with whatever it dropped.
+    pub(crate) fn commit_structure_without_cut(&self) -> Result<()> {
+        let mut durable = self.checkpoint.durable.lock();
+        let mut cut = self.cut(None);
+        cut.version = durable.root.checkpoint;
+        self.files.sync_names()?;
+        let edit = self.edit(&durable, &cut, &[], false);
+        self.write_edit(&mut durable, &edit)?;
+        self.sweep(&durable);
+        Ok(())
+    }
+}
+
+/// The files of a funk, oldest first, with what the manifest is to know of them; and whether that is all of
+/// them: a log that has not been written to the disk yet is left out.
+fn files_of(funk: &Funk) -> (Vec<(u64, FileRecord)>, bool) {
+    let mut files = Vec::with_capacity(funk.parts.len() + 1);
+    for part in &funk.parts {
+        files.push(match &part.file {
+            PartFile::Table(table) => {
+                (table.number(), FileRecord { kind: FileKind::Table, len: table.len(), base: Version::ZERO })
+            }
+            PartFile::Log(log) => (log.number(), log_record(log)),
+        });
+    }
+    let mut is_whole = true;
+    // An empty log is no part of it yet: the put that ends that marks the chunk again.
+    if let Some(log) = funk.log.as_ref().filter(|log| !log.is_empty()) {
+        if log.durable_len() > 0 {
+            files.push((log.number(), log_record(log)));
+        } else {
+            is_whole = false;
+        }
+    }
+    // A closed log that was never synced holds only what is above the cut, so it may wait as well.
+    let before = files.len();
+    files.retain(|(_, record)| record.len > 0);
+    is_whole &= files.len() == before;
+    (files, is_whole)
+}
+
+fn log_record(log: &ChunkLog) -> FileRecord {
+    FileRecord { kind: FileKind::Log, len: log.durable_len(), base: log.base() }
+}
+
+#[cfg(test)]
+mod tests;

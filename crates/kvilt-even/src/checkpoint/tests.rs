@@ -1,0 +1,158 @@
+//! What meets a checkpoint at one certain moment: found by killing processes and cutting off file systems, shown
+//! here without chance.
+
+use std::{
+    any::Any,
+    io,
+    path::Path,
+    sync::{
+        Arc, Mutex,
+        atomic::{AtomicBool, Ordering},
+        mpsc,
+    },
+    time::Duration,
+};
+
+use kvilt_base::{Disk, File, FileName, Listed, Version, disk::LockFailure};
+use kvilt_io::{Keep, ManualClock, MemoryDisk, SeededRng, StepSpawn};
+use kvilt_sync::budget::Budget;
+
+use crate::{
+    chunk::put::Change,
+    files::Hold,
+    funk::log::IfFull,
+    options::Options,
+    recovery,
+    store::{Store, World},
+};
+
+fn open(disk: Arc<dyn Disk>) -> Arc<Store> {
+    let clock = ManualClock::new();
+    let world = World {
+        rng: Arc::new(SeededRng::new(1)),
+        spawn: StepSpawn::new(clock.clone(), 1),
+        clock,
+        budget: Budget::new(64 << 20),
+    };
+    recovery::open(disk, world, &Options::tiny()).unwrap().0
+}
+
+fn put(store: &Store, key: &[u8]) {
+    store.apply_one(Change { key, value: Some(b"value") }, IfFull::Fail).unwrap();
+}
+
+fn has(store: &Store, key: &[u8]) -> bool {
+    store.get(key, Version::NEWEST, &mut |_| {}).unwrap()
+}
+
+#[test]
+fn a_put_between_the_cut_and_the_syncs_is_in_the_next_checkpoint() {
+    let disk = MemoryDisk::new(1);
+    let store = open(disk.clone());
+    put(&store, b"before");
+    let version = store.versions.current();
+    std::thread::scope(|scope| {
+        // Holds the checkpoint up behind its cut, before it takes the list.
+        let dirty = store.dirty.lock();
+        let checkpoint = scope.spawn(|| store.checkpoint_now(false).unwrap());
+        while store.versions.current() == version {
+            std::thread::yield_now();
+        }
+        // Its log is in the list already, so it is not entered again.
+        put(&store, b"behind");
+        drop(dirty);
+        checkpoint.join().unwrap();
+    });
+    store.checkpoint_now(false).unwrap();
+    let left = open(disk.crash_image(Keep::SyncedOnly));
+    assert!(has(&left, b"before") && has(&left, b"behind"));
+}
+
+/// A disk that says when its directory is being synced, and notes whether somebody takes that for done meanwhile.
+#[derive(Debug)]
+struct SlowDirectory {
+    inside: Arc<MemoryDisk>,
+    begun: mpsc::SyncSender<()>,
+    returned: Mutex<mpsc::Receiver<()>>,
+    was_early: AtomicBool,
+}
+
+/// How long a sync of the slow directory lasts if nobody takes it for done.
+const SYNC_TIME: Duration = Duration::from_millis(200);
+
+impl Disk for SlowDirectory {
+    fn sync_dir(&self) -> io::Result<()> {
+        if self.begun.try_send(()).is_ok() {
+            let is_early = self.returned.lock().unwrap().recv_timeout(SYNC_TIME).is_ok();
+            self.was_early.store(is_early, Ordering::SeqCst);
+        }
+        self.inside.sync_dir()
+    }
+
+    fn create(&self, name: FileName) -> io::Result<Arc<dyn File>> {
+        self.inside.create(name)
+    }
+
+    fn open(&self, name: FileName) -> io::Result<Arc<dyn File>> {
+        self.inside.open(name)
+    }
+
+    fn rename(&self, from: FileName, to: FileName) -> io::Result<()> {
+        self.inside.rename(from, to)
+    }
+
+    fn remove(&self, name: FileName) -> io::Result<()> {
+        self.inside.remove(name)
+    }
+
+    fn list(&self) -> io::Result<Vec<Listed>> {
+        self.inside.list()
+    }
+
+    fn lock(&self) -> Result<Box<dyn Any + Send + Sync>, LockFailure> {
+        self.inside.lock()
+    }
+
+    fn new_directory(&self, path: &Path) -> io::Result<Arc<dyn Disk>> {
+        self.inside.new_directory(path)
+    }
+
+    fn link(&self, name: FileName, into: &dyn Disk) -> io::Result<()> {
+        self.inside.link(name, into)
+    }
+
+    fn place(&self) -> String {
+        self.inside.place()
+    }
+}
+
+#[test]
+fn nobody_takes_new_names_for_durable_while_another_syncs_them() {
+    let (begun, has_begun) = mpsc::sync_channel(0);
+    let (return_, returned) = mpsc::channel();
+    let disk = Arc::new(SlowDirectory {
+        inside: MemoryDisk::new(1),
+        begun,
+        returned: Mutex::new(returned),
+        was_early: AtomicBool::new(false),
+    });
+    let store = open(disk.clone());
+    let files = &store.files;
+    let hold = Hold::default();
+    std::thread::scope(|scope| {
+        let other = scope.spawn(move || {
+            // As the leader of a group does that begins a commit log while a checkpoint runs.
+            has_begun.recv().unwrap();
+            files.sync_names().unwrap();
+            let _ = return_.send(());
+        });
+        while !other.is_finished() && !disk.was_early.load(Ordering::SeqCst) {
+            files.create(FileName::Log(files.next_number()), &hold).unwrap();
+            files.sync_names().unwrap();
+        }
+    });
+    assert!(
+        !disk.was_early.load(Ordering::SeqCst),
+        "a sync of names returned before the directory was synced"
+    );
+}

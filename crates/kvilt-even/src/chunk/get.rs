@@ -1,0 +1,183 @@
+//! Get (EvenDB algorithm 1, lines 1–9): the munk, else the row cache, else the logs by their index, else tables.
+
+use std::sync::atomic::Ordering;
+
+use kvilt_base::{Result, Value, Version};
+use kvilt_sync::published::{Pin, pin};
+
+use super::ChunkState;
+use crate::{
+    funk::{Answer, Place},
+    munk::Found,
+    store::Store,
+};
+
+/// One get in so many is counted for a chunk's heat: a counter that every reader wrote would be a contended line.
+const SAMPLE: u32 = 16;
+
+thread_local! {
+    static SAMPLER: std::cell::Cell<u32> = const { std::cell::Cell::new(0) };
+}
+
+/// What the row cache knows a row of a cold chunk by.
+pub(crate) fn cold_key(cold_id: u64, key: &[u8]) -> Vec<u8> {
+    let mut cold_key = Vec::with_capacity(8 + key.len());
+    cold_key.extend_from_slice(&cold_id.to_le_bytes());
+    cold_key.extend_from_slice(key);
+    cold_key
+}
+
+impl Store {
+    /// Gives the value of `key` at `view` to `found`; false if it has none.
+    pub(crate) fn get(&self, key: &[u8], view: Version, found: &mut dyn FnMut(&[u8])) -> Result<bool> {
+        self.poison.allow_read()?;
+        let pin = pin();
+        let chunk = self.index.load(&pin).find(key);
+        chunk.heat.count_get();
+        match self.find_in_munk(chunk.state(&pin), key, view, found) {
+            Some(is_found) => Ok(is_found),
+            None => {
+                drop(pin);
+                self.find_cold(key, view, found)
+            }
+        }
+    }
+
+    /// A get at an open view. S-9: what was found counts only if the view has not expired when it was.
+    pub(crate) fn find_at(&self, key: &[u8], view: Version, found: &mut dyn FnMut(&[u8])) -> Result<bool> {
+        let is_found = self.get(key, view, &mut |value| {
+            if !self.versions.is_expired(view) {
+                found(value);
+            }
+        })?;
+        self.allow_view(view)?;
+        Ok(is_found)
+    }
+
+    fn find_in_munk(
+        &self,
+        state: &ChunkState,
+        key: &[u8],
+        view: Version,
+        found: &mut dyn FnMut(&[u8]),
+    ) -> Option<bool> {
+        let munk = state.munk.as_ref()?;
+        self.counters.gets_from_munk.add(1);
+        match munk.find(key, view, &self.versions) {
+            Found::Value(value) => {
+                found(value);
+                Some(true)
+            }
+            Found::Deleted | Found::Nothing => Some(false),
+        }
+    }
+
+    fn find_cold(&self, key: &[u8], view: Version, found: &mut dyn FnMut(&[u8])) -> Result<bool> {
+        loop {
+            let (state, chunk_cold_id) = {
+                let pin = pin();
+                let state = self.state_of(key, &pin);
+                if let Some(is_found) = self.find_in_munk(state, key, view, found) {
+                    return Ok(is_found);
+                }
+                (state.clone(), state.cold_id)
+            };
+            if view != Version::NEWEST {
+                return Ok(self.find_in_files(&state, key, view, found)?.is_found);
+            }
+            let cold_key = cold_key(chunk_cold_id, key);
+            if let Some(row) = self.row_cache.get(&cold_key) {
+                self.counters.gets_from_row_cache.add(1);
+                if let Some(value) = &row {
+                    found(value);
+                }
+                return Ok(row.is_some());
+            }
+            // S-51: the ticket comes before the state that is read. What was loaded above is only a guess.
+            let ticket = self.row_cache.ticket(&cold_key);
+            let state = {
+                let pin = pin();
+                self.state_of(key, &pin).clone()
+            };
+            if state.munk.is_some() || state.cold_id != chunk_cold_id {
+                continue;
+            }
+            let mut row = None;
+            let answer =
+                self.find_in_files(&state, key, view, &mut |value| row = Some(Value::copied(value)))?;
+            if let Some(value) = &row {
+                found(value);
+            }
+            if !answer.passed_batch {
+                self.row_cache.fill(ticket, &cold_key, row);
+            }
+            return Ok(answer.is_found);
+        }
+    }
+
+    fn state_of<'p>(&self, key: &[u8], pin: &'p Pin) -> &'p ChunkState {
+        self.index.load(pin).find(key).state(pin)
+    }
+
+    fn find_in_files(
+        &self,
+        state: &ChunkState,
+        key: &[u8],
+        view: Version,
+        found: &mut dyn FnMut(&[u8]),
+    ) -> Result<Answer> {
+        let answer = state.funk.find(key, view, &self.files, &self.versions, found).inspect_err(|error| {
+            self.index.load(&pin()).find(key).note(error);
+        })?;
+        match answer.place {
+            Place::Log => self.counters.gets_from_log.add(1),
+            Place::Table => self.counters.gets_from_table.add(1),
+            Place::Nowhere => self.counters.gets_absent.add(1),
+        }
+        Ok(answer)
+    }
+
+    /// Whether the newest value of `key` is `expected`; else what it is. The caller holds the chunk's gate.
+    pub(crate) fn newest_differs(
+        &self,
+        state: &ChunkState,
+        key: &[u8],
+        expected: Option<&[u8]>,
+    ) -> Result<Option<Option<Value>>> {
+        let mut is_expected = expected.is_none();
+        let mut actual = None;
+        let mut compare = |value: &[u8]| {
+            is_expected = expected == Some(value);
+            if !is_expected {
+                actual = Some(Value::copied(value));
+            }
+        };
+        let is_found = match &state.munk {
+            Some(munk) => match munk.find(key, Version::NEWEST, &self.versions) {
+                Found::Value(value) => {
+                    compare(value);
+                    true
+                }
+                Found::Deleted | Found::Nothing => false,
+            },
+            None => self.find_in_files(state, key, Version::NEWEST, &mut compare)?.is_found,
+        };
+        if !is_found {
+            is_expected = expected.is_none();
+        }
+        Ok((!is_expected).then_some(actual))
+    }
+}
+
+impl super::Heat {
+    fn count_get(&self) {
+        SAMPLER.with(|sampler| {
+            let n = sampler.get().wrapping_add(1);
+            sampler.set(n);
+            if n % SAMPLE == 0 {
+                // Relaxed: a statistic.
+                self.gets.fetch_add(SAMPLE, Ordering::Relaxed);
+            }
+        });
+    }
+}

@@ -1,0 +1,508 @@
+//! Put (EvenDB algorithm 1, lines 10–22), and everything else that writes: batches, swaps, range deletes.
+//!
+//! The order of steps is what the promises rest on:
+//!
+//! 1. take the gate (several gates in key order), look again if the chunk was retired;
+//! 2. make room in log buffer and tail: the only step that may do I/O, wait, or fail;
+//! 3. announce the pending put, take its version, and wait for puts still pending at a lower one, so that puts
+//!    become readable in the order of their versions (**E-7**: from here to step 5 nothing else waits, and nothing
+//!    does I/O or fails);
+//! 4. append to the log, then to the munk or the log's index;
+//! 5. retire the announcement: scans that waited for it go on; a batch becomes visible as a whole;
+//! 6. give the gate back.
+
+use std::{cell::Cell, sync::Arc, sync::atomic::Ordering};
+
+use kvilt_base::{EntryRef, KeyRange, Kind, RangeTombstone, Result, Swap};
+use kvilt_format::log::{encode_record, record_len_max};
+use kvilt_sync::{
+    published::{Pin, pin},
+    row_cache::Writing,
+    versions::Pending,
+};
+use parking_lot::MutexGuard;
+
+use super::{Chunk, ChunkState, GateState, get::cold_key};
+use crate::{
+    funk::{
+        Funk,
+        log::{ChunkLog, IfFull, ROTATE_BYTES, range_end_value},
+    },
+    munk::{FROZEN_TAILS_MAX, Munk, tail::Tail},
+    stats::Stall,
+    store::Store,
+};
+
+/// How often a put waits, for memory or for a log to be rewritten, before it goes on all the same: back-pressure
+/// slows writers down, it never stops them.
+const WAITS_MAX: u32 = 16;
+/// How often a put waits for tails to be sorted; then it takes room for another tail …
+const SORT_WAITS_MAX: u32 = 200;
+/// … until there are so many that sorting must have failed for good, and the put does too.
+const TAILS_MAX: usize = 8 * FROZEN_TAILS_MAX;
+/// A cold chunk's log may be this many times as long as its limit before puts wait for the rewrite.
+const LOG_OUTRUN: u64 = 4;
+
+thread_local! {
+    static ENCODED: Cell<Vec<u8>> = const { Cell::new(Vec::new()) };
+}
+
+/// One thing to do to one key.
+#[derive(Clone, Copy)]
+pub(crate) struct Change<'a> {
+    pub(crate) key: &'a [u8],
+    /// None deletes.
+    pub(crate) value: Option<&'a [u8]>,
+}
+
+impl Change<'_> {
+    fn kind(&self) -> Kind {
+        if self.value.is_some() { Kind::Put } else { Kind::Tombstone }
+    }
+
+    fn bytes(&self) -> &[u8] {
+        self.value.unwrap_or_default()
+    }
+}
+
+/// What room a chunk must have before a put to it is announced.
+#[derive(Clone, Copy, Default)]
+struct Needed {
+    records: usize,
+    log_bytes: usize,
+    tail_bytes: usize,
+}
+
+impl Needed {
+    fn of(changes: &[Change<'_>]) -> Self {
+        Needed {
+            records: changes.len(),
+            log_bytes: changes.iter().map(|c| record_len_max(c.key.len(), c.bytes().len())).sum(),
+            tail_bytes: Tail::room_for(changes.iter().map(|c| (c.key.len(), c.bytes().len()))),
+        }
+    }
+}
+
+/// Whether there is room, or what to wait for.
+enum Room<'s> {
+    Made,
+    Wait(&'s Stall),
+}
+
+/// A chunk whose gate is held, with the changes that go to it.
+struct Entered<'p, 'c> {
+    chunk: &'p Arc<Chunk>,
+    gate: MutexGuard<'p, GateState>,
+    changes: &'c [Change<'c>],
+}
+
+impl Store {
+    /// Applies one change.
+    pub(crate) fn apply_one(&self, change: Change<'_>, if_full: IfFull) -> Result<()> {
+        self.apply_if(change, None, if_full).map(|_| ())
+    }
+
+    /// Applies one change if the key's value is `expected`.
+    pub(crate) fn apply_swap(
+        &self,
+        change: Change<'_>,
+        expected: Option<&[u8]>,
+        if_full: IfFull,
+    ) -> Result<Swap> {
+        self.apply_if(change, Some(expected), if_full)
+    }
+
+    fn apply_if(&self, change: Change<'_>, expected: Option<Option<&[u8]>>, if_full: IfFull) -> Result<Swap> {
+        let mut waits = 0;
+        loop {
+            let pin = pin();
+            let chunk = self.index.load(&pin).find(change.key);
+            let gate = chunk.gate();
+            if gate.is_retired {
+                continue;
+            }
+            if let Some(expected) = expected
+                && let Some(actual) = self.newest_differs(chunk.state(&pin), change.key, expected)?
+            {
+                return Ok(Swap::Differs(actual));
+            }
+            let needed = Needed::of(std::slice::from_ref(&change));
+            if let Room::Wait(reason) = self.make_room(chunk, &gate, &pin, needed, if_full, &mut waits)? {
+                drop(gate);
+                drop(pin);
+                self.stall(reason);
+                continue;
+            }
+            self.put_one(chunk.state(&pin), change);
+            drop(gate);
+            self.after_put(chunk, &pin, 1, change.key.len() + change.bytes().len());
+            return Ok(Swap::Done);
+        }
+    }
+
+    /// Steps 3 to 5 for one change.
+    fn put_one(&self, state: &ChunkState, change: Change<'_>) {
+        let cold_key = state.munk.is_none().then(|| cold_key(state.cold_id, change.key));
+        // S-50: the cached row goes before the new entry can be read elsewhere.
+        let writing = cold_key.as_deref().map(|key| self.row_cache.writing(key));
+        let half_done = self.poison.unless_done("a put");
+        let pending = self.versions.announce();
+        self.append(state, &pending, change);
+        half_done.done();
+        if let Some(writing) = writing {
+            writing.written(change.value);
+        }
+        drop(pending);
+    }
+
+    /// Applies `changes`, sorted by key and each key once, as one.
+    pub(crate) fn apply_batch(&self, changes: &[Change<'_>], if_full: IfFull) -> Result<()> {
+        debug_assert!(changes.is_sorted_by(|a, b| a.key < b.key));
+        match changes {
+            [] => return self.poison.allow_write(),
+            [change] => return self.apply_one(*change, if_full),
+            _ => {}
+        }
+        let mut waits = 0;
+        loop {
+            let pin = pin();
+            let Some(entered) = self.enter_all(changes, &pin) else { continue };
+            let mut wait = None;
+            for Entered { chunk, gate, changes } in &entered {
+                if let Room::Wait(reason) =
+                    self.make_room(chunk, gate, &pin, Needed::of(changes), if_full, &mut waits)?
+                {
+                    wait = Some(reason);
+                    break;
+                }
+            }
+            if let Some(reason) = wait {
+                drop(entered);
+                drop(pin);
+                self.stall(reason);
+                continue;
+            }
+            self.put_all(&entered, &pin);
+            let touched: Vec<_> = entered.iter().map(|e| (e.chunk, e.changes)).collect();
+            drop(entered);
+            for (chunk, changes) in touched {
+                let bytes = changes.iter().map(|c| c.key.len() + c.bytes().len()).sum();
+                self.after_put(chunk, &pin, changes.len(), bytes);
+            }
+            self.counters.batches.add(1);
+            return Ok(());
+        }
+    }
+
+    /// Takes the gates of all chunks that `changes` go to, in key order; none if one was retired.
+    fn enter_all<'p, 'c>(&self, changes: &'c [Change<'c>], pin: &'p Pin) -> Option<Vec<Entered<'p, 'c>>> {
+        let index = self.index.load(pin);
+        let mut entered: Vec<Entered<'p, 'c>> = Vec::new();
+        let mut left = changes;
+        while let Some(first) = left.first() {
+            let chunk = index.find(first.key);
+            let count = left.partition_point(|c| chunk.range.contains(c.key));
+            let gate = chunk.gate();
+            if gate.is_retired {
+                return None;
+            }
+            let (here, behind) = left.split_at(count);
+            entered.push(Entered { chunk, gate, changes: here });
+            left = behind;
+        }
+        Some(entered)
+    }
+
+    /// Steps 3 to 5 for a batch.
+    fn put_all(&self, entered: &[Entered<'_, '_>], pin: &Pin) {
+        let mut cold_keys = Vec::new();
+        for Entered { chunk, changes, .. } in entered {
+            let state = chunk.state(pin);
+            if state.munk.is_none() {
+                cold_keys.extend(changes.iter().map(|c| cold_key(state.cold_id, c.key)));
+            }
+        }
+        let writing: Vec<Writing<'_>> = cold_keys.iter().map(|key| self.row_cache.writing(key)).collect();
+        let half_done = self.poison.unless_done("a batch");
+        let pending = self.versions.announce_batch();
+        for Entered { chunk, changes, .. } in entered {
+            let state = chunk.state(pin);
+            for change in *changes {
+                self.append(state, &pending, *change);
+            }
+        }
+        half_done.done();
+        drop(pending);
+        // Only now, when gets find the new entries, may rows be cached again.
+        drop(writing);
+    }
+
+    /// Deletes the keys of `range` as one.
+    pub(crate) fn apply_delete_range(&self, range: &KeyRange, if_full: IfFull) -> Result<()> {
+        if range.is_empty() {
+            return self.poison.allow_write();
+        }
+        let mut waits = 0;
+        loop {
+            let pin = pin();
+            let Some(entered) = self.enter_range(range, &pin) else { continue };
+            let mut wait = None;
+            for (chunk, gate) in &entered {
+                let log_bytes = record_len_max(
+                    chunk.range.start.len().max(range.start.len()),
+                    range_value_len(chunk, range),
+                );
+                let needed = Needed { records: 1, log_bytes, tail_bytes: 0 };
+                if let Room::Wait(reason) = self.make_room(chunk, gate, &pin, needed, if_full, &mut waits)? {
+                    wait = Some(reason);
+                    break;
+                }
+            }
+            if let Some(reason) = wait {
+                drop(entered);
+                drop(pin);
+                self.stall(reason);
+                continue;
+            }
+            self.put_range_tombstones(&entered, range, &pin);
+            let chunks: Vec<_> = entered.iter().map(|(chunk, _)| Arc::clone(chunk)).collect();
+            drop(entered);
+            self.counters.puts.add(1);
+            // What was deleted is to give its space back soon.
+            chunks.iter().for_each(|chunk| self.want(chunk));
+            return Ok(());
+        }
+    }
+
+    /// Takes the gates of all chunks that `range` touches, in key order; none if one was retired.
+    fn enter_range<'p>(
+        &self,
+        range: &KeyRange,
+        pin: &'p Pin,
+    ) -> Option<Vec<(&'p Arc<Chunk>, MutexGuard<'p, GateState>)>> {
+        let index = self.index.load(pin);
+        let mut entered = Vec::new();
+        for chunk in &index.chunks()[index.position(&range.start)..] {
+            if chunk.range.intersection(range).is_empty() {
+                break;
+            }
+            let gate = chunk.gate();
+            if gate.is_retired {
+                return None;
+            }
+            entered.push((chunk, gate));
+        }
+        Some(entered)
+    }
+
+    /// Steps 3 to 5 for a range delete. No put to these chunks is in flight while their gates are held, so what they
+    /// hold is below the range tombstone's version, and what shares it will have come later.
+    fn put_range_tombstones(
+        &self,
+        entered: &[(&Arc<Chunk>, MutexGuard<'_, GateState>)],
+        range: &KeyRange,
+        pin: &Pin,
+    ) {
+        let half_done = self.poison.unless_done("a range delete");
+        // So that all that is there is below the version that the announcement takes.
+        self.versions.advance();
+        let pending = self.versions.announce_batch();
+        let version = pending.version();
+        for (chunk, gate) in entered {
+            let state = chunk.state(pin);
+            let here = chunk.range.intersection(range);
+            let end = range_end_value(here.end.as_deref());
+            let entry = EntryRef { key: &here.start, version, kind: Kind::RangeTombstone, value: &end };
+            let log = self.append_record(state, entry, pending.batch()).0;
+            let tombstone = RangeTombstone { range: here, version };
+            log.add_tombstone(tombstone.clone(), pending.batch());
+            let munk = state.munk.as_ref().map(|munk| {
+                Arc::new(Munk {
+                    tombstones: munk.tombstones.with(tombstone, pending.batch()),
+                    ..Munk::clone(munk)
+                })
+            });
+            // A fresh cold id, so that the row cache forgets the chunk's rows.
+            chunk.replace_state(
+                gate,
+                ChunkState { munk, funk: Arc::clone(&state.funk), cold_id: self.next_id() },
+            );
+        }
+        half_done.done();
+        drop(pending);
+    }
+
+    /// Step 4 for one change: log first, then what makes it readable.
+    fn append(&self, state: &ChunkState, pending: &Pending<'_>, change: Change<'_>) {
+        let (version, batch) = (pending.version(), pending.batch());
+        let entry = EntryRef { key: change.key, version, kind: change.kind(), value: change.bytes() };
+        let (log, offset) = self.append_record(state, entry, batch);
+        match &state.munk {
+            Some(munk) => munk.tail().insert(change.key, version, entry.kind, batch, entry.value),
+            None => {
+                log.index_record(change.key, offset);
+            }
+        }
+    }
+
+    fn append_record<'s>(
+        &self,
+        state: &'s ChunkState,
+        entry: EntryRef<'_>,
+        batch: u64,
+    ) -> (&'s Arc<ChunkLog>, u64) {
+        let log = state.funk.log.as_ref().expect("room was made in a log");
+        let mut encoded = ENCODED.take();
+        encoded.clear();
+        // Who has the gate is the only one to append, so this is where the record will lie.
+        let offset = log.len();
+        let id = self.files.identity(log.number());
+        encode_record(&mut encoded, id, offset, log.base(), entry, batch);
+        log.append((entry.key, entry.version), &encoded, offset);
+        // One huge value must not pin its size in every thread that ever wrote one.
+        if encoded.capacity() <= 1 << 20 {
+            ENCODED.set(encoded);
+        }
+        if log.becomes_dirty() {
+            self.dirty.lock().push(Arc::clone(log));
+        }
+        (log, offset)
+    }
+
+    /// Step 2: afterwards `needed` fits into the chunk's log buffer and tail.
+    fn make_room(
+        &self,
+        chunk: &Arc<Chunk>,
+        gate: &MutexGuard<'_, GateState>,
+        pin: &Pin,
+        needed: Needed,
+        if_full: IfFull,
+        waits: &mut u32,
+    ) -> Result<Room<'_>> {
+        match if_full {
+            // Under the gate: `close` passes through every gate after it has set the flag.
+            IfFull::Fail | IfFull::GrowForDeletes => {
+                self.poison.allow_write()?;
+                chunk.allow_write()?;
+            }
+            // Durable already: `close` waits for the commit log, and everything in it is applied.
+            IfFull::Grow => self.poison.allow_apply()?,
+        }
+        let state = chunk.state(pin);
+        if let Some(munk) = &state.munk
+            && !munk.tail().has_room(needed.tail_bytes)
+        {
+            // With a chunk at its limit, puts wait for the split that is under way rather than outrun it.
+            let is_too_large =
+                munk.has_frozen_tails() && munk.entry_bytes() > 2 * self.config.chunk_bytes_max;
+            if munk.tails.len() > FROZEN_TAILS_MAX || is_too_large {
+                self.want(chunk);
+                if *waits < SORT_WAITS_MAX {
+                    *waits += 1;
+                    return Ok(Room::Wait(&self.counters.stalls_tail_full));
+                }
+                if munk.tails.len() > TAILS_MAX {
+                    return Err(self.cannot_sort());
+                }
+            }
+            if *waits < self.memory_waits_max() && self.has_workers() {
+                *waits += 1;
+                return Ok(Room::Wait(&self.counters.stalls_memory));
+            }
+            let munk = Arc::new(munk.with_fresh_tail(self.new_tail(needed.tail_bytes)));
+            chunk.replace_state(gate, ChunkState { munk: Some(munk), ..state.clone() });
+            self.want(chunk);
+        }
+        let state = chunk.state(pin);
+        let is_outrun =
+            state.munk.is_none() && state.funk.log_bytes() > LOG_OUTRUN * self.config.log_bytes_max_unread;
+        if is_outrun && *waits < WAITS_MAX && self.has_workers() {
+            *waits += 1;
+            self.want(chunk);
+            return Ok(Room::Wait(&self.counters.stalls_log_full));
+        }
+        let log = match &state.funk.log {
+            Some(log) if log.len() < ROTATE_BYTES || chunk.is_occupied() => {
+                if log.is_empty() {
+                    // A checkpoint may have looked while it was empty, and left it out.
+                    self.structure.lock().changed.insert(chunk.range.start.clone());
+                }
+                Arc::clone(log)
+            }
+            Some(_) | None => self.begin_log(chunk, gate, state),
+        };
+        log.reserve(
+            &self.files,
+            (needed.records, needed.log_bytes),
+            self.config.log_buffer_bytes_max,
+            if_full,
+        )?;
+        Ok(Room::Made)
+    }
+
+    /// Gives the chunk a new log; the old one, if any, becomes a part.
+    pub(crate) fn begin_log(
+        &self,
+        chunk: &Arc<Chunk>,
+        gate: &MutexGuard<'_, GateState>,
+        state: &ChunkState,
+    ) -> Arc<ChunkLog> {
+        let mut structure = self.structure.lock();
+        let log = ChunkLog::create(&self.files, self.epoch_base, state.munk.is_none());
+        let funk = Funk { log: Some(Arc::clone(&log)), ..state.funk.closed() };
+        chunk.replace_state(gate, ChunkState { funk: Arc::new(funk), ..state.clone() });
+        structure.changed.insert(chunk.range.start.clone());
+        log
+    }
+
+    fn cannot_sort(&self) -> kvilt_base::Error {
+        let message =
+            "the chunk takes no more writes for now: sorting its memory failed and will be tried again";
+        kvilt_base::Error::new(kvilt_base::ErrorKind::LimitReached, message)
+    }
+
+    /// How often a put that needs memory waits for some: the more is used beyond the budget, the longer.
+    fn memory_waits_max(&self) -> u32 {
+        let (used, budget) = (self.files.budget.used_in_all(), self.config.budget_bytes);
+        match used {
+            _ if used <= budget => 0,
+            _ if used <= budget + budget / 16 => WAITS_MAX,
+            _ => SORT_WAITS_MAX,
+        }
+    }
+
+    /// Counts, and asks for what the put made necessary.
+    fn after_put(&self, chunk: &Arc<Chunk>, pin: &Pin, puts: usize, bytes: usize) {
+        self.counters.puts.add(puts as u64);
+        self.counters.user_bytes.add(bytes as u64);
+        // Relaxed: a statistic.
+        chunk.heat.puts.fetch_add(puts as u32, Ordering::Relaxed);
+        let wants_rewrite = || self.funk_wants_rewrite(chunk, chunk.state(pin));
+        if !chunk.is_queued.load(Ordering::Relaxed)
+            && wants_rewrite()
+            && !chunk.is_backing_off(self.world.clock.now())
+        {
+            self.want(chunk);
+        }
+    }
+}
+
+/// Bytes of the value that says where a range tombstone ends within a chunk.
+fn range_value_len(chunk: &Chunk, range: &KeyRange) -> usize {
+    let len = |end: &Option<Vec<u8>>| end.as_ref().map_or(0, Vec::len);
+    1 + len(&chunk.range.end).max(len(&range.end))
+}
+
+/// Sorts changes by key and leaves, of those to one key, the last.
+pub(crate) fn settle(changes: &mut Vec<Change<'_>>) {
+    // Stable, so that the last one to a key stays last.
+    changes.sort_by(|a, b| a.key.cmp(b.key));
+    let mut kept: Vec<Change<'_>> = Vec::with_capacity(changes.len());
+    for change in changes.drain(..) {
+        if kept.last().is_some_and(|last| last.key == change.key) {
+            kept.pop();
+        }
+        kept.push(change);
+    }
+    *changes = kept;
+}

@@ -1,0 +1,58 @@
+//! `checkpoint_to`: a copy of the store as of now, by hard links where the system can.
+//!
+//! A checkpoint makes the manifest's root the present; then every file that the root names is linked into the new
+//! directory and a manifest with the same root is written there. Tables never change. A log may go on growing
+//! through the original, but the copy's manifest knows how long it was, and a log is never appended to by
+//! another run, so the copy never reads more than it should, and writes to neither.
+
+use std::path::Path;
+
+use kvilt_base::{Error, ErrorKind, FileName, Result};
+use kvilt_format::manifest::{FileKind, ManifestWriter, Witness};
+
+use crate::store::Store;
+
+/// Copies the store into `directory`.
+pub(crate) fn checkpoint_to(store: &Store, directory: &Path) -> Result<()> {
+    let place = directory.display().to_string();
+    let disk = store
+        .files
+        .disk
+        .new_directory(directory)
+        .map_err(|e| Error::io("make a directory for the copy", e).in_file(&place))?;
+    store.checkpoint_now(false)?;
+    // No checkpoint runs, so nothing that the root names is removed meanwhile.
+    store.checkpoint.with_durable(|root| {
+        for (number, record) in &root.files {
+            let name = match record.kind {
+                FileKind::Table => FileName::Table(*number),
+                FileKind::Log => FileName::Log(*number),
+            };
+            store
+                .files
+                .disk
+                .link(name, &*disk)
+                .map_err(|e| Error::io("link a file into the copy", e).in_file(name))?;
+        }
+        let mut root = root.clone();
+        // The copy has no commit log: the checkpoint covers what it held.
+        root.is_clean = false;
+        root.commit_is_begun = false;
+        let made = Witness::create(&*disk, root.store_id).and_then(|mut witness| {
+            let manifest = ManifestWriter::create(&*disk, &root)?;
+            witness.write(manifest.claim())?;
+            witness.sync()
+        });
+        made.map_err(of_the_copy)
+    })
+}
+
+/// A failed sync of the copy's manifest condemns the copy, not the store.
+fn of_the_copy(error: Error) -> Error {
+    match error.kind() {
+        ErrorKind::Poisoned => {
+            Error::new(ErrorKind::Io, format!("the copy is of no use and can be removed: {error}"))
+        }
+        _ => error,
+    }
+}

@@ -1,0 +1,392 @@
+//! `Even`: the engine, as the contract sees it. Each method checks its arguments and hands on.
+
+use std::{path::Path, sync::Arc, sync::atomic::Ordering};
+
+use kvilt_base::{
+    CheckReport, Direction, Disk, Engine, Error, KeyRange, Operation, Progress, ReadView, Result, RowBatch,
+    Stats, Swap, Version, WriteBatch,
+    key::successor,
+    limits::{BATCH_BYTES_MAX, BATCH_OPERATIONS_MAX, ENGINE_KEY_BYTES_MAX, VALUE_BYTES_MAX},
+};
+use kvilt_sync::{Home, View, budget::Part, published::pin};
+use parking_lot::Mutex;
+
+use crate::{
+    chunk::put::{Change, settle},
+    commit::Deed,
+    copy,
+    funk::log::IfFull,
+    options::{Durability, Options},
+    rebalance::{Checkpointer, Rebalancer},
+    recovery::{self, DirectoryLock},
+    store::{Store, World},
+};
+
+/// An open `even` store.
+pub(crate) struct Even {
+    store: Arc<Store>,
+    /// Asked before anything else: a child made by `fork` must touch no lock, let alone a file.
+    home: Home,
+    /// Held until closed.
+    lock: Mutex<Option<DirectoryLock>>,
+    /// Last, so that it is dropped when the store is.
+    settling: Settling,
+}
+
+/// When dropped, lets go of the files of a store that was dropped before it: chunks are published values, and would
+/// otherwise keep their files open, and the file system busy, until somebody happens to use an epoch again.
+#[derive(Default)]
+struct Settling {
+    /// Of the store that was dropped; none if it was not.
+    chunks: Option<usize>,
+}
+
+/// Published values of a chunk, about: its state, and three of each log.
+const VALUES_PER_CHUNK: usize = 8;
+
+impl Drop for Settling {
+    fn drop(&mut self) {
+        if let Some(chunks) = self.chunks {
+            kvilt_sync::settle(chunks * VALUES_PER_CHUNK);
+        }
+    }
+}
+
+impl Even {
+    /// Opens the store in `disk`.
+    pub(crate) fn open(disk: Arc<dyn Disk>, world: World, options: &Options) -> Result<Arc<Self>> {
+        let (store, lock) = recovery::open(disk, world, options)?;
+        let spawn = Arc::clone(&store.world.spawn);
+        let hands = [
+            spawn.spawn("kvilt-rebalance", Box::new(Rebalancer::new(&store))),
+            spawn.spawn("kvilt-checkpoint", Box::new(Checkpointer::new(&store))),
+        ];
+        store.hands.lock().extend(hands);
+        let lock = Mutex::new(Some(lock));
+        Ok(Arc::new(Even { store, home: Home::here(), lock, settling: Settling::default() }))
+    }
+
+    fn is_sync(&self) -> bool {
+        matches!(self.store.config.durability, Durability::Sync { .. })
+    }
+
+    fn write_one(&self, key: &[u8], value: Option<&[u8]>) -> Result<()> {
+        self.home.allow_write()?;
+        allow_key(key)?;
+        allow_value(value)?;
+        match &self.store.commit {
+            None => self.store.apply_one(Change { key, value }, if_full([value])),
+            Some(log) => {
+                let deed = Deed::Write(vec![(key.to_vec(), value.map(<[u8]>::to_vec))]);
+                self.store.commit(log, deed).map(|_| ())
+            }
+        }
+    }
+}
+
+/// Longest key that can be written: its successor must be a key as well.
+const KEY_BYTES_MAX: usize = ENGINE_KEY_BYTES_MAX - 1;
+
+fn allow_key(key: &[u8]) -> Result<()> {
+    if key.len() > KEY_BYTES_MAX {
+        return Err(Error::invalid(format!(
+            "the key has {} bytes; at most {KEY_BYTES_MAX} are allowed",
+            key.len()
+        )));
+    }
+    Ok(())
+}
+
+/// The same range of keys with bounds no longer than a key can be: no key lies between a bound that is cut and the
+/// successor of what is left of it.
+fn with_short_bounds(range: &KeyRange) -> KeyRange {
+    let short = |bound: &Vec<u8>| match bound.get(..KEY_BYTES_MAX) {
+        Some(prefix) if bound.len() > KEY_BYTES_MAX => successor(prefix),
+        Some(_) | None => bound.clone(),
+    };
+    KeyRange { start: short(&range.start), end: range.end.as_ref().map(short) }
+}
+
+/// On a full disk puts fail, and deletes go on for as long as there is some memory for them.
+fn if_full<'v>(values: impl IntoIterator<Item = Option<&'v [u8]>>) -> IfFull {
+    if values.into_iter().all(|value| value.is_none()) { IfFull::GrowForDeletes } else { IfFull::Fail }
+}
+
+fn allow_value(value: Option<&[u8]>) -> Result<()> {
+    let len = value.map_or(0, <[u8]>::len);
+    if len > VALUE_BYTES_MAX {
+        return Err(Error::invalid(format!(
+            "the value has {len} bytes; at most {VALUE_BYTES_MAX} are allowed"
+        )));
+    }
+    Ok(())
+}
+
+fn allow_batch(batch: &WriteBatch) -> Result<()> {
+    if batch.bytes() > BATCH_BYTES_MAX || batch.len() > BATCH_OPERATIONS_MAX {
+        let (bytes, operations) = (batch.bytes(), batch.len());
+        return Err(Error::invalid(format!(
+            "the batch has {bytes} bytes and {operations} operations; at most {BATCH_BYTES_MAX} and {BATCH_OPERATIONS_MAX} are allowed"
+        )));
+    }
+    for operation in batch.operations() {
+        allow_key(operation.key())?;
+        allow_value(operation.value())?;
+    }
+    Ok(())
+}
+
+impl Engine for Even {
+    fn get_with(&self, key: &[u8], at: Option<&ReadView>, found: &mut dyn FnMut(&[u8])) -> Result<bool> {
+        self.home.allow_read()?;
+        allow_key(key)?;
+        match at {
+            None => self.store.get(key, Version::NEWEST, found),
+            Some(view) => self.store.find_at(key, view.version(), found),
+        }
+    }
+
+    fn put(&self, key: &[u8], value: &[u8]) -> Result<()> {
+        self.write_one(key, Some(value))
+    }
+
+    fn delete(&self, key: &[u8]) -> Result<()> {
+        self.write_one(key, None)
+    }
+
+    fn write(&self, batch: WriteBatch) -> Result<()> {
+        self.home.allow_write()?;
+        allow_batch(&batch)?;
+        match &self.store.commit {
+            None => {
+                let operations = batch.operations();
+                let mut changes: Vec<_> =
+                    operations.iter().map(|o| Change { key: o.key(), value: o.value() }).collect();
+                settle(&mut changes);
+                self.store.apply_batch(&changes, if_full(changes.iter().map(|change| change.value)))
+            }
+            Some(log) => {
+                let changes = batch.into_operations().into_iter().map(|operation| match operation {
+                    Operation::Put { key, value } => (key, Some(value)),
+                    Operation::Delete { key } => (key, None),
+                });
+                self.store.commit(log, Deed::Write(changes.collect())).map(|_| ())
+            }
+        }
+    }
+
+    fn compare_and_swap(&self, key: &[u8], expected: Option<&[u8]>, new: Option<&[u8]>) -> Result<Swap> {
+        self.home.allow_write()?;
+        allow_key(key)?;
+        allow_value(new)?;
+        match &self.store.commit {
+            None => self.store.apply_swap(Change { key, value: new }, expected, IfFull::Fail),
+            Some(log) => {
+                let owned = |bytes: Option<&[u8]>| bytes.map(<[u8]>::to_vec);
+                let deed = Deed::Swap { key: key.to_vec(), expected: owned(expected), new: owned(new) };
+                self.store.commit(log, deed)
+            }
+        }
+    }
+
+    fn delete_range(&self, range: &KeyRange) -> Result<()> {
+        self.home.allow_write()?;
+        let range = with_short_bounds(range);
+        if range.is_empty() {
+            return self.store.poison.allow_write();
+        }
+        match &self.store.commit {
+            None => self.store.apply_delete_range(&range, IfFull::GrowForDeletes),
+            Some(log) => self.store.commit(log, Deed::DeleteRange(range)).map(|_| ()),
+        }
+    }
+
+    fn view(&self) -> Result<ReadView> {
+        self.home.allow_write()?;
+        self.store.poison.allow_read()?;
+        self.store.counters.views.add(1);
+        let view = self.store.versions.open_view_at(self.store.world.clock.now());
+        Ok(ReadView::new(view.version(), Box::new(HeldView { view: Some(view), home: self.home })))
+    }
+
+    fn scan(
+        &self,
+        view: &ReadView,
+        range: &KeyRange,
+        direction: Direction,
+        into: &mut RowBatch,
+    ) -> Result<Option<KeyRange>> {
+        self.home.allow_read()?;
+        let left = self.store.scan(view.version(), range, direction, into)?;
+        // S-9: behind the last read, before the rows are believed.
+        self.store.allow_view(view.version())?;
+        Ok(left)
+    }
+
+    fn sync(&self) -> Result<()> {
+        self.home.allow_write()?;
+        self.store.poison.allow_write()?;
+        if self.is_sync() {
+            // What was acknowledged is in the commit log, synced.
+            return Ok(());
+        }
+        self.store.checkpoint_now(false)
+    }
+
+    fn checkpoint_to(&self, directory: &Path) -> Result<()> {
+        self.home.allow_write()?;
+        self.store.poison.allow_write()?;
+        copy::checkpoint_to(&self.store, directory)
+    }
+
+    fn stats(&self) -> Stats {
+        if self.home.is_here() { self.store.stats() } else { Stats::default() }
+    }
+
+    fn check(&self, progress: &mut dyn FnMut(Progress) -> bool) -> Result<CheckReport> {
+        self.home.allow_write()?;
+        self.store.check(progress)
+    }
+
+    fn close(&self) -> Result<()> {
+        self.home.allow_write()?;
+        let store = &self.store;
+        // One at a time: a second close waits for the first, and tries again what that could not do.
+        let mut lock = self.lock.lock();
+        if lock.is_none() {
+            return Ok(());
+        }
+        store.poison.close();
+        // A put that was let in before has its gate; behind this none is on its way.
+        {
+            let pin = pin();
+            store.index.load(&pin).chunks().iter().for_each(|chunk| drop(chunk.gate()));
+        }
+        let hands = std::mem::take(&mut *store.hands.lock());
+        for hand in &hands {
+            hand.wake();
+        }
+        for hand in &hands {
+            hand.join();
+        }
+        match store.poison.cause() {
+            // What could not be made durable will never be: the caller is told, and the directory is free.
+            Some(cause) => {
+                *lock = None;
+                Err(cause.clone())
+            }
+            None => {
+                store.checkpoint_now(true)?;
+                *lock = None;
+                Ok(())
+            }
+        }
+    }
+}
+
+impl Drop for Even {
+    fn drop(&mut self) {
+        if !self.home.is_here() {
+            // The store is another process's: nothing of it is written, waited for, or given back. What is dropped is the
+            // copy of the directory's descriptor, so that this process does not keep the lock when that one has ended.
+            std::mem::forget(Arc::clone(&self.store));
+            return;
+        }
+        // Errors are for those who call `close`.
+        let _ = self.close();
+        self.settling.chunks = Some(self.store.index.load(&pin()).chunks().len());
+    }
+}
+
+/// A view, as long as a handle on it lives.
+struct HeldView {
+    view: Option<View>,
+    home: Home,
+}
+
+impl Drop for HeldView {
+    fn drop(&mut self) {
+        if !self.home.is_here() {
+            // A lock that some thread of the other process held would never be given back here.
+            std::mem::forget(self.view.take());
+        }
+    }
+}
+
+impl Store {
+    /// Figures about every part.
+    fn stats(&self) -> Stats {
+        let counters = &self.counters;
+        let budget = &self.files.budget;
+        let mut stats = Stats::default();
+        {
+            let pin = pin();
+            let chunks = self.index.load(&pin).chunks();
+            stats.chunks_now = chunks.len() as u64;
+            stats.munks_now = chunks.iter().filter(|c| c.state(&pin).munk.is_some()).count() as u64;
+            let mut seen = std::collections::HashSet::new();
+            for chunk in chunks {
+                let funk = &chunk.state(&pin).funk;
+                let logs = funk.log.iter().map(|log| (log.number(), log.len()));
+                let parts = funk.parts.iter().map(|part| (part.number(), part.file_len()));
+                stats.disk_bytes_now +=
+                    parts.chain(logs).filter(|(n, _)| seen.insert(*n)).map(|(_, len)| len).sum::<u64>();
+            }
+        }
+        stats.files_now = self.files.count() + 1;
+        stats.open_views_now = self.versions.open_view_count() as u64;
+        stats.budget_bytes = self.config.budget_bytes;
+        stats.munk_bytes_now = budget.used(Part::Munks);
+        stats.row_cache_bytes_now = self.row_cache.bytes() as u64;
+        stats.log_index_bytes_now = budget.used(Part::LogIndexes);
+        stats.table_bytes_now = budget.used(Part::Tables);
+        stats.log_buffer_bytes_now = budget.used(Part::LogBuffers);
+        stats.gets_from_munk = counters.gets_from_munk.sum();
+        stats.gets_from_row_cache = counters.gets_from_row_cache.sum();
+        stats.gets_from_log = counters.gets_from_log.sum();
+        stats.gets_from_table = counters.gets_from_table.sum();
+        stats.gets = stats.gets_from_munk
+            + stats.gets_from_row_cache
+            + stats.gets_from_log
+            + stats.gets_from_table
+            + counters.gets_absent.sum();
+        self.add_counts(&mut stats);
+        stats
+    }
+
+    fn add_counts(&self, stats: &mut Stats) {
+        let counters = &self.counters;
+        stats.puts = counters.puts.sum();
+        stats.batches = counters.batches.sum();
+        stats.views = counters.views.sum();
+        stats.views_expired = counters.views_expired.sum();
+        stats.scanned_rows = counters.scanned_rows.sum();
+        stats.scanned_skips = counters.scanned_skips.sum();
+        stats.munk_compactions = counters.munk_compactions.sum();
+        stats.funk_rebalances = counters.funk_rebalances.sum();
+        stats.splits = counters.splits.sum();
+        stats.coalesces = counters.coalesces.sum();
+        stats.munk_loads = counters.munk_loads.sum();
+        stats.munk_evictions = counters.munk_evictions.sum();
+        stats.checkpoints = counters.checkpoints.sum();
+        let now = self.world.clock.now();
+        let oldest_view = self.versions.oldest_view_opened();
+        stats.oldest_view_age_us_now = oldest_view.map_or(0, |at| now.saturating_sub(at).as_micros() as u64);
+        let now_us = now.as_micros() as u64;
+        stats.checkpoint_age_us_now = now_us.saturating_sub(self.checkpoint.ended_us.load(Ordering::Relaxed));
+        stats.user_bytes = counters.user_bytes.sum();
+        stats.log_bytes_written = counters.log_bytes_written.sum();
+        stats.table_bytes_written = counters.table_bytes_written.sum();
+        stats.manifest_bytes_written = counters.manifest_bytes_written.sum();
+        stats.commit_bytes_written = counters.commit_bytes_written.sum();
+        stats.bytes_read = counters.bytes_read.sum();
+        stats.stalls_tail_full = counters.stalls_tail_full.times.sum();
+        stats.stalls_tail_full_us = counters.stalls_tail_full.us.sum();
+        stats.stalls_memory = counters.stalls_memory.times.sum();
+        stats.stalls_memory_us = counters.stalls_memory.us.sum();
+        stats.stalls_log_full = counters.stalls_log_full.times.sum();
+        stats.stalls_log_full_us = counters.stalls_log_full.us.sum();
+        stats.torn_tails = counters.torn_tails.sum();
+        stats.open_us = self.open_us.load(Ordering::Relaxed);
+    }
+}

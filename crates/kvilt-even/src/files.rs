@@ -1,0 +1,160 @@
+//! `Files`: the store's directory as the engine sees it: numbers, creation, reading counts, and deletion of
+//! what nobody needs any more.
+//!
+//! * **E-8** A file is removed only when neither the last durable manifest names it nor anybody in this process
+//!   can still read it.
+
+use std::{
+    collections::HashMap,
+    sync::{
+        Arc, Weak,
+        atomic::{AtomicBool, AtomicU64, Ordering},
+    },
+};
+
+use kvilt_base::{Disk, Error, ErrorKind, File, FileName, Result, Version};
+use kvilt_format::FileIdentity;
+use kvilt_sync::budget::Budget;
+use parking_lot::Mutex;
+
+use crate::stats::Counters;
+
+/// Held by whoever may still read a file; the file outlives every hold.
+pub(crate) type Hold = Arc<()>;
+
+/// The versions that a crash cut off: for each recovered epoch those behind its last checkpoint (EvenDB §3.5,
+/// the recovery table). An entry of a log with such a version was never acknowledged as durable, and is ignored.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct DeadVersions(pub(crate) Vec<(Version, Version)>);
+
+impl DeadVersions {
+    /// Whether `version` lies behind its epoch's last checkpoint.
+    pub(crate) fn contain(&self, version: Version) -> bool {
+        self.0.iter().any(|&(last, next)| last < version && version < next)
+    }
+}
+
+/// The directory, and what all who read and write files share.
+pub(crate) struct Files {
+    pub(crate) disk: Arc<dyn Disk>,
+    pub(crate) store_id: u64,
+    pub(crate) budget: Arc<Budget>,
+    pub(crate) counters: Arc<Counters>,
+    pub(crate) dead: DeadVersions,
+    next: AtomicU64,
+    /// Files that exist, with a way to see whether anybody holds them.
+    known: Mutex<HashMap<u64, (FileName, Weak<()>)>>,
+    /// Whether names were created since the directory was last synced.
+    has_new_names: AtomicBool,
+    /// Held while the directory is synced.
+    syncing_names: Mutex<()>,
+}
+
+impl Files {
+    /// The files of a store whose next free number is `next`.
+    pub(crate) fn new(
+        disk: Arc<dyn Disk>,
+        store_id: u64,
+        next: u64,
+        dead: DeadVersions,
+        budget: Arc<Budget>,
+        counters: Arc<Counters>,
+    ) -> Self {
+        Files {
+            disk,
+            store_id,
+            budget,
+            counters,
+            dead,
+            next: AtomicU64::new(next),
+            known: Mutex::default(),
+            has_new_names: AtomicBool::new(false),
+            syncing_names: Mutex::default(),
+        }
+    }
+
+    /// A number that no file has or had.
+    pub(crate) fn next_number(&self) -> u64 {
+        self.next.fetch_add(1, Ordering::Relaxed)
+    }
+
+    /// The number that the next file will get.
+    pub(crate) fn peek_number(&self) -> u64 {
+        self.next.load(Ordering::Relaxed)
+    }
+
+    /// What checksums of this file are salted with.
+    pub(crate) fn identity(&self, number: u64) -> FileIdentity {
+        FileIdentity { store_id: self.store_id, number }
+    }
+
+    /// Creates a file; it is removed some time after `hold` was given up, unless the manifest names it.
+    pub(crate) fn create(&self, name: FileName, hold: &Hold) -> Result<Arc<dyn File>> {
+        let file = self.disk.create(name).map_err(|e| Error::io("create a file", e).in_file(name))?;
+        self.know(name, hold);
+        // Pairs with the swap in `sync_names`: whoever sees the file in a chunk sees the flag.
+        self.has_new_names.store(true, Ordering::Release);
+        Ok(file)
+    }
+
+    /// Opens a file that exists.
+    pub(crate) fn open(&self, name: FileName) -> Result<Arc<dyn File>> {
+        self.disk.open(name).map_err(|e| {
+            if e.kind() == std::io::ErrorKind::NotFound {
+                return Error::corrupted(name, 0, "a file that the manifest names is missing");
+            }
+            if e.kind() == std::io::ErrorKind::InvalidData {
+                // A link, a directory, or another file than was there before.
+                return Error::corrupted(name, 0, e.to_string());
+            }
+            Error::io("open a file", e).in_file(name)
+        })
+    }
+
+    /// Registers a file that existed before this open.
+    pub(crate) fn know(&self, name: FileName, hold: &Hold) {
+        self.known.lock().insert(name.number(), (name, Arc::downgrade(hold)));
+    }
+
+    /// Makes the names of all created files durable. A failure poisons, and is not forgotten.
+    pub(crate) fn sync_names(&self) -> Result<()> {
+        // Who finds that another has taken the new names waits until they are durable.
+        let _syncing = self.syncing_names.lock();
+        if !self.has_new_names.swap(false, Ordering::AcqRel) {
+            return Ok(());
+        }
+        self.disk.sync_dir().map_err(|error| {
+            self.has_new_names.store(true, Ordering::Release);
+            let message = format!("a sync of the directory failed, so new files may be lost: {error}");
+            Error::new(ErrorKind::Poisoned, message).in_file(self.disk.place())
+        })
+    }
+
+    /// Removes the files that nobody holds and `is_live` does not claim (E-8). A failure to remove is no error: the
+    /// next open removes what is left.
+    pub(crate) fn sweep(&self, is_live: impl Fn(FileName) -> bool) {
+        let mut unheld = Vec::new();
+        self.known.lock().retain(|_, (name, hold)| {
+            let is_garbage = hold.strong_count() == 0 && !is_live(*name);
+            if is_garbage {
+                unheld.push(*name);
+            }
+            !is_garbage
+        });
+        for name in unheld {
+            let _ = self.disk.remove(name);
+        }
+    }
+
+    /// Removes a file that was given up before anybody could name it; an error changes nothing, for the next sweep
+    /// or open finds it.
+    pub(crate) fn remove_unfinished(&self, name: FileName) {
+        self.known.lock().remove(&name.number());
+        let _ = self.disk.remove(name);
+    }
+
+    /// How many files are known.
+    pub(crate) fn count(&self) -> u64 {
+        self.known.lock().len() as u64
+    }
+}

@@ -1,0 +1,324 @@
+//! `Funk`: a chunk's file form (EvenDB §2.2, §3.1): tables and logs.
+//!
+//! The paper's funk is one table and one log. Ours is a list of *parts*, oldest first, each a table or a log
+//! that takes no more records, and at most one log that does:
+//!
+//! ```text
+//!   oldest ─────────────────────────────────▶ newest
+//!   [table]  [closed log]  [closed log]        log ◀── puts
+//! ```
+//!
+//! Closed logs come from a split (both halves go on reading the parent's files, each its own range, so a split
+//! writes nothing), from a rewrite in progress (puts are diverted to a new log), and from earlier epochs. A
+//! rewrite turns all parts into one table. A funk value is immutable except for what its log takes in.
+//!
+//! * **E-4** Every entry in a part is older than any entry of the same key in a newer part or in the log.
+
+pub(crate) mod log;
+pub(crate) mod log_index;
+pub(crate) mod log_order;
+pub(crate) mod table_file;
+
+use std::sync::Arc;
+
+use kvilt_base::{Direction, EntryRef, KeyRange, Kind, Merge, Result, Source, Version};
+use kvilt_sync::{published::pin, versions::Versions};
+
+use self::{
+    log::ChunkLog,
+    log_order::{LogOrder, LogSource},
+    table_file::TableFile,
+};
+use crate::{files::Files, tombstones::Tombstones};
+
+/// One file of a funk that takes no more entries.
+#[derive(Clone)]
+pub(crate) enum PartFile {
+    /// A sorted table.
+    Table(Arc<TableFile>),
+    /// A log, closed.
+    Log(Arc<ChunkLog>),
+}
+
+/// A file, and how many of its bytes are thought to be this chunk's: a file may be shared after splits.
+#[derive(Clone)]
+pub(crate) struct Part {
+    pub(crate) file: PartFile,
+    pub(crate) share_bytes: u64,
+}
+
+impl Part {
+    /// Whether a key of `range` may be in it.
+    pub(crate) fn may_touch(&self, range: &KeyRange) -> bool {
+        match &self.file {
+            PartFile::Table(table) => table.may_touch(range),
+            PartFile::Log(log) => log.may_touch(range),
+        }
+    }
+
+    /// The file's length, in bytes.
+    pub(crate) fn file_len(&self) -> u64 {
+        match &self.file {
+            PartFile::Table(table) => table.len(),
+            PartFile::Log(log) => log.len(),
+        }
+    }
+
+    /// The file's number.
+    pub(crate) fn number(&self) -> u64 {
+        match &self.file {
+            PartFile::Table(table) => table.number(),
+            PartFile::Log(log) => log.number(),
+        }
+    }
+}
+
+/// A chunk's files. Cheap to clone: they are shared.
+#[derive(Clone, Default)]
+pub(crate) struct Funk {
+    /// Oldest first.
+    pub(crate) parts: Vec<Part>,
+    /// Takes new entries; none until the first put of this run.
+    pub(crate) log: Option<Arc<ChunkLog>>,
+}
+
+/// Where a get was answered.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Place {
+    /// In a log.
+    Log,
+    /// In a table.
+    Table,
+    /// Nowhere: the key is not there.
+    Nowhere,
+}
+
+/// What a lookup in a funk came to.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Answer {
+    /// Whether the key has a value; it was given to the caller.
+    pub(crate) is_found: bool,
+    /// Who knew.
+    pub(crate) place: Place,
+    /// Whether an entry of a batch in flight was passed over: the answer may be outdated at once.
+    pub(crate) passed_batch: bool,
+}
+
+impl Funk {
+    /// All logs, newest first.
+    fn logs_newest_first(&self) -> impl Iterator<Item = &Arc<ChunkLog>> {
+        let closed = self.parts.iter().rev().filter_map(|part| match &part.file {
+            PartFile::Log(log) => Some(log),
+            PartFile::Table(_) => None,
+        });
+        self.log.iter().chain(closed)
+    }
+
+    /// The funk with its log closed, so that the next put begins another. The caller holds the gate and publishes
+    /// what it gets.
+    pub(crate) fn closed(&self) -> Funk {
+        let mut parts = self.parts.clone();
+        // An empty log is dropped: it has no file yet.
+        if let Some(log) = self.log.as_ref().filter(|log| !log.is_empty()) {
+            log.close();
+            parts.push(Part { file: PartFile::Log(Arc::clone(log)), share_bytes: log.len() });
+        }
+        Funk { parts, log: None }
+    }
+
+    /// Bytes of tables that are this chunk's.
+    pub(crate) fn table_bytes(&self) -> u64 {
+        let tables = self.parts.iter().filter(|p| matches!(p.file, PartFile::Table(_)));
+        tables.map(|p| p.share_bytes).sum()
+    }
+
+    /// Bytes of logs that are this chunk's, the open one included.
+    pub(crate) fn log_bytes(&self) -> u64 {
+        let closed = self.parts.iter().filter(|p| matches!(p.file, PartFile::Log(_)));
+        closed.map(|p| p.share_bytes).sum::<u64>() + self.log.as_ref().map_or(0, |log| log.len())
+    }
+
+    /// Finds the newest entry of `key` at `view` and gives its value to `found`.
+    pub(crate) fn find(
+        &self,
+        key: &[u8],
+        view: Version,
+        files: &Files,
+        versions: &Versions,
+        found: &mut dyn FnMut(&[u8]),
+    ) -> Result<Answer> {
+        let mut lookup =
+            Lookup { key, view, files, versions, hiders: Tombstones::default(), passed_batch: false };
+        let newest_first =
+            self.log.iter().map(PartRef::Log).chain(self.parts.iter().rev().map(|part| match &part.file {
+                PartFile::Table(table) => PartRef::Table(table),
+                PartFile::Log(log) => PartRef::Log(log),
+            }));
+        for part in newest_first {
+            let (outcome, place) = match part {
+                PartRef::Log(log) => (lookup.in_log(log, found)?, Place::Log),
+                PartRef::Table(table) => (lookup.in_table(table, found)?, Place::Table),
+            };
+            if let Some(is_found) = outcome {
+                return Ok(Answer { is_found, place, passed_batch: lookup.passed_batch });
+            }
+        }
+        Ok(Answer { is_found: false, place: Place::Nowhere, passed_batch: lookup.passed_batch })
+    }
+
+    /// Gives back what was built to read the logs of a chunk that has a munk. The open log keeps its index: the
+    /// chunk may have lost its munk meanwhile, and then puts go on to fill it.
+    pub(crate) fn forget_indexes(&self) {
+        for part in &self.parts {
+            if let PartFile::Log(log) = &part.file {
+                log.forget(true);
+            }
+        }
+        if let Some(log) = &self.log {
+            log.forget(false);
+        }
+    }
+
+    /// All range tombstones in its logs.
+    pub(crate) fn tombstones(&self, files: &Files) -> Result<Tombstones> {
+        let mut all = Tombstones::default();
+        for log in self.logs_newest_first() {
+            // Building the index is what finds the tombstones of a log of an earlier run.
+            if Some(log.number()) != self.log.as_ref().map(|l| l.number()) {
+                log.index(files)?;
+            }
+            all.extend(&log.tombstones());
+        }
+        Ok(all)
+    }
+
+    /// All entries of `range`, merged, in `direction`. `log_upto` bounds what is read of the open log.
+    pub(crate) fn entries<'f>(
+        &self,
+        range: &KeyRange,
+        direction: Direction,
+        files: &'f Files,
+        purpose: Purpose,
+    ) -> Result<Merge<'f>> {
+        let mut sources: Vec<Box<dyn Source + 'f>> = Vec::with_capacity(self.parts.len() + 1);
+        for log in self.log.iter() {
+            let upto = match purpose {
+                Purpose::Scan { .. } => None,
+                Purpose::Rewrite { log_upto } => Some(log_upto),
+            };
+            sources.push(Box::new(log_source(log, range, direction, files, purpose.view(), upto)?));
+        }
+        for part in self.parts.iter().rev() {
+            match &part.file {
+                PartFile::Table(table) => {
+                    sources.push(Box::new(table.table(files)?.source(range, direction)?))
+                }
+                PartFile::Log(log) => {
+                    let upto = purpose.view().is_none().then(|| log.len());
+                    sources.push(Box::new(log_source(log, range, direction, files, purpose.view(), upto)?));
+                }
+            }
+        }
+        Ok(Merge::new(sources, direction))
+    }
+}
+
+/// What entries are read for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Purpose {
+    /// A few rows, at this view: log values are read one by one, and only those the view may see.
+    Scan {
+        /// What the scan sees.
+        view: Version,
+    },
+    /// All rows: logs are read whole, the open one up to this length.
+    Rewrite {
+        /// Bytes of the open log.
+        log_upto: u64,
+    },
+}
+
+impl Purpose {
+    fn view(self) -> Option<Version> {
+        match self {
+            Purpose::Scan { view } => Some(view),
+            Purpose::Rewrite { .. } => None,
+        }
+    }
+}
+
+fn log_source<'f>(
+    log: &Arc<ChunkLog>,
+    range: &KeyRange,
+    direction: Direction,
+    files: &'f Files,
+    view: Option<Version>,
+    whole_upto: Option<u64>,
+) -> Result<LogSource<'f>> {
+    let order = match whole_upto {
+        Some(upto) => Arc::new(LogOrder::read(log, files, upto, true)?),
+        None => log.order(files)?,
+    };
+    LogSource::new(order, Arc::clone(log), files, range, direction, view)
+}
+
+enum PartRef<'a> {
+    Table(&'a TableFile),
+    Log(&'a Arc<ChunkLog>),
+}
+
+/// One get on its way from the newest part to the oldest.
+struct Lookup<'a> {
+    key: &'a [u8],
+    view: Version,
+    files: &'a Files,
+    versions: &'a Versions,
+    /// Range tombstones of the logs passed so far.
+    hiders: Tombstones,
+    passed_batch: bool,
+}
+
+impl Lookup<'_> {
+    /// Whether the key has a value, if this log knows.
+    fn in_log(&mut self, log: &ChunkLog, found: &mut dyn FnMut(&[u8])) -> Result<Option<bool>> {
+        let index = log.index(self.files)?;
+        let tombstones = log.tombstones();
+        if !tombstones.is_empty() {
+            self.hiders.extend(&tombstones);
+        }
+        for offset in index.index.offsets(&pin(), log_index::hash(self.key)) {
+            let outcome =
+                log.record_at(self.files, offset, |entry, batch| self.judge(&entry, batch, found))?;
+            if outcome.is_some() {
+                return Ok(outcome);
+            }
+        }
+        Ok(None)
+    }
+
+    fn in_table(&mut self, table: &TableFile, found: &mut dyn FnMut(&[u8])) -> Result<Option<bool>> {
+        let mut outcome = None;
+        table.table(self.files)?.get(self.key, self.view, |version, kind, value| {
+            outcome = self.judge(&EntryRef { key: self.key, version, kind, value }, 0, found);
+        })?;
+        Ok(outcome)
+    }
+
+    /// Whether `entry` settles the lookup, and how.
+    fn judge(&mut self, entry: &EntryRef<'_>, batch: u64, found: &mut dyn FnMut(&[u8])) -> Option<bool> {
+        if entry.key != self.key || entry.version > self.view {
+            return None;
+        }
+        if self.versions.is_in_flight(batch) {
+            self.passed_batch = true;
+            return None;
+        }
+        self.passed_batch |= self.hiders.will_hide(self.key, entry.version, self.view, self.versions);
+        let is_deleted =
+            entry.kind != Kind::Put || self.hiders.hide(self.key, entry.version, self.view, self.versions);
+        if !is_deleted {
+            found(entry.value);
+        }
+        Some(!is_deleted)
+    }
+}

@@ -1,0 +1,214 @@
+//! The reading half of [`ChunkLog`]: one record by its offset, or all of them in the order written.
+//!
+//! What lies below the tail's start is read from the file, the rest from the buffer. The only lock is the one around
+//! the file's handle, held while the file is opened, never while it is read or written. Always true here: bytes of
+//! the file that cannot be decoded are damage, named with file and offset; nothing is skipped but entries that a
+//! crash cut off.
+
+use std::{
+    cell::Cell,
+    io,
+    sync::{Arc, atomic::Ordering},
+};
+
+use kvilt_base::{EntryRef, Error, File, FileName, Result};
+use kvilt_format::log::{Decoded, HEADER_BYTES, decode_header, decode_record};
+use kvilt_sync::published::pin;
+
+use super::ChunkLog;
+use crate::files::Files;
+
+/// A log is read in pieces of this size.
+const READ_BYTES: usize = 256 << 10;
+
+thread_local! {
+    /// Where cold records are read to; taken and put back, so that a reentrant read merely allocates.
+    static SCRATCH: Cell<Vec<u8>> = const { Cell::new(Vec::new()) };
+}
+
+impl ChunkLog {
+    /// Reads the record at `offset` and gives it to `read`.
+    pub(crate) fn record_at<R>(
+        &self,
+        files: &Files,
+        offset: u64,
+        read: impl FnOnce(EntryRef<'_>, u64) -> R,
+    ) -> Result<R> {
+        let (start, buffer) = {
+            let pin = pin();
+            let tail = self.tail.load(&pin);
+            (tail.start, tail.buffer.clone())
+        };
+        if offset >= start {
+            let buffer = buffer.expect("an offset behind the file lies in the buffer");
+            let bytes = &buffer.bytes.read()[(offset - start) as usize..];
+            return match decode_record(bytes, self.identity, offset, self.base) {
+                Decoded::Record { entry, batch, .. } => Ok(read(entry, batch)),
+                Decoded::Incomplete { .. } | Decoded::Bad(_) => {
+                    unreachable!("the buffer holds whole records")
+                }
+            };
+        }
+        let mut scratch = SCRATCH.take();
+        let result = self.read_from_file(files, offset, start, &mut scratch, read);
+        SCRATCH.set(scratch);
+        result
+    }
+
+    fn read_from_file<R>(
+        &self,
+        files: &Files,
+        offset: u64,
+        end: u64,
+        scratch: &mut Vec<u8>,
+        read: impl FnOnce(EntryRef<'_>, u64) -> R,
+    ) -> Result<R> {
+        let file = self.opened(files)?;
+        let mut wanted = self.likely_record_bytes();
+        loop {
+            let len = wanted.min((end - offset) as usize);
+            if scratch.len() < len {
+                scratch.resize(len, 0);
+            }
+            file.read_exact_at(offset, &mut scratch[..len]).map_err(|e| self.read_failed(offset, e))?;
+            files.counters.bytes_read.add(len as u64);
+            match decode_record(&scratch[..len], self.identity, offset, self.base) {
+                Decoded::Record { entry, batch, .. } => return Ok(read(entry, self.batch_now(batch))),
+                Decoded::Incomplete { needed } if (needed as u64) <= end - offset && needed > len => {
+                    wanted = needed
+                }
+                Decoded::Incomplete { .. } => {
+                    return Err(self.bad_record(offset, "the record runs past the synced length"));
+                }
+                Decoded::Bad(why) => return Err(self.bad_record(offset, why)),
+            }
+        }
+    }
+
+    fn batch_now(&self, batch: u64) -> u64 {
+        if self.is_of_this_run { batch } else { 0 }
+    }
+
+    fn bad_record(&self, offset: u64, why: &str) -> Error {
+        Error::corrupted(self.name(), offset, format!("a log record that was synced is damaged: {why}"))
+    }
+
+    /// A size that most of its records fit into.
+    fn likely_record_bytes(&self) -> usize {
+        let records = self.records.load(Ordering::Relaxed).max(1);
+        let mean = self.len() as usize / records;
+        (mean + mean / 4).clamp(256, 32 << 10)
+    }
+
+    /// Gives every live entry from offset `from` up to `upto` to `each`, in the order written, with its offset
+    /// and batch. Entries that a crash cut off are left out.
+    pub(crate) fn for_each(
+        &self,
+        files: &Files,
+        from: u64,
+        upto: u64,
+        each: &mut dyn FnMut(u64, EntryRef<'_>, u64) -> Result<()>,
+    ) -> Result<()> {
+        let (start, buffer) = {
+            let pin = pin();
+            let tail = self.tail.load(&pin);
+            (tail.start, tail.buffer.clone())
+        };
+        let mut at = from.max(HEADER_BYTES as u64);
+        if at < start.min(upto) {
+            at = self.for_each_in_file(files, at, start.min(upto), each)?;
+        }
+        let Some(buffer) = buffer else { return Ok(()) };
+        let bytes = buffer.bytes.read();
+        while at < upto {
+            match decode_record(&bytes[(at - start) as usize..], self.identity, at, self.base) {
+                Decoded::Record { entry, batch, len } => {
+                    each(at, entry, batch)?;
+                    at += len as u64;
+                }
+                Decoded::Incomplete { .. } | Decoded::Bad(_) => {
+                    unreachable!("the buffer holds whole records")
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn for_each_in_file(
+        &self,
+        files: &Files,
+        from: u64,
+        upto: u64,
+        each: &mut dyn FnMut(u64, EntryRef<'_>, u64) -> Result<()>,
+    ) -> Result<u64> {
+        let file = self.opened(files)?;
+        let mut piece = Vec::new();
+        let mut at = from;
+        let mut wanted = READ_BYTES;
+        while at < upto {
+            let len = (wanted as u64).min(upto - at) as usize;
+            piece.resize(len, 0);
+            file.read_exact_at(at, &mut piece).map_err(|e| self.read_failed(at, e))?;
+            files.counters.bytes_read.add(len as u64);
+            let mut done = 0;
+            wanted = READ_BYTES;
+            while done < len {
+                match decode_record(&piece[done..], self.identity, at + done as u64, self.base) {
+                    Decoded::Record { entry, batch, len } => {
+                        if !files.dead.contain(entry.version) {
+                            each(at + done as u64, entry, self.batch_now(batch))?;
+                        }
+                        done += len;
+                    }
+                    Decoded::Incomplete { needed } => {
+                        let offset = at + done as u64;
+                        if offset + needed as u64 > upto {
+                            return Err(self.bad_record(offset, "the record runs past the synced length"));
+                        }
+                        wanted = READ_BYTES.max(needed);
+                        break;
+                    }
+                    Decoded::Bad(why) => return Err(self.bad_record(at + done as u64, why)),
+                }
+            }
+            at += done as u64;
+        }
+        Ok(at)
+    }
+
+    /// Verifies the header in the file, if the file has one yet.
+    pub(crate) fn check_header(&self, files: &Files) -> Result<()> {
+        if self.tail.load(&pin()).start < HEADER_BYTES as u64 {
+            return Ok(());
+        }
+        self.read_header(&*self.opened(files)?)
+    }
+
+    fn read_header(&self, file: &dyn File) -> Result<()> {
+        let mut header = [0; HEADER_BYTES];
+        file.read_exact_at(0, &mut header).map_err(|e| self.read_failed(0, e))?;
+        decode_header(&header, self.name(), self.identity).map(|_| ())
+    }
+
+    fn opened(&self, files: &Files) -> Result<Arc<dyn File>> {
+        let mut file = self.file.lock();
+        if let Some(file) = &*file {
+            return Ok(Arc::clone(file));
+        }
+        let opened = files.open(FileName::Log(self.number))?;
+        self.read_header(&*opened)?;
+        Ok(Arc::clone(file.insert(opened)))
+    }
+
+    fn read_failed(&self, offset: u64, error: io::Error) -> Error {
+        if error.kind() == io::ErrorKind::UnexpectedEof {
+            let durable = self.durable_len();
+            return Error::corrupted(
+                self.name(),
+                offset,
+                format!("the log is shorter than the {durable} bytes that were synced"),
+            );
+        }
+        Error::io("read a log", error).at(self.name(), offset)
+    }
+}

@@ -1,0 +1,116 @@
+//! `Heads`: eight bytes of each of many sorted keys, side by side, to search before touching a whole key.
+//!
+//! The keys of one chunk share a prefix (that is what spatial locality means); the eight bytes after what the
+//! first and the last key share tell most keys apart. Searching this array touches a few cache lines, where
+//! comparing keys would touch one or two for each step.
+
+use kvilt_base::key::shared_prefix_len;
+
+/// The searchable heads of a sorted sequence of keys, whose whole keys live elsewhere.
+#[derive(Debug, Default)]
+pub(crate) struct Heads {
+    /// What all keys begin with.
+    prefix: Vec<u8>,
+    heads: Vec<u64>,
+}
+
+/// The eight bytes of `key` behind `skip`, padded with zeros, as a number with the same order.
+fn head(key: &[u8], skip: usize) -> u64 {
+    let rest = &key[skip.min(key.len())..];
+    let mut eight = [0; 8];
+    let n = rest.len().min(8);
+    eight[..n].copy_from_slice(&rest[..n]);
+    u64::from_be_bytes(eight)
+}
+
+impl Heads {
+    /// The heads of `keys`, which ascend.
+    pub(crate) fn new<'k>(keys: impl DoubleEndedIterator<Item = &'k [u8]> + Clone) -> Self {
+        let (Some(first), Some(last)) = (keys.clone().next(), keys.clone().next_back()) else {
+            return Heads::default();
+        };
+        let shared = shared_prefix_len(first, last);
+        Heads { prefix: first[..shared].to_vec(), heads: keys.map(|key| head(key, shared)).collect() }
+    }
+
+    /// Memory, in bytes.
+    pub(crate) fn bytes(&self) -> usize {
+        self.heads.capacity() * 8 + self.prefix.capacity()
+    }
+
+    /// The position of the first key that is `>= key`, or the count of keys. `key_at` gives whole keys.
+    pub(crate) fn lower_bound<'k>(&self, key: &[u8], key_at: impl Fn(usize) -> &'k [u8]) -> usize {
+        let shared = shared_prefix_len(&self.prefix, key);
+        if shared < self.prefix.len() {
+            // The key leaves the common prefix: it is before all keys or behind all.
+            let is_before = key.get(shared).is_none_or(|&b| b < self.prefix[shared]);
+            return if is_before { 0 } else { self.heads.len() };
+        }
+        let wanted = head(key, shared);
+        let mut low = self.heads.partition_point(|&h| h < wanted);
+        // Equal heads are ordered by their whole keys.
+        let mut high = low + self.heads[low..].partition_point(|&h| h == wanted);
+        while low < high {
+            let middle = low + (high - low) / 2;
+            if key_at(middle) < key {
+                low = middle + 1;
+            } else {
+                high = middle;
+            }
+        }
+        low
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lower_bound_equals_a_plain_search() {
+        let mut keys: Vec<Vec<u8>> = Vec::new();
+        for a in 0..20u8 {
+            for b in [
+                &b""[..],
+                b"\0",
+                b"x",
+                b"longer than eight bytes",
+                b"longer than eight bytes too",
+                b"\xff\xff",
+            ] {
+                keys.push([b"app/".as_slice(), &[a * 7], b].concat());
+            }
+        }
+        keys.sort();
+        keys.dedup();
+        let heads = Heads::new(keys.iter().map(Vec::as_slice));
+        let mut probes = keys.clone();
+        probes.extend([
+            b"".to_vec(),
+            b"app".to_vec(),
+            b"app/".to_vec(),
+            b"apq".to_vec(),
+            b"b".to_vec(),
+            b"ap".to_vec(),
+        ]);
+        for key in keys.clone() {
+            probes.push([key.as_slice(), b"\0"].concat());
+            probes.push(key[..key.len() - 1].to_vec());
+        }
+        for probe in probes {
+            let expected = keys.partition_point(|k| k < &probe);
+            assert_eq!(heads.lower_bound(&probe, |i| &keys[i]), expected, "{probe:?}");
+        }
+    }
+
+    #[test]
+    fn one_key_and_no_key() {
+        let none: [&[u8]; 0] = [];
+        assert_eq!(Heads::new(none.into_iter()).lower_bound(b"a", |_| b""), 0);
+        let one = [b"k".as_slice()];
+        let heads = Heads::new(one.into_iter());
+        assert_eq!(heads.lower_bound(b"j", |_| b"k"), 0);
+        assert_eq!(heads.lower_bound(b"k", |_| b"k"), 0);
+        assert_eq!(heads.lower_bound(b"l", |_| b"k"), 1);
+    }
+}

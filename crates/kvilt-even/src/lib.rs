@@ -1,0 +1,81 @@
+//! The engine `even`: EvenDB (EuroSys '20), complete, with the places settled where the paper is silent or wrong.
+//!
+//! # One picture
+//!
+//! ```text
+//!            chunk index: first key → chunk                     (volatile, published atomically)
+//!                 │            │             │
+//!               chunk        chunk         chunk                (a key range, a gate, a state)
+//!               ╱    ╲         │           ╱    ╲
+//!           munk     funk    funk      munk     funk
+//!        (memory)   (files)                                     munk: run + tails     funk: tables + logs
+//!                       ╲      │       ╱
+//!                  manifest: the set of live files and the checkpoint they belong to
+//! ```
+//!
+//! A put goes to its chunk's log and, if the chunk is popular enough to have one, to its munk. A get or scan of
+//! a chunk with a munk reads memory only. Without one, an index over the log says where a record lies, and what
+//! the log does not have is in a table.
+//!
+//! # Three lives
+//!
+//! * **A put's.** Gate, room, announce, version, log, munk, retire: `chunk/put.rs`. Versions and pending puts
+//!   are in `kvilt-sync`; scans advance the version, puts do not.
+//! * **A chunk's.** Cold, cached, split, coalesced: `chunk.rs` for the states, `rebalance.rs` for who moves them.
+//! * **A file's.** Written by a chunk, named by the manifest at a checkpoint, shared by the halves of a split,
+//!   replaced by a rewrite, removed when the manifest has let go and nobody reads it: `checkpoint.rs`, `files.rs`.
+//!
+//! # What is always true
+//!
+//! E-1 chunks cover all keys without overlap (`index.rs`). E-2 a retired chunk never changes (`chunk.rs`). E-3 a
+//! munk has everything its chunk has (`munk.rs`). E-4 newer parts hold newer entries (`funk.rs`). E-5 a log
+//! belongs to one run, E-6 the manifest never promises more of a log than was synced (`funk/log.rs`). E-7 nothing
+//! waits, fails or does I/O while a put is announced (`chunk/put.rs`). E-8 no file is removed that somebody may
+//! still need (`files.rs`). E-9 every version in a table that the manifest names is covered by its checkpoint
+//! (`checkpoint.rs`).
+//!
+//! Reading order: the order of the modules below.
+#![forbid(unsafe_code)]
+
+mod engine;
+mod store;
+
+mod chunk;
+mod heads;
+mod index;
+
+mod funk;
+mod growing;
+mod munk;
+mod retain;
+mod tombstones;
+
+mod checkpoint;
+mod commit;
+mod copy;
+mod files;
+mod rebalance;
+mod recovery;
+
+mod check;
+pub mod options;
+mod poison;
+mod salvage;
+mod stats;
+mod views;
+
+use std::sync::Arc;
+
+use kvilt_base::{Disk, Engine, Result};
+
+pub use options::{Compression, Durability, Options};
+pub use salvage::{Salvaged, salvage};
+pub use store::World;
+
+/// Opens the store in `disk`, or makes one there.
+///
+/// Errors: `Busy` if somebody has it open, with the process id; `InvalidArgument` if the options make no sense or
+/// the directory holds something else; `UnsupportedVersion` if a newer Kvilt wrote it; `Corrupted`, `Io`.
+pub fn open(disk: Arc<dyn Disk>, world: World, options: Options) -> Result<Arc<dyn Engine>> {
+    Ok(engine::Even::open(disk, world, &options)?)
+}

@@ -1,0 +1,146 @@
+//! `Munk`: a chunk's memory form (EvenDB §2.2, §3.1): everything the chunk holds, ready to be read.
+//!
+//! ```text
+//!   puts ──▶ tail (skip list) ──full──▶ frozen tails ──background──▶ run (sorted, immutable)
+//! ```
+//!
+//! A reader looks at the tails, newest first, then at the run; the first entry it may see is the answer.
+//! A munk value is immutable except for what its newest tail takes in: freezing, compacting and splitting make
+//! a new munk that shares the parts that stayed. So nothing that a reader stands on ever changes under it,
+//! and no put waits while the background sorts.
+//!
+//! * **E-3** A munk holds, for its chunk's range, every entry that a reader can see: reads of a chunk with a
+//!   munk never look at its funk.
+
+pub(crate) mod run;
+pub(crate) mod tail;
+
+use std::sync::Arc;
+
+use kvilt_base::{Direction, EntryRef, KeyRange, Kind, Merge, RangeTombstone, Source, Version};
+use kvilt_sync::{budget::Charge, versions::Versions};
+
+use self::{run::Run, tail::Tail};
+use crate::tombstones::Tombstones;
+
+/// Frozen tails that may wait for the background; a put that would make one more waits itself.
+pub(crate) const FROZEN_TAILS_MAX: usize = 3;
+
+/// A run with the budget it is charged to.
+pub(crate) struct ChargedRun {
+    /// The entries.
+    pub(crate) run: Run,
+    _charge: Charge,
+}
+
+impl ChargedRun {
+    /// A run, charged.
+    pub(crate) fn new(run: Run, charge: Charge) -> Arc<Self> {
+        Arc::new(ChargedRun { run, _charge: charge })
+    }
+}
+
+/// A chunk's memory form. Cheap to clone: its parts are shared.
+#[derive(Clone)]
+pub(crate) struct Munk {
+    pub(crate) run: Arc<ChargedRun>,
+    /// Newest first; the first takes new entries, the others are frozen.
+    pub(crate) tails: Vec<Arc<Tail>>,
+    pub(crate) tombstones: Arc<Tombstones>,
+}
+
+/// What a lookup found.
+pub(crate) enum Found<'a> {
+    /// The key has this value.
+    Value(&'a [u8]),
+    /// The key is known to have none.
+    Deleted,
+    /// Nothing is known of the key here.
+    Nothing,
+}
+
+impl Munk {
+    /// The tail that takes new entries.
+    pub(crate) fn tail(&self) -> &Arc<Tail> {
+        &self.tails[0]
+    }
+
+    /// The newest value of `key` at `view`, passing over batches in flight.
+    pub(crate) fn find<'a>(&'a self, key: &[u8], view: Version, versions: &Versions) -> Found<'a> {
+        for tail in &self.tails {
+            if let Some(found) = tail.list().find_at(key, view, |batch| versions.is_in_flight(batch)) {
+                let entry = EntryRef { key, version: found.version, kind: found.kind, value: found.value };
+                return self.answer(entry, found.value, view, versions);
+            }
+        }
+        match self.run.run.find(key, view) {
+            Some(entry) => self.answer(entry, entry.value, view, versions),
+            None => Found::Nothing,
+        }
+    }
+
+    fn answer<'a>(
+        &self,
+        entry: EntryRef<'_>,
+        value: &'a [u8],
+        view: Version,
+        versions: &Versions,
+    ) -> Found<'a> {
+        let is_deleted = entry.kind != Kind::Put
+            || (!self.tombstones.is_empty()
+                && self.tombstones.hide(entry.key, entry.version, view, versions));
+        if is_deleted { Found::Deleted } else { Found::Value(value) }
+    }
+
+    /// All entries of `range`, merged, in `direction`.
+    pub(crate) fn entries(&self, range: &KeyRange, direction: Direction) -> Merge<'_> {
+        entries_of(&self.run, &self.tails, range, direction)
+    }
+
+    /// The same parts behind a fresh tail; what was the tail is frozen.
+    pub(crate) fn with_fresh_tail(&self, tail: Arc<Tail>) -> Munk {
+        let mut tails = Vec::with_capacity(self.tails.len() + 1);
+        tails.push(tail);
+        tails.extend(self.tails.iter().filter(|t| !t.list().is_empty()).cloned());
+        Munk { tails, ..self.clone() }
+    }
+
+    /// Whether the background has something to sort.
+    pub(crate) fn has_frozen_tails(&self) -> bool {
+        self.tails.len() > 1
+    }
+
+    /// Memory of run and tails, in bytes.
+    pub(crate) fn memory_bytes(&self) -> u64 {
+        let tails: usize = self.tails.iter().map(|t| t.list().used_bytes()).sum();
+        (self.run.run.memory_bytes() + tails) as u64
+    }
+
+    /// Bytes of entries, counting what has been overwritten but not compacted.
+    pub(crate) fn entry_bytes(&self) -> u64 {
+        let tails: usize = self.tails.iter().map(|t| t.list().used_bytes()).sum();
+        (self.run.run.entry_bytes() + tails) as u64
+    }
+
+    /// The range tombstones, for a scan.
+    pub(crate) fn tombstone_list(&self) -> &[RangeTombstone] {
+        self.tombstones.list()
+    }
+}
+
+/// All entries of a run and of tails (newest first), merged.
+pub(crate) fn entries_of<'m>(
+    run: &'m ChargedRun,
+    tails: &'m [Arc<Tail>],
+    range: &KeyRange,
+    direction: Direction,
+) -> Merge<'m> {
+    let mut sources: Vec<Box<dyn Source + 'm>> = Vec::with_capacity(tails.len() + 1);
+    for tail in tails.iter().filter(|t| !t.list().is_empty()) {
+        sources.push(Box::new(tail.list().source(range, direction)));
+    }
+    if run.run.len() > 0 {
+        sources.push(Box::new(run.run.source(range, direction)));
+    }
+    Merge::new(sources, direction)
+}

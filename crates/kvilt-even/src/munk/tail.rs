@@ -1,0 +1,74 @@
+//! `Tail`: the part of a munk that takes new entries (EvenDB §3.1: the unsorted rest of the munk's array).
+//!
+//! The paper links new entries into the sorted prefix by bypasses, which degenerate into linear chains when
+//! keys arrive in order. Ours is a skip list: O(log n) in any insertion order. One writer (the holder of the
+//! chunk's gate), any number of readers without locks.
+
+use std::sync::{
+    Arc,
+    atomic::{AtomicU64, Ordering},
+};
+
+use kvilt_base::{Kind, Version};
+use kvilt_sync::{
+    budget::{Budget, Part},
+    skiplist::Skiplist,
+};
+
+/// Memory is charged to the budget in steps of this many bytes, so that a put seldom touches the shared gauge.
+const CHARGE_STEP_BYTES: u64 = 32 << 10;
+
+/// A skip list whose memory is charged to the budget as it fills.
+pub(crate) struct Tail {
+    list: Skiplist,
+    budget: Arc<Budget>,
+    /// What was charged so far; changed by the one writer only.
+    charged: AtomicU64,
+}
+
+impl Tail {
+    /// An empty tail for `bytes`, of which none is touched yet.
+    pub(crate) fn new(bytes: usize, seed: u64, budget: &Arc<Budget>) -> Arc<Self> {
+        Arc::new(Tail {
+            list: Skiplist::with_capacity(bytes, seed),
+            budget: Arc::clone(budget),
+            charged: AtomicU64::new(0),
+        })
+    }
+
+    /// Bytes that a tail must have to take these entries, at the worst.
+    pub(crate) fn room_for(entries: impl Iterator<Item = (usize, usize)>) -> usize {
+        entries.map(|(key_len, value_len)| Skiplist::room_for(key_len, value_len)).sum()
+    }
+
+    /// Whether `bytes` (from [`Tail::room_for`]) more fit.
+    pub(crate) fn has_room(&self, bytes: usize) -> bool {
+        self.list.has_room(bytes)
+    }
+
+    /// Adds an entry. The caller holds the chunk's gate and made sure of the room.
+    pub(crate) fn insert(&self, key: &[u8], version: Version, kind: Kind, batch: u64, value: &[u8]) {
+        self.list
+            .insert(key, version, kind, batch, value)
+            .expect("room was made before the put was announced");
+        let charged = self.charged.load(Ordering::Relaxed);
+        let used = self.list.used_bytes() as u64;
+        if used > charged {
+            let step = (used - charged).next_multiple_of(CHARGE_STEP_BYTES);
+            self.budget.add(Part::Munks, step);
+            // One writer: a plain store cannot lose an update.
+            self.charged.store(charged + step, Ordering::Relaxed);
+        }
+    }
+
+    /// The skip list, to read.
+    pub(crate) fn list(&self) -> &Skiplist {
+        &self.list
+    }
+}
+
+impl Drop for Tail {
+    fn drop(&mut self) {
+        self.budget.sub(Part::Munks, *self.charged.get_mut());
+    }
+}

@@ -1,0 +1,242 @@
+//! `Options`: what a user may set, each with its unit and reason; `Config`: the same, checked once.
+
+use std::time::Duration;
+
+use kvilt_base::{Error, Result};
+pub use kvilt_format::table::Compression;
+
+/// What survives a crash.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Durability {
+    /// Puts return once they are in memory. A crash loses at most what was written since the last checkpoint
+    /// began, and what is left is a consistent prefix. Checkpoints begin this long after each other.
+    Async {
+        /// Time between checkpoints.
+        interval: Duration,
+    },
+    /// Puts return once the kernel has them in the shared commit log, which is not synced: the death of the
+    /// process loses nothing, a power cut at most what [`Durability::Async`] loses.
+    Written {
+        /// Time between checkpoints; bounds what a power cut loses, and the commit log that open must replay.
+        interval: Duration,
+    },
+    /// Puts return once they are in the shared commit log and that is synced; concurrent puts share a sync.
+    Sync {
+        /// Time between checkpoints; bounds the commit log that open must replay.
+        interval: Duration,
+    },
+}
+
+impl Durability {
+    /// With an interval that can be added to any time: a year is as good as never.
+    fn bounded(self) -> Self {
+        const YEAR: Duration = Duration::from_secs(365 * 24 * 60 * 60);
+        match self {
+            Durability::Async { interval } => Durability::Async { interval: interval.min(YEAR) },
+            Durability::Written { interval } => Durability::Written { interval: interval.min(YEAR) },
+            Durability::Sync { interval } => Durability::Sync { interval: interval.min(YEAR) },
+        }
+    }
+
+    pub(crate) fn interval(self) -> Duration {
+        match self {
+            Durability::Async { interval }
+            | Durability::Written { interval }
+            | Durability::Sync { interval } => interval,
+        }
+    }
+}
+
+/// Planted bugs: each breaks one rule, so that the tests can show that they would notice.
+#[doc(hidden)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+pub enum Mutant {
+    /// Sound.
+    #[default]
+    None,
+    /// A rewritten funk enters the manifest at once instead of with the next checkpoint (the paper's rule,
+    /// which keeps versions for scans only).
+    PaperGarbageCollection,
+    /// Recovery goes on counting in the crashed epoch and forgets which of its versions are dead.
+    CheckpointWithoutEpoch,
+    /// After recovery, a chunk's old log is appended to, behind a tail that may be torn.
+    AppendBehindTornTail,
+    /// A new table is not synced before the manifest names it.
+    TableNotSynced,
+}
+
+/// Settings of an `even` store. Everything has a default that was measured; see `docs/performance.md`.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub struct Options {
+    /// What survives a crash.
+    pub durability: Durability,
+    /// Make a store if the directory is missing or empty.
+    pub create: bool,
+    /// Bytes a chunk may hold before it must be split (EvenDB: 10 MB). Larger chunks mean fewer files, longer
+    /// rebalances, and coarser caching.
+    pub chunk_bytes_max: u64,
+    /// Bytes at which the background splits it (EvenDB: 7 MB), so that the limit is seldom met.
+    pub chunk_bytes_rebalance: u64,
+    /// Bytes below which a chunk is coalesced with a neighbour.
+    pub chunk_bytes_min: u64,
+    /// Bytes of log that a chunk without a munk may have before a scan of it pays for a rewrite (EvenDB: 2 MB).
+    /// Chunks that nobody scans may grow further, up to `log_bytes_max_unread`.
+    pub log_bytes_max_cold: u64,
+    /// Bytes of log that a chunk with a munk may have (EvenDB: 20 MB): bounds what a later load must read.
+    pub log_bytes_max_cached: u64,
+    /// Bytes of log that a chunk without a munk may have if it is written only. Bounds one rewrite.
+    pub log_bytes_max_unread: u64,
+    /// Bytes of a log's write buffer, at most; a chunk's buffer adapts to how much is written to it.
+    pub log_buffer_bytes_max: usize,
+    /// Part of the memory budget for the row cache, in percent.
+    pub row_cache_percent: u32,
+    /// A snapshot or scan older than this expires, so that one which was forgotten does not keep old versions for ever.
+    pub view_age_max: Duration,
+    /// Compression of table blocks.
+    pub compression: Compression,
+    /// Bytes of a table block before compression.
+    pub block_bytes: usize,
+    #[doc(hidden)]
+    pub mutant: Mutant,
+}
+
+impl Default for Options {
+    fn default() -> Self {
+        Options {
+            durability: Durability::Async { interval: Duration::from_millis(500) },
+            create: true,
+            chunk_bytes_max: 10 << 20,
+            chunk_bytes_rebalance: 7 << 20,
+            chunk_bytes_min: 1 << 20,
+            log_bytes_max_cold: 2 << 20,
+            log_bytes_max_cached: 20 << 20,
+            log_bytes_max_unread: 48 << 20,
+            log_buffer_bytes_max: 64 << 10,
+            row_cache_percent: 10,
+            view_age_max: Duration::from_secs(24 * 60 * 60),
+            compression: Compression::None,
+            block_bytes: 4096,
+            mutant: Mutant::None,
+        }
+    }
+}
+
+impl Options {
+    /// Limits so small that every path runs within a few dozen operations.
+    pub fn tiny() -> Self {
+        Options {
+            chunk_bytes_max: 4 << 10,
+            chunk_bytes_rebalance: 3 << 10,
+            chunk_bytes_min: 512,
+            log_bytes_max_cold: 1 << 10,
+            log_bytes_max_cached: 4 << 10,
+            log_bytes_max_unread: 6 << 10,
+            log_buffer_bytes_max: 512,
+            block_bytes: 256,
+            ..Options::default()
+        }
+    }
+
+    /// Checks them, and fits the sizes that must fit into memory to `budget_bytes`.
+    pub(crate) fn check(&self, budget_bytes: u64) -> Result<Config> {
+        let at_least = |name: &str, value: u64, least: u64| {
+            if value < least {
+                return Err(Error::invalid(format!(
+                    "option {name} is {value}, but must be at least {least}"
+                )));
+            }
+            Ok(())
+        };
+        at_least("chunk_bytes_rebalance", self.chunk_bytes_rebalance, 256)?;
+        at_least("chunk_bytes_max", self.chunk_bytes_max, self.chunk_bytes_rebalance)?;
+        at_least("log_bytes_max_cold", self.log_bytes_max_cold, 256)?;
+        at_least("log_bytes_max_unread", self.log_bytes_max_unread, self.log_bytes_max_cold)?;
+        at_least("log_buffer_bytes_max", self.log_buffer_bytes_max as u64, 64)?;
+        at_least("block_bytes", self.block_bytes as u64, 64)?;
+        if self.chunk_bytes_min > self.chunk_bytes_rebalance / 2 {
+            return Err(Error::invalid(
+                "option chunk_bytes_min must be at most half of chunk_bytes_rebalance",
+            ));
+        }
+        if self.row_cache_percent > 90 {
+            return Err(Error::invalid("option row_cache_percent must be at most 90"));
+        }
+        if self.view_age_max.is_zero() {
+            return Err(Error::invalid("option view_age_max must be longer than zero"));
+        }
+        if self.durability.interval().is_zero() {
+            return Err(Error::invalid("the checkpoint interval must be longer than zero"));
+        }
+        Ok(Config { budget_bytes, ..self.fitted(budget_bytes) })
+    }
+
+    /// A munk must be small against the budget, or two chunks would fill it: chunks shrink with it.
+    fn fitted(&self, budget_bytes: u64) -> Config {
+        let rebalance = self.chunk_bytes_rebalance.min((budget_bytes / 16).max(4 << 10));
+        let shrink = |bytes: u64| {
+            // Scaled in u128, so that no product overflows.
+            ((u128::from(bytes) * u128::from(rebalance)) / u128::from(self.chunk_bytes_rebalance)) as u64
+        };
+        Config {
+            durability: self.durability.bounded(),
+            chunk_bytes_max: shrink(self.chunk_bytes_max).max(rebalance),
+            chunk_bytes_rebalance: rebalance,
+            chunk_bytes_min: shrink(self.chunk_bytes_min),
+            // A cold log costs an index in memory, and a rewrite holds it there whole.
+            log_bytes_max_cold: self.log_bytes_max_cold.min((budget_bytes / 32).max(1 << 10)),
+            log_bytes_max_cached: self.log_bytes_max_cached.min((budget_bytes / 4).max(4 << 10)),
+            log_bytes_max_unread: self.log_bytes_max_unread.min((budget_bytes / 8).max(4 << 10)),
+            log_buffer_bytes_max: self.log_buffer_bytes_max.min((budget_bytes / 1024).max(512) as usize),
+            row_cache_bytes: budget_bytes / 100 * u64::from(self.row_cache_percent),
+            view_age_max: self.view_age_max,
+            tail_bytes: (rebalance / 4).max(512) as usize,
+            compression: self.compression,
+            block_bytes: self.block_bytes,
+            budget_bytes,
+            mutant: self.mutant,
+        }
+    }
+}
+
+/// Checked settings, in the engine's own terms.
+#[derive(Clone, Debug)]
+pub(crate) struct Config {
+    pub(crate) durability: Durability,
+    pub(crate) chunk_bytes_max: u64,
+    pub(crate) chunk_bytes_rebalance: u64,
+    pub(crate) chunk_bytes_min: u64,
+    pub(crate) log_bytes_max_cold: u64,
+    pub(crate) log_bytes_max_cached: u64,
+    pub(crate) log_bytes_max_unread: u64,
+    pub(crate) log_buffer_bytes_max: usize,
+    pub(crate) row_cache_bytes: u64,
+    pub(crate) view_age_max: Duration,
+    /// Capacity of a munk's tail: what may be unsorted before it is compacted.
+    pub(crate) tail_bytes: usize,
+    pub(crate) compression: Compression,
+    pub(crate) block_bytes: usize,
+    pub(crate) budget_bytes: u64,
+    pub(crate) mutant: Mutant,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn defaults_and_tiny_are_sound_and_nonsense_is_refused_by_name() {
+        assert!(Options::default().check(1 << 30).is_ok());
+        assert!(Options::tiny().check(1 << 20).is_ok());
+        let nonsense = Options { chunk_bytes_max: 1, ..Options::default() };
+        let error = nonsense.check(1 << 30).unwrap_err();
+        assert!(error.message().contains("chunk_bytes_max"), "{error}");
+    }
+
+    #[test]
+    fn chunks_shrink_with_a_small_budget() {
+        let config = Options::default().check(4 << 20).unwrap();
+        assert!(config.chunk_bytes_max <= (4 << 20) / 8, "{config:?}");
+        assert!(config.chunk_bytes_min <= config.chunk_bytes_rebalance / 2);
+    }
+}

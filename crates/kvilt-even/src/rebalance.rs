@@ -1,0 +1,292 @@
+//! Rebalance (EvenDB §3.4): brings a chunk back into its limits, in the background.
+//!
+//! A put or scan that leaves a chunk in need asks for attention; the worker looks at the chunk and does the most
+//! pressing thing, one at a time:
+//!
+//! | need | what is done | file |
+//! | --- | --- | --- |
+//! | frozen tails | sorted into a new run; a run that is too large is split | `rebalance/munk.rs`, `rebalance/split.rs` |
+//! | too much log, or a log that scans must sort | tables rewritten; a cold chunk may split | `rebalance/funk.rs` |
+//! | too small | coalesced with a neighbour | `rebalance/coalesce.rs` |
+//! | memory | munks evicted and loaded by heat | `rebalance/memory.rs` |
+//!
+//! All of them read without the gate and flip the chunk's state under it. At most one job has a chunk at a
+//! time ([`crate::chunk::Occupied`]), so what a job read of the structure is still so when it flips.
+
+mod coalesce;
+mod funk;
+mod memory;
+mod munk;
+mod split;
+
+use std::{
+    sync::{
+        Arc, Weak,
+        atomic::{AtomicU64, Ordering},
+    },
+    time::Duration,
+};
+
+use kvilt_base::{Error, ErrorKind, Next, Result, Worker};
+use kvilt_sync::published::pin;
+
+use crate::{
+    chunk::{Chunk, ChunkState, Occupied},
+    commit,
+    funk::PartFile,
+    munk::Munk,
+    store::Store,
+};
+
+/// Without anything to do, memory and idle chunks are looked after this often.
+const TICK: Duration = Duration::from_millis(50);
+/// Heat decays this often (EvenDB §4: access counts are halved periodically).
+const DECAY_INTERVAL: Duration = Duration::from_millis(1000);
+/// A funk with more parts than this is rewritten: each costs a cold read a look.
+const PARTS_MAX: usize = 10;
+/// Range tombstones that the logs of a cold chunk may carry: each is looked at by every read.
+const TOMBSTONES_MAX: usize = 16;
+/// Scans that may sort a cold log before the chunk is rewritten for them.
+const LOG_SCANS_MAX: u32 = 2;
+
+/// The worker that rebalances.
+pub(crate) struct Rebalancer {
+    store: Weak<Store>,
+    decayed_at: Duration,
+    /// Where the walk over idle chunks goes on.
+    walk: AtomicU64,
+}
+
+impl Rebalancer {
+    /// A worker for this store; it ends when the store is closed.
+    pub(crate) fn new(store: &Arc<Store>) -> Self {
+        let decayed_at = store.world.clock.now();
+        Rebalancer { store: Arc::downgrade(store), decayed_at, walk: AtomicU64::new(0) }
+    }
+}
+
+impl Worker for Rebalancer {
+    fn step(&mut self) -> Next {
+        let Some(store) = self.store.upgrade() else { return Next::Done };
+        if store.poison.is_closed() {
+            return Next::Done;
+        }
+        if store.poison.cause().is_some() {
+            store.progress.signal();
+            return Next::Rest(Some(TICK));
+        }
+        let now = store.world.clock.now();
+        if now.saturating_sub(self.decayed_at) >= DECAY_INTERVAL {
+            self.decayed_at = now;
+            store.expire_views();
+            let pin = pin();
+            store.index.load(&pin).chunks().iter().for_each(|chunk| chunk.heat.decay());
+        }
+        let has_worked = store.balance_memory() | store.attend_next() || store.attend_idle(&self.walk);
+        // What was replaced goes back to the system now, not when some later retirement happens to push it out.
+        pin().flush();
+        store.progress.signal();
+        if has_worked { Next::Again } else { Next::Rest(Some(TICK)) }
+    }
+
+    fn panicked(&mut self, message: &str) {
+        if let Some(store) = self.store.upgrade() {
+            store
+                .poison
+                .poison(&Error::new(ErrorKind::Poisoned, format!("the rebalancer panicked: {message}")));
+            store.progress.signal();
+        }
+    }
+}
+
+/// The worker that takes checkpoints.
+pub(crate) struct Checkpointer {
+    store: Weak<Store>,
+    due: Duration,
+}
+
+impl Checkpointer {
+    /// A worker for this store; it ends when the store is closed.
+    pub(crate) fn new(store: &Arc<Store>) -> Self {
+        let due = store.world.clock.now() + store.config.durability.interval();
+        Checkpointer { store: Arc::downgrade(store), due }
+    }
+}
+
+impl Worker for Checkpointer {
+    fn step(&mut self) -> Next {
+        let Some(store) = self.store.upgrade() else { return Next::Done };
+        if store.poison.is_closed() {
+            return Next::Done;
+        }
+        let now = store.world.clock.now();
+        if now < self.due {
+            return Next::Rest(Some(self.due - now));
+        }
+        if commit::is_leading() {
+            return Next::Rest(Some(TICK));
+        }
+        // A failure poisons, or is seen by those who sync; the next round tries again.
+        let _ = store.checkpoint_now(false);
+        // From beginning to beginning, unless a checkpoint takes longer than that.
+        self.due = now + store.config.durability.interval();
+        Next::Rest(Some(self.due.saturating_sub(store.world.clock.now())))
+    }
+
+    fn panicked(&mut self, message: &str) {
+        if let Some(store) = self.store.upgrade() {
+            store
+                .poison
+                .poison(&Error::new(ErrorKind::Poisoned, format!("the checkpointer panicked: {message}")));
+        }
+    }
+}
+
+impl Store {
+    /// Does one thing for the first chunk that needs it among those that want attention; false if none does.
+    fn attend_next(&self) -> bool {
+        while let Some(chunk) = self.attention.pop() {
+            // Whoever has it now changes it; what is then still needed, the next put asks for.
+            let Some(occupied) = chunk.try_occupy() else { continue };
+            match self.attend(&occupied) {
+                Ok(true) => {
+                    chunk.succeeded();
+                    drop(occupied);
+                    // There may be more to do, after others had their turn.
+                    self.want(&chunk);
+                    return true;
+                }
+                Ok(false) => {}
+                Err(error) => self.background_failed(&chunk, &error),
+            }
+        }
+        false
+    }
+
+    /// Does the most pressing thing; false if there was none.
+    fn attend(&self, chunk: &Occupied) -> Result<bool> {
+        if chunk.gate().is_retired || chunk.is_damaged() {
+            return Ok(false);
+        }
+        let state = chunk.state(&pin()).clone();
+        if state.munk.as_ref().is_some_and(|munk| self.munk_wants_sorting(munk)) {
+            self.compact_munk(chunk)?;
+            return Ok(true);
+        }
+        // What follows reads and writes files, and waits a while after it failed; sorting memory does not.
+        if chunk.is_backing_off(self.world.clock.now()) {
+            return Ok(false);
+        }
+        if self.funk_wants_rewrite(chunk, &state) || has_many_tombstones(chunk, &state) {
+            self.rewrite_funk(chunk).inspect_err(|error| chunk.note(error))?;
+            return Ok(true);
+        }
+        if self.is_small(&state) {
+            return self.coalesce(chunk);
+        }
+        Ok(false)
+    }
+
+    fn is_too_large(&self, run: &crate::munk::run::Run) -> bool {
+        run.entry_bytes() as u64 >= self.config.chunk_bytes_rebalance && run.can_be_cut()
+    }
+
+    fn munk_wants_sorting(&self, munk: &Munk) -> bool {
+        munk.has_frozen_tails() || !munk.tombstones.is_empty() || self.is_too_large(&munk.run.run)
+    }
+
+    /// Whether the chunk's files should become one table.
+    ///
+    /// A rewrite costs the chunk's size in writes, so it must pay for itself: with a munk nobody reads the
+    /// files, and the limit only bounds a later load; without one, gets find records by the log's index as
+    /// fast as in a table, and only scans gain from order. So a cold chunk that nobody scans may grow a long
+    /// log, and one that is scanned is rewritten early.
+    pub(crate) fn funk_wants_rewrite(&self, chunk: &Chunk, state: &ChunkState) -> bool {
+        let funk = &state.funk;
+        if funk.parts.len() > PARTS_MAX {
+            return true;
+        }
+        let log_bytes = funk.log_bytes();
+        if let Some(munk) = &state.munk {
+            // Files far larger than what lives: deletes and overwrites are to give their space back.
+            let garbage_limit = self.config.log_bytes_max_cold + 4 * munk.entry_bytes();
+            return log_bytes > self.config.log_bytes_max_cached
+                || log_bytes + funk.table_bytes() > garbage_limit;
+        }
+        // Relaxed: a statistic.
+        let is_scanned = chunk.heat.log_scans.load(Ordering::Relaxed) >= LOG_SCANS_MAX;
+        let limit =
+            if is_scanned { self.config.log_bytes_max_cold / 16 } else { self.config.log_bytes_max_unread };
+        log_bytes > limit
+    }
+
+    /// Whether a chunk is worth coalescing with a neighbour.
+    fn is_small(&self, state: &ChunkState) -> bool {
+        self.chunk_bytes(state) < self.config.chunk_bytes_min
+    }
+
+    /// About how large a chunk is.
+    pub(crate) fn chunk_bytes(&self, state: &ChunkState) -> u64 {
+        match &state.munk {
+            Some(munk) => munk.entry_bytes(),
+            None => state.funk.table_bytes() + state.funk.log_bytes(),
+        }
+    }
+
+    /// Looks at a few chunks that nobody asked for: an idle tail is sorted, an idle small chunk coalesced.
+    fn attend_idle(&self, walk: &AtomicU64) -> bool {
+        let pin = pin();
+        let chunks = self.index.load(&pin).chunks();
+        let from = walk.load(Ordering::Relaxed) as usize % chunks.len();
+        let count = chunks.len().min(64);
+        for i in 0..count {
+            let chunk = &chunks[(from + i) % chunks.len()];
+            let state = chunk.state(&pin);
+            let is_idle = chunk.heat.puts.load(Ordering::Relaxed) == 0;
+            let needs = self.funk_wants_rewrite(chunk, state)
+                || (is_idle
+                    && chunks.len() > 1
+                    && self.is_small(state)
+                    && self.has_small_neighbour(chunks, chunk, &pin));
+            if needs
+                && !chunk.is_damaged()
+                && !chunk.is_occupied()
+                && !chunk.is_backing_off(self.world.clock.now())
+            {
+                self.want(chunk);
+            }
+        }
+        walk.store((from + count) as u64, Ordering::Relaxed);
+        false
+    }
+
+    /// A background job failed. Corruption stays with its chunk, a full disk passes; nothing was changed, and it
+    /// is tried again later.
+    fn background_failed(&self, chunk: &Chunk, error: &Error) {
+        chunk.back_off(self.world.clock.now());
+        if error.kind() == ErrorKind::Poisoned {
+            self.poison.poison(error);
+        }
+    }
+}
+
+/// Whether a cold chunk's range tombstones burden its readers, or leave nothing of it. With a munk nobody reads
+/// the logs.
+fn has_many_tombstones(chunk: &Chunk, state: &ChunkState) -> bool {
+    if state.munk.is_some() {
+        return false;
+    }
+    let closed = state.funk.parts.iter().filter_map(|part| match &part.file {
+        PartFile::Log(log) => Some(log),
+        PartFile::Table(_) => None,
+    });
+    let mut count = 0;
+    for log in closed.chain(state.funk.log.iter()) {
+        let tombstones = log.tombstones();
+        count += tombstones.list().len();
+        if tombstones.list().iter().any(|t| t.range.covers(&chunk.range)) {
+            return true;
+        }
+    }
+    count > TOMBSTONES_MAX
+}

@@ -1,0 +1,202 @@
+//! Funk rebalance (EvenDB §3.4): all parts of a funk become one sorted table; a large cold chunk is split on the way.
+//!
+//! 1. Under the gate, the log is closed; puts go to a new one (they are *diverted*).
+//! 2. What was closed is merged, from the munk if there is one, else from the files, into new tables, which are
+//!    synced. Puts, gets and scans go on.
+//! 3. Under the gate, the tables take the place of what they were made of, and the diverted log stays.
+//!
+//! The flip becomes durable with the next checkpoint; until then the manifest names the old files, and they stay.
+
+use std::sync::{Arc, atomic::Ordering};
+
+use kvilt_base::{Direction, EntryRef, FileName, Merge, Result};
+use kvilt_format::table::{TableOptions, TableWriter};
+use kvilt_sync::published::pin;
+
+use super::munk::FrozenMunk;
+use crate::{
+    chunk::{ChunkState, Occupied},
+    files::Hold,
+    funk::{Funk, Part, PartFile, Purpose, log::sync_failed, table_file::TableFile},
+    munk::entries_of,
+    options::Mutant,
+    retain::Retain,
+    store::Store,
+};
+
+/// A chunk's content at one moment, in files and maybe in memory.
+pub(super) struct FrozenChunk {
+    /// Parts only; no open log.
+    pub(super) funk: Funk,
+    pub(super) munk: Option<FrozenMunk>,
+}
+
+impl Store {
+    /// Rewrites the chunk's funk.
+    pub(super) fn rewrite_funk(&self, chunk: &Occupied) -> Result<()> {
+        let frozen = self.freeze_chunk(chunk);
+        let bytes = frozen.funk.table_bytes() + frozen.funk.log_bytes();
+        // With a munk, sizes are the munk's affair: it splits in memory.
+        let pieces =
+            if frozen.munk.is_some() { 1 } else { (bytes / self.config.chunk_bytes_rebalance.max(1)).max(1) };
+        let mut tables = Tables::new(self, bytes / pieces + 1, pieces > 1);
+        self.for_each_retained(&frozen, &chunk.range, &mut |entry| tables.add(entry))?;
+        let tables = tables.finish()?;
+        self.counters.funk_rebalances.add(1);
+        // Relaxed: a statistic.
+        chunk.heat.log_scans.store(0, Ordering::Relaxed);
+        self.flip_funk(chunk, tables);
+        if self.config.mutant == Mutant::PaperGarbageCollection {
+            self.commit_structure_without_cut()?;
+        }
+        Ok(())
+    }
+
+    /// Step 1: closes the log, and freezes the munk's tail, in one moment.
+    pub(super) fn freeze_chunk(&self, chunk: &Occupied) -> FrozenChunk {
+        let pin = pin();
+        let gate = chunk.gate();
+        let state = chunk.state(&pin);
+        let funk = Arc::new(state.funk.closed());
+        let munk = state.munk.as_ref().map(|munk| {
+            let is_quiet = munk.tail().list().is_empty();
+            if is_quiet { Arc::clone(munk) } else { Arc::new(munk.with_fresh_tail(self.new_tail(0))) }
+        });
+        let frozen = FrozenChunk { funk: Funk::clone(&funk), munk: munk.as_deref().map(FrozenMunk::of) };
+        let mut structure = self.structure.lock();
+        chunk.replace_state(&gate, ChunkState { munk, funk, cold_id: state.cold_id });
+        structure.changed.insert(chunk.range.start.clone());
+        frozen
+    }
+
+    /// Step 2: every entry of a frozen chunk that some reader needs, in order.
+    pub(super) fn for_each_retained(
+        &self,
+        frozen: &FrozenChunk,
+        range: &kvilt_base::KeyRange,
+        keep: &mut dyn FnMut(EntryRef<'_>) -> Result<()>,
+    ) -> Result<()> {
+        // Views opened from here on are above everything frozen and see the newest of it, which is kept.
+        let views = self.kept_views();
+        if let Some(munk) = &frozen.munk {
+            let mut entries = entries_of(&munk.run, &munk.tails, range, Direction::Forward);
+            return Retain::new(&views, munk.tombstones.list()).run(&mut entries, keep);
+        }
+        let tombstones = frozen.funk.tombstones(&self.files)?;
+        let mut entries: Merge<'_> =
+            frozen.funk.entries(range, Direction::Forward, &self.files, Purpose::Rewrite { log_upto: 0 })?;
+        Retain::new(&views, tombstones.list()).run(&mut entries, keep)
+    }
+
+    /// Step 3.
+    fn flip_funk(&self, chunk: &Occupied, tables: Vec<(Vec<u8>, Part)>) {
+        let pin = pin();
+        let mut gate = chunk.gate();
+        let state = chunk.state(&pin);
+        if tables.len() > 1 {
+            let children = self.cold_children(chunk, tables, state.funk.log.clone());
+            self.counters.splits.add(children.len() as u64 - 1);
+            self.succeed(&[chunk], &mut [&mut gate], &children);
+            return;
+        }
+        let parts = tables.into_iter().map(|(_, part)| part).collect();
+        let funk = Arc::new(Funk { parts, log: state.funk.log.clone() });
+        let mut structure = self.structure.lock();
+        chunk.replace_state(&gate, ChunkState { funk, ..state.clone() });
+        structure.changed.insert(chunk.range.start.clone());
+    }
+}
+
+/// Writes entries into one table, or into several of about equal size.
+pub(super) struct Tables<'s> {
+    store: &'s Store,
+    piece_bytes: u64,
+    may_cut: bool,
+    open: Option<OpenTable>,
+    done: Vec<(Vec<u8>, Part)>,
+    last_key: Vec<u8>,
+}
+
+struct OpenTable {
+    number: u64,
+    first_key: Vec<u8>,
+    writer: TableWriter,
+    file: Arc<dyn kvilt_base::File>,
+    hold: Hold,
+}
+
+impl<'s> Tables<'s> {
+    /// Tables of about `piece_bytes`, more than one only if `may_cut`.
+    pub(super) fn new(store: &'s Store, piece_bytes: u64, may_cut: bool) -> Self {
+        Tables { store, piece_bytes, may_cut, open: None, done: Vec::new(), last_key: Vec::new() }
+    }
+
+    /// Adds an entry.
+    pub(super) fn add(&mut self, entry: EntryRef<'_>) -> Result<()> {
+        let is_full = self.open.as_ref().is_some_and(|open| open.writer.bytes_so_far() >= self.piece_bytes);
+        if self.may_cut && is_full && entry.key != self.last_key {
+            self.end_table()?;
+        }
+        let open = match &mut self.open {
+            Some(open) => open,
+            None => self.open.insert(OpenTable::create(self.store, entry.key)?),
+        };
+        open.writer.add(entry)?;
+        if self.may_cut {
+            self.last_key.clear();
+            self.last_key.extend_from_slice(entry.key);
+        }
+        Ok(())
+    }
+
+    /// The tables, each with its first key; none if there were no entries.
+    pub(super) fn finish(mut self) -> Result<Vec<(Vec<u8>, Part)>> {
+        self.end_table()?;
+        Ok(std::mem::take(&mut self.done))
+    }
+
+    fn end_table(&mut self) -> Result<()> {
+        let Some(OpenTable { number, first_key, writer, file, hold }) = self.open.take() else {
+            return Ok(());
+        };
+        let finished = writer.finish().and_then(|summary| {
+            if self.store.config.mutant != Mutant::TableNotSynced {
+                file.sync().map_err(|e| sync_failed(e, FileName::Table(number)))?;
+            }
+            Ok(summary)
+        });
+        let summary =
+            finished.inspect_err(|_| self.store.files.remove_unfinished(FileName::Table(number)))?;
+        self.store.counters.table_bytes_written.add(summary.len);
+        let span = Some((summary.first_key, summary.last_key));
+        let table = TableFile::new(&self.store.files, number, summary.len, span, hold);
+        self.done.push((first_key, Part { file: PartFile::Table(table), share_bytes: summary.len }));
+        Ok(())
+    }
+}
+
+/// What was not finished gives its room back at once: on a full disk, nothing else would.
+impl Drop for Tables<'_> {
+    fn drop(&mut self) {
+        let open = self.open.take().map(|open| open.number);
+        let done = std::mem::take(&mut self.done).into_iter().map(|(_, part)| part.number());
+        for number in done.chain(open) {
+            self.store.files.remove_unfinished(FileName::Table(number));
+        }
+    }
+}
+
+impl OpenTable {
+    fn create(store: &Store, first_key: &[u8]) -> Result<Self> {
+        let number = store.files.next_number();
+        let hold = Hold::default();
+        let file = store.files.create(FileName::Table(number), &hold)?;
+        let options = TableOptions {
+            block_bytes: store.config.block_bytes,
+            compression: store.config.compression,
+            ..TableOptions::default()
+        };
+        let writer = TableWriter::new(Arc::clone(&file), store.files.identity(number), options);
+        Ok(OpenTable { number, first_key: first_key.to_vec(), writer, file, hold })
+    }
+}

@@ -1,0 +1,352 @@
+//! Which chunks deserve a munk, and what gives way when memory is short (EvenDB §4; design 3.3).
+//!
+//! One budget for everything. Munks get what log indexes, tables, buffers and the row cache leave; a munk's worth
+//! is its decayed access count per byte. When munks outgrow their share the least worthy are evicted; when there
+//! is room, or a chunk without a munk is clearly worthier than one with, munks are loaded.
+
+use std::{sync::Arc, time::Duration};
+
+use kvilt_base::{Direction, Kind, RangeTombstone, Result};
+use kvilt_sync::{
+    budget::Part,
+    published::{Pin, pin},
+};
+
+use crate::{
+    chunk::{Chunk, ChunkState, Occupied},
+    funk::{
+        PartFile, Purpose,
+        log::{ChargedIndex, ChunkLog, range_tombstone},
+    },
+    munk::{Munk, run::RunBuilder, tail::Tail},
+    retain::Retain,
+    store::Store,
+    tombstones::Tombstones,
+};
+
+/// Part of the budget that is never planned for, in percent: what is being built beside what it replaces.
+const SLACK_PERCENT: u64 = 10;
+/// Memory that was replaced is freed within milliseconds; what is still over after this is in use, by us or by
+/// another store with the same budget.
+const OVER_SHARE_MAX: Duration = Duration::from_millis(100);
+/// A munk is loaded in another's place only if it is worth so many times as much: or they would take turns.
+const WORTH_FACTOR: u64 = 3;
+/// A chunk must have this much to gain to be worth reading from disk at all: a few dozen gets a second.
+const GAIN_MIN: u64 = 2048;
+
+impl Store {
+    /// Brings memory back into the budget, or uses what is left of it. True if something was done.
+    pub(super) fn balance_memory(&self) -> bool {
+        self.charge_row_cache();
+        let share = self.munk_share();
+        let used = self.files.budget.used(Part::Munks);
+        if used > share {
+            return self.is_really_over(share) && (self.evict_least_worthy() || self.close_unread());
+        }
+        *self.over_share_since.lock() = None;
+        if self.other_memory() > self.config.budget_bytes / 2 {
+            self.close_unread();
+        }
+        self.load_worthiest(self.munk_share().saturating_sub(used))
+    }
+
+    /// Whether munks in use are over their share. The gauge also counts what was replaced and not yet freed, and
+    /// the munks of other stores: ours alone may be below, and then it is given time to come down.
+    fn is_really_over(&self, share: u64) -> bool {
+        let pin = pin();
+        pin.flush();
+        let munks = self.index.load(&pin).chunks().iter().filter_map(|c| c.state(&pin).munk.as_ref());
+        let in_use: u64 = munks.map(|munk| munk.memory_bytes()).sum();
+        if in_use > share {
+            return true;
+        }
+        let now = self.world.clock.now();
+        let since = *self.over_share_since.lock().get_or_insert(now);
+        let is_lasting = now.saturating_sub(since) > OVER_SHARE_MAX;
+        if is_lasting {
+            *self.over_share_since.lock() = None;
+        }
+        is_lasting
+    }
+
+    fn other_memory(&self) -> u64 {
+        let budget = &self.files.budget;
+        [Part::RowCache, Part::LogIndexes, Part::Tables, Part::LogBuffers]
+            .into_iter()
+            .map(|p| budget.used(p))
+            .sum()
+    }
+
+    /// Brings the budget's gauge of the row cache up to date. The cache has its own limit; the gauge is for the
+    /// others.
+    fn charge_row_cache(&self) {
+        let mut charge = self.row_cache_charge.lock();
+        let (now, before) = (self.row_cache.bytes() as u64, charge.bytes());
+        if now > before {
+            charge.grow(now - before);
+        } else {
+            charge.shrink(before - now);
+        }
+    }
+
+    /// Bytes that munks may have now.
+    fn munk_share(&self) -> u64 {
+        let budget = self.config.budget_bytes;
+        (budget - budget / 100 * SLACK_PERCENT).saturating_sub(self.other_memory())
+    }
+
+    /// Evicts the munk that is worth least per byte; false if there is none that can be.
+    fn evict_least_worthy(&self) -> bool {
+        let Some(chunk) = self.least_worthy(&pin()) else { return false };
+        let Some(occupied) = chunk.try_occupy() else { return false };
+        match self.evict(&occupied) {
+            Ok(is_evicted) => is_evicted,
+            Err(error) => {
+                // Another one may be evicted instead.
+                chunk.note(&error);
+                self.background_failed(&chunk, &error);
+                true
+            }
+        }
+    }
+
+    fn least_worthy(&self, pin: &Pin) -> Option<Arc<Chunk>> {
+        let now = self.world.clock.now();
+        let chunks = self.index.load(pin).chunks().iter();
+        // Without its munk, a damaged chunk could not be read any more.
+        let with_munks = chunks.filter(|c| !c.is_damaged() && !c.is_occupied() && !c.is_backing_off(now));
+        let bytes = |chunk: &Arc<Chunk>| chunk.state(pin).munk.as_ref().map(|munk| munk.memory_bytes());
+        // An empty munk gives nothing back.
+        let candidates =
+            with_munks.filter_map(|c| bytes(c).filter(|&bytes| bytes > 1024).map(|bytes| (c, bytes)));
+        candidates.min_by_key(|(c, bytes)| worth(c.heat.to_lose(), *bytes)).map(|(c, _)| Arc::clone(c))
+    }
+
+    /// Drops the munk; the log's index is ready before it goes (design 3.2(5)).
+    fn evict(&self, chunk: &Occupied) -> Result<bool> {
+        if chunk.gate().is_retired {
+            return Ok(false);
+        }
+        let (log, upto) = {
+            let pin = pin();
+            let _gate = chunk.gate();
+            let state = chunk.state(&pin);
+            let Some(munk) = &state.munk else { return Ok(false) };
+            if !munk.tombstones.is_empty() {
+                // A compaction or rewrite ends them first.
+                drop(_gate);
+                self.want(chunk);
+                return Ok(false);
+            }
+            let log = state.funk.log.clone();
+            let upto = log.as_ref().map_or(0, |log| log.len());
+            (log, upto)
+        };
+        let index = match &log {
+            Some(log) => {
+                let index = ChargedIndex::new(&self.files);
+                log.extend_index(&self.files, &index, 0, upto)?;
+                Some(index)
+            }
+            None => None,
+        };
+        self.flip_evicted(chunk, log, index, upto)?;
+        chunk.heat.forget();
+        self.counters.munk_evictions.add(1);
+        Ok(true)
+    }
+
+    fn flip_evicted(
+        &self,
+        chunk: &Occupied,
+        indexed: Option<Arc<ChunkLog>>,
+        index: Option<Arc<ChargedIndex>>,
+        upto: u64,
+    ) -> Result<()> {
+        let pin = pin();
+        let gate = chunk.gate();
+        let state = chunk.state(&pin);
+        if let Some(log) = &state.funk.log {
+            // Puts since: microseconds of work, or a log begun since, which is as short.
+            let (index, from) = match (&indexed, index) {
+                (Some(indexed), Some(index)) if Arc::ptr_eq(indexed, log) => (index, upto),
+                _ => (ChargedIndex::new(&self.files), 0),
+            };
+            log.extend_index(&self.files, &index, from, log.len())?;
+            log.replace_index(Some(index));
+        }
+        let funk = Arc::clone(&state.funk);
+        chunk.replace_state(&gate, ChunkState { munk: None, funk, cold_id: self.next_id() });
+        Ok(())
+    }
+
+    /// Loads the munk of the chunk that would gain most, if it is worth it and `room` or a less worthy munk allows.
+    fn load_worthiest(&self, room: u64) -> bool {
+        let share = self.munk_share();
+        let now = self.world.clock.now();
+        let (chunk, bytes, score) = {
+            let pin = pin();
+            let chunks = self.index.load(&pin).chunks().iter();
+            let cold = chunks.filter(|c| {
+                c.state(&pin).munk.is_none() && !c.is_damaged() && !c.is_occupied() && !c.is_backing_off(now)
+            });
+            let sized = cold.map(|c| (c, self.chunk_bytes(c.state(&pin)), c.heat.to_gain()));
+            let fitting = sized.filter(|(_, bytes, score)| *score >= GAIN_MIN && bytes * 2 <= share);
+            let Some((chunk, bytes, score)) = fitting.max_by_key(|(_, bytes, score)| worth(*score, *bytes))
+            else {
+                return false;
+            };
+            (Arc::clone(chunk), bytes, score)
+        };
+        // Entries weigh more in memory than in files; half as much again is on the safe side.
+        if bytes + bytes / 2 > room {
+            let pin = pin();
+            let Some(victim) = self.least_worthy(&pin) else { return false };
+            let victim_bytes = victim.state(&pin).munk.as_ref().map_or(1, |munk| munk.memory_bytes());
+            let is_worth_it = worth(score, bytes) > WORTH_FACTOR * worth(victim.heat.to_lose(), victim_bytes);
+            drop(pin);
+            return is_worth_it && self.evict_least_worthy();
+        }
+        let Some(occupied) = chunk.try_occupy() else { return false };
+        match self.load(&occupied) {
+            Ok(is_loaded) => is_loaded,
+            Err(error) => {
+                // Another one may be loaded instead.
+                chunk.note(&error);
+                self.background_failed(&chunk, &error);
+                true
+            }
+        }
+    }
+
+    /// Reads the chunk into a munk, while puts go on; what they wrote meanwhile is caught up under the gate.
+    pub(super) fn load(&self, chunk: &Occupied) -> Result<bool> {
+        let (state, upto) = {
+            let pin = pin();
+            let gate = chunk.gate();
+            if gate.is_retired {
+                return Ok(false);
+            }
+            let state = chunk.state(&pin).clone();
+            let upto = state.funk.log.as_ref().map_or(0, |log| log.len());
+            (state, upto)
+        };
+        if state.munk.is_some() {
+            return Ok(false);
+        }
+        let tombstones = state.funk.tombstones(&self.files)?;
+        let views = self.kept_views();
+        let purpose = Purpose::Rewrite { log_upto: upto };
+        let mut entries = state.funk.entries(&chunk.range, Direction::Forward, &self.files, purpose)?;
+        let mut run = RunBuilder::new(self.chunk_bytes(&state) as usize)?;
+        Retain::new(&views, tombstones.list()).run(&mut entries, &mut |entry| run.push(entry))?;
+        drop(entries);
+        self.flip_loaded(chunk, &state, upto, run)?;
+        self.counters.munk_loads.add(1);
+        Ok(true)
+    }
+
+    fn flip_loaded(&self, chunk: &Occupied, seen: &ChunkState, upto: u64, run: RunBuilder) -> Result<()> {
+        let pin = pin();
+        let gate = chunk.gate();
+        let state = chunk.state(&pin);
+        let mut since = Since::default();
+        if let Some(log) = &state.funk.log {
+            let is_same = seen.funk.log.as_ref().is_some_and(|seen| Arc::ptr_eq(seen, log));
+            let from = if is_same { upto } else { 0 };
+            since.read(self, log, from)?;
+        }
+        let tail = self.new_tail(since.room());
+        since.fill(&tail);
+        let munk = Munk {
+            run: self.charged(run.finish()),
+            tails: vec![tail],
+            tombstones: Arc::new(since.tombstones),
+        };
+        let funk = Arc::clone(&state.funk);
+        if let Some(log) = &funk.log {
+            // Records are no longer indexed as they come, so the index would only grow stale.
+            log.replace_index(None);
+        }
+        chunk.replace_state(&gate, ChunkState { munk: Some(Arc::new(munk)), funk, cold_id: 0 });
+        Ok(())
+    }
+
+    /// Gives back memory that can be read again: orders of logs, indexes behind munks, tables that nobody used
+    /// since the last time. False if there was nothing.
+    fn close_unread(&self) -> bool {
+        let before = self.other_memory();
+        let pin = pin();
+        for chunk in self.index.load(&pin).chunks() {
+            let state = chunk.state(&pin);
+            let is_cached = state.munk.is_some();
+            for part in &state.funk.parts {
+                match &part.file {
+                    PartFile::Table(table) => table.close_if_unread(),
+                    PartFile::Log(log) => log.forget(is_cached),
+                }
+            }
+            if let Some(log) = &state.funk.log {
+                log.forget(is_cached);
+            }
+        }
+        let is_freed = self.other_memory() < before;
+        if !is_freed {
+            self.want_smaller_indexes(&pin);
+        }
+        is_freed
+    }
+
+    /// Nothing to close: the chunk with the longest logs is to become a table, which needs less memory.
+    fn want_smaller_indexes(&self, pin: &Pin) {
+        let now = self.world.clock.now();
+        let is_free = |c: &&Arc<Chunk>| {
+            // One whose rewrite has just failed is let alone, or it would be looked at without rest.
+            c.state(pin).munk.is_none() && !c.is_damaged() && !c.is_occupied() && !c.is_backing_off(now)
+        };
+        let cold = self.index.load(pin).chunks().iter().filter(is_free);
+        let longest = cold.max_by_key(|c| c.state(pin).funk.log_bytes());
+        let is_long = |c: &&Arc<Chunk>| c.state(pin).funk.log_bytes() > self.config.log_bytes_max_cold / 16;
+        if let Some(chunk) = longest.filter(is_long) {
+            // Relaxed: a statistic. As if it had been scanned: then its logs are too long.
+            chunk.heat.log_scans.fetch_add(super::LOG_SCANS_MAX, std::sync::atomic::Ordering::Relaxed);
+            self.want(chunk);
+        }
+    }
+}
+
+/// Worth per megabyte.
+fn worth(score: u64, bytes: u64) -> u64 {
+    (u128::from(score) * (1 << 20) / u128::from(bytes.max(4096))) as u64
+}
+
+/// What was written while a munk was loaded.
+#[derive(Default)]
+struct Since {
+    entries: Vec<(Vec<u8>, kvilt_base::Version, Kind, Vec<u8>)>,
+    tombstones: Tombstones,
+}
+
+impl Since {
+    fn read(&mut self, store: &Store, log: &ChunkLog, from: u64) -> Result<()> {
+        log.for_each(&store.files, from, log.len(), &mut |_, entry, _| {
+            if entry.kind == Kind::RangeTombstone {
+                let tombstone: RangeTombstone = range_tombstone(&entry);
+                self.tombstones.push(tombstone, 0);
+            } else {
+                self.entries.push((entry.key.to_vec(), entry.version, entry.kind, entry.value.to_vec()));
+            }
+            Ok(())
+        })
+    }
+
+    fn room(&self) -> usize {
+        Tail::room_for(self.entries.iter().map(|(key, _, _, value)| (key.len(), value.len())))
+    }
+
+    fn fill(&self, tail: &Tail) {
+        for (key, version, kind, value) in &self.entries {
+            tail.insert(key, *version, *kind, 0, value);
+        }
+    }
+}

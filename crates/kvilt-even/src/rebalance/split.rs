@@ -1,0 +1,120 @@
+//! Split (EvenDB §3.4), without the second phase: the halves share the parent's files.
+//!
+//! Phase one of the paper's split runs in memory: the munk becomes two, the chunk becomes two, and both refer to
+//! the old funk. Phase two then writes two new funks. We stop after phase one: a funk may have several parts, so
+//! each half keeps the parent's files as parts, reads its own range of them, and begins a log of its own. What
+//! phase two would have written is written only if and when a half is rewritten for a reason of its own. For data
+//! that is written once in key order — the motivating workload — that is never.
+
+use std::sync::Arc;
+
+use kvilt_base::KeyRange;
+use kvilt_sync::published::pin;
+
+use super::munk::FrozenMunk;
+use crate::{
+    chunk::{Chunk, ChunkState, Occupied},
+    funk::{Funk, Part, log::ChunkLog},
+    munk::{Munk, run::Run},
+    store::Store,
+};
+
+impl Store {
+    /// Replaces a chunk by one for each of `pieces`, which are its frozen munk, sorted and cut.
+    pub(super) fn split_munk(&self, chunk: &Occupied, frozen: &FrozenMunk, pieces: Vec<Run>) {
+        let ranges = ranges_of(&chunk.range, &pieces);
+        let pin = pin();
+        let mut gate = chunk.gate();
+        let state = chunk.state(&pin);
+        let munk = state.munk.as_ref().expect("only the occupant evicts");
+        let shared: Vec<_> =
+            munk.tails.iter().filter(|tail| !frozen.has(tail) && !tail.list().is_empty()).cloned().collect();
+        let tombstones = munk.tombstones.since(frozen.tombstones.list().len());
+        let funk = state.funk.closed();
+        let all_ranges = ranges.clone();
+        let mut children = Vec::with_capacity(pieces.len());
+        for (run, range) in pieces.into_iter().zip(ranges) {
+            let mut tails = Vec::with_capacity(shared.len() + 1);
+            tails.push(self.new_tail(0));
+            tails.extend(shared.iter().cloned());
+            let munk =
+                Munk { run: self.charged(run), tails, tombstones: Arc::new(tombstones.touching(&range)) };
+            let funk = Arc::new(funk.inherited(&range, &all_ranges));
+            let state = ChunkState { munk: Some(Arc::new(munk)), funk, cold_id: 0 };
+            children.push(Chunk::new(self.next_id(), range, state, chunk.heat.halved()));
+        }
+        self.counters.splits.add(children.len() as u64 - 1);
+        let has_frozen = !shared.is_empty();
+        self.succeed(&[chunk], &mut [&mut gate], &children);
+        drop(gate);
+        if has_frozen {
+            children.iter().for_each(|child| self.want(child));
+        }
+    }
+
+    /// Puts `children` in the place of `parents`, whose gates are held: the index changes in one step, and the
+    /// parents never change again.
+    pub(super) fn succeed(
+        &self,
+        parents: &[&Arc<Chunk>],
+        gates: &mut [&mut parking_lot::MutexGuard<'_, crate::chunk::GateState>],
+        children: &[Arc<Chunk>],
+    ) {
+        let mut structure = self.structure.lock();
+        structure.changed.extend(
+            parents.iter().chain(children.iter().collect::<Vec<_>>().iter()).map(|c| c.range.start.clone()),
+        );
+        let pin = pin();
+        self.index.replace(self.index.load(&pin).with(parents, children.to_vec()));
+        for gate in gates {
+            gate.is_retired = true;
+        }
+    }
+
+    /// The children of a chunk that was rewritten into several tables. Puts since then are in `diverted`.
+    pub(super) fn cold_children(
+        &self,
+        parent: &Chunk,
+        tables: Vec<(Vec<u8>, Part)>,
+        diverted: Option<Arc<ChunkLog>>,
+    ) -> Vec<Arc<Chunk>> {
+        let mut starts: Vec<Vec<u8>> = tables.iter().map(|(first_key, _)| first_key.clone()).collect();
+        starts[0] = parent.range.start.clone();
+        let ends: Vec<_> =
+            starts.iter().skip(1).cloned().map(Some).chain([parent.range.end.clone()]).collect();
+        let closed = Funk { parts: Vec::new(), log: diverted }.closed();
+        let ranges: Vec<_> =
+            starts.into_iter().zip(ends).map(|(start, end)| KeyRange { start, end }).collect();
+        let mut children = Vec::with_capacity(tables.len());
+        for (range, (_, table)) in ranges.iter().cloned().zip(tables) {
+            let mut parts = vec![table];
+            parts.extend(closed.inherited(&range, &ranges).parts);
+            let funk = Arc::new(Funk { parts, log: None });
+            let state = ChunkState { munk: None, funk, cold_id: self.next_id() };
+            children.push(Chunk::new(self.next_id(), range, state, parent.heat.halved()));
+        }
+        children
+    }
+}
+
+impl Funk {
+    /// What a child with `range` keeps of a closed funk whose range is divided into `ranges`: the parts that may
+    /// hold keys of it, each counted to it in equal share with the siblings that keep it too. Where keys come
+    /// in order, a part lies on one side of the cut, and the number of parts stays small.
+    fn inherited(&self, range: &KeyRange, ranges: &[KeyRange]) -> Funk {
+        let kept = self.parts.iter().filter(|part| part.may_touch(range)).cloned();
+        let parts = kept.map(|part| {
+            let sharers = ranges.iter().filter(|r| part.may_touch(r)).count().max(1) as u64;
+            Part { share_bytes: part.share_bytes.div_ceil(sharers), ..part }
+        });
+        Funk { parts: parts.collect(), log: None }
+    }
+}
+
+/// The ranges that chunks for these runs have: each begins with its run's first key, the first with the parent's.
+fn ranges_of(parent: &KeyRange, runs: &[Run]) -> Vec<KeyRange> {
+    let mut starts = vec![parent.start.clone()];
+    starts.extend(runs.iter().skip(1).map(|run| run.first_key().expect("a cut gives no empty run").to_vec()));
+    let ends: Vec<_> = starts.iter().skip(1).cloned().map(Some).chain([parent.end.clone()]).collect();
+    starts.into_iter().zip(ends).map(|(start, end)| KeyRange { start, end }).collect()
+}

@@ -1,0 +1,352 @@
+//! Open and recovery (EvenDB §3.5): the manifest is read, and nothing else.
+//!
+//! Chunks are metadata: their files are opened when they are first read. What a crash left behind the last
+//! checkpoint is not undone but ignored: bytes behind a log's durable length are never read, and versions
+//! between the checkpoint and the new epoch are dead. Only in sync and written mode a log is replayed, the commit
+//! log, and that is bounded by one checkpoint interval.
+//!
+//! Opening changes nothing on disk that matters, so a crash during an open is as if it had not been tried.
+
+use std::{
+    collections::HashMap,
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering},
+    },
+};
+
+use kvilt_base::{Disk, Error, ErrorKind, FileName, KeyRange, Listed, Result, Version, disk::LockFailure};
+use kvilt_format::manifest::{FileKind, ManifestWriter, Root, Witness, read_root};
+use kvilt_sync::{budget::Part as BudgetPart, published::Published, row_cache::RowCache, versions::Versions};
+use parking_lot::Mutex;
+
+use crate::{
+    checkpoint::Checkpoint,
+    chunk::{Chunk, ChunkState, Heat},
+    commit::CommitLog,
+    files::{DeadVersions, Files, Hold},
+    funk::{Funk, Part, PartFile, log::ChunkLog, table_file::TableFile},
+    index::ChunkIndex,
+    munk::{ChargedRun, Munk, run::Run},
+    options::{Mutant, Options},
+    poison::Poison,
+    stats::Counters,
+    store::{Attention, ProgressSignal, Store, World},
+    tombstones::Tombstones,
+};
+
+/// What holds the directory while the store is open.
+pub(crate) type DirectoryLock = Box<dyn std::any::Any + Send + Sync>;
+
+/// Opens the store in `disk`, or makes one.
+pub(crate) fn open(
+    disk: Arc<dyn Disk>,
+    world: World,
+    options: &Options,
+) -> Result<(Arc<Store>, DirectoryLock)> {
+    let opened_at = world.clock.now();
+    let config = options.check(world.budget.bytes_max())?;
+    refuse_strangers(&*disk, options)?;
+    let lock = lock(&*disk)?;
+    let ((root, witness), is_new) = match read_root(&*disk)? {
+        Some(found) => (found, false),
+        None => (make(&*disk, &world, options)?, true),
+    };
+    let listed = disk.list().map_err(|e| Error::io("list the store", e).in_file(disk.place()))?;
+    let leftovers = Leftovers::find(&root, &listed);
+    if !is_new {
+        make_visible_durable(&*disk, &listed)?;
+    }
+    leftovers.remove_orphans(&*disk);
+    let (epoch_base, dead) = next_epoch(&root, is_new, config.mutant);
+    let counters = Arc::<Counters>::default();
+    counters.torn_tails.add(leftovers.torn_tails);
+    let next_file = root.next_file.max(leftovers.next_file);
+    let files = Files::new(
+        disk,
+        root.store_id,
+        next_file,
+        DeadVersions(dead.clone()),
+        Arc::clone(&world.budget),
+        counters.clone(),
+    );
+    let versions = Versions::new(epoch_base);
+    let store = Store {
+        versions,
+        index: Published::new(ChunkIndex::new(Vec::from_iter(first_chunk_placeholder()))),
+        structure: Mutex::default(),
+        checkpoint: Checkpoint::new(
+            (root, witness),
+            dead,
+            !leftovers.commit_logs.is_empty(),
+            opened_at.as_micros() as u64,
+        ),
+        commit: CommitLog::of_level(config.durability),
+        over_share_since: Mutex::new(None),
+        row_cache: RowCache::new(config.row_cache_bytes as usize),
+        row_cache_charge: Mutex::new(world.budget.charge(BudgetPart::RowCache, 0)),
+        counters,
+        poison: Poison::default(),
+        dirty: Mutex::default(),
+        attention: Attention::default(),
+        progress: ProgressSignal::default(),
+        hands: Mutex::default(),
+        epoch_base,
+        open_us: AtomicU64::new(0),
+        next_id: AtomicU64::new(1),
+        config,
+        world,
+        files,
+    };
+    store.index.replace(store.recovered_index(&leftovers)?);
+    store.replay(&leftovers.commit_logs)?;
+    if is_new {
+        store.give_first_munk();
+    }
+    let open_us = (store.world.clock.now() - opened_at).as_micros() as u64;
+    store.open_us.store(open_us, Ordering::Relaxed);
+    Ok((Arc::new(store), lock))
+}
+
+/// A directory with something in it, but no manifest, is not ours.
+fn refuse_strangers(disk: &dyn Disk, options: &Options) -> Result<()> {
+    let listed = disk.list().map_err(|e| Error::io("list the directory", e).in_file(disk.place()))?;
+    if listed.iter().any(|l| matches!(l, Listed::Ours(FileName::Manifest(_), _))) {
+        return Ok(());
+    }
+    if let Some(name) = listed.iter().find_map(file_of_rows) {
+        let message = format!("{} holds files of a store, but its manifest is missing", disk.place());
+        return Err(Error::corrupted(name, 0, message));
+    }
+    let is_harmless = |l: &Listed| {
+        matches!(l, Listed::Ours(FileName::Lock | FileName::Witness | FileName::ManifestTemp(_), _))
+    };
+    if let Some(stranger) = listed.iter().find(|l| !is_harmless(l)) {
+        let name = match stranger {
+            Listed::Ours(name, _) => name.to_string(),
+            Listed::Foreign(name) => name.clone(),
+        };
+        let place = disk.place();
+        return Err(Error::invalid(format!(
+            "{place} is not a Kvilt store: it has no manifest, but contains {name:?}"
+        )));
+    }
+    if !options.create {
+        return Err(Error::invalid(format!(
+            "there is no store in {}, and it was not to be made",
+            disk.place()
+        )));
+    }
+    Ok(())
+}
+
+/// The name of a file with rows, which only a store with a manifest can have made.
+fn file_of_rows(listed: &Listed) -> Option<FileName> {
+    match listed {
+        Listed::Ours(name @ (FileName::Table(_) | FileName::Log(_) | FileName::Commit(_)), _) => Some(*name),
+        Listed::Ours(..) | Listed::Foreign(_) => None,
+    }
+}
+
+/// Locks the directory, or says who has it.
+pub(crate) fn lock(disk: &dyn Disk) -> Result<DirectoryLock> {
+    disk.lock().map_err(|failure| match failure {
+        LockFailure::Held(Some(pid)) => {
+            Error::new(ErrorKind::Busy, format!("the store in {} is open in process {pid}", disk.place()))
+        }
+        LockFailure::Held(None) => {
+            Error::new(ErrorKind::Busy, format!("the store in {} is open in another process", disk.place()))
+        }
+        // A link, or a directory.
+        LockFailure::Io(e) if e.kind() == std::io::ErrorKind::InvalidData => {
+            Error::corrupted(FileName::Lock, 0, e.to_string())
+        }
+        LockFailure::Io(e) => Error::io("lock the store", e).in_file(disk.place()),
+    })
+}
+
+fn make(disk: &dyn Disk, world: &World, options: &Options) -> Result<(Root, Witness)> {
+    if !options.create {
+        return Err(Error::invalid(format!(
+            "there is no store in {}, and it was not to be made",
+            disk.place()
+        )));
+    }
+    let root = Root::new(world.rng.next_u64());
+    // First the witness, so that a manifest never is without one.
+    let witness = Witness::create(disk, root.store_id)?;
+    ManifestWriter::create(disk, &root)?;
+    Ok((root, witness))
+}
+
+/// Where this run's versions begin, and the recovery table with the last run entered.
+fn next_epoch(root: &Root, is_new: bool, mutant: Mutant) -> (Version, Vec<(Version, Version)>) {
+    let mut dead = root.dead.clone();
+    if root.is_clean || mutant == Mutant::CheckpointWithoutEpoch {
+        // Nothing was written behind the checkpoint: the epoch goes on.
+        return (root.checkpoint.next(), dead);
+    }
+    let base = root.checkpoint.next_epoch();
+    if !is_new {
+        dead.push((root.checkpoint, base));
+    }
+    (base, dead)
+}
+
+/// After a kill, what can be read may not be durable yet. Before anything is done that relies on it — removing what
+/// it replaces, showing what it says to a reader, adding to it — it is made so.
+fn make_visible_durable(disk: &dyn Disk, listed: &[Listed]) -> Result<()> {
+    let newest = listed.iter().filter_map(|l| match l {
+        Listed::Ours(name @ FileName::Manifest(_), _) => Some(*name),
+        _ => None,
+    });
+    let Some(name) = newest.max() else { return Ok(()) };
+    let manifest = disk.open(name).and_then(|file| file.sync());
+    manifest.map_err(|e| Error::io("sync the manifest", e).in_file(name))?;
+    disk.sync_dir().map_err(|e| Error::io("sync the directory", e).in_file(disk.place()))
+}
+
+/// What is in the directory besides what the manifest names.
+struct Leftovers {
+    /// Files of a run that no checkpoint of it came to name.
+    orphans: Vec<FileName>,
+    next_file: u64,
+    torn_tails: u64,
+    /// To be replayed, in order.
+    commit_logs: Vec<u64>,
+    /// Actual lengths of logs.
+    log_lens: HashMap<u64, u64>,
+}
+
+impl Leftovers {
+    fn find(root: &Root, listed: &[Listed]) -> Self {
+        let mut left = Leftovers {
+            orphans: Vec::new(),
+            next_file: 0,
+            torn_tails: 0,
+            commit_logs: Vec::new(),
+            log_lens: HashMap::new(),
+        };
+        let newest_manifest = listed.iter().filter_map(|l| match l {
+            Listed::Ours(FileName::Manifest(n), _) => Some(*n),
+            _ => None,
+        });
+        let newest_manifest = newest_manifest.max();
+        for entry in listed {
+            let Listed::Ours(name, len) = entry else { continue };
+            let number = name.number();
+            let is_orphan = match name {
+                FileName::Lock | FileName::Witness => false,
+                FileName::Manifest(n) => Some(*n) != newest_manifest,
+                FileName::ManifestTemp(_) => true,
+                FileName::Table(n) => !root.files.contains_key(n),
+                FileName::Log(n) => !root.files.contains_key(n),
+                FileName::Commit(n) => *n < root.commit_first,
+            };
+            if matches!(name, FileName::Table(_) | FileName::Log(_) | FileName::Commit(_)) {
+                left.next_file = left.next_file.max(number + 1);
+            }
+            if is_orphan {
+                left.orphans.push(*name);
+                continue;
+            }
+            match name {
+                FileName::Commit(_) => left.commit_logs.push(number),
+                FileName::Log(_) => {
+                    let durable = root.files.get(&number).map_or(0, |record| record.len);
+                    left.torn_tails += u64::from(*len > durable);
+                    left.log_lens.insert(number, *len);
+                }
+                FileName::Lock
+                | FileName::Witness
+                | FileName::Manifest(_)
+                | FileName::ManifestTemp(_)
+                | FileName::Table(_) => {}
+            }
+        }
+        left.commit_logs.sort_unstable();
+        left
+    }
+}
+
+impl Leftovers {
+    fn remove_orphans(&self, disk: &dyn Disk) {
+        for name in &self.orphans {
+            // Harmless if it fails: the next open finds it again.
+            let _ = disk.remove(*name);
+        }
+    }
+}
+
+/// An index must have a chunk before the recovered ones can be built over the store's files.
+fn first_chunk_placeholder() -> Option<Arc<Chunk>> {
+    let state = ChunkState { munk: None, funk: Arc::default(), cold_id: 0 };
+    Some(Chunk::new(0, KeyRange::all(), state, Heat::default()))
+}
+
+impl Store {
+    /// The chunks that the manifest names, without reading any of their files.
+    fn recovered_index(&self, leftovers: &Leftovers) -> Result<ChunkIndex> {
+        self.checkpoint.with_durable(|root| {
+            let mut known: HashMap<u64, PartFile> = HashMap::with_capacity(root.files.len());
+            for (&number, record) in &root.files {
+                let file = match record.kind {
+                    FileKind::Table => PartFile::Table(TableFile::new(
+                        &self.files,
+                        number,
+                        record.len,
+                        None,
+                        Hold::default(),
+                    )),
+                    FileKind::Log => {
+                        PartFile::Log(ChunkLog::recovered(&self.files, number, record.base, record.len))
+                    }
+                };
+                known.insert(number, file);
+            }
+            let ends = root.chunks.keys().skip(1).cloned().map(Some).chain([None]);
+            let mut chunks = Vec::with_capacity(root.chunks.len());
+            for ((start, numbers), end) in root.chunks.iter().zip(ends) {
+                let parts = numbers.iter().map(|number| Part {
+                    file: known[number].clone(),
+                    share_bytes: root.files[number].len / u64::from(root.users(*number).max(1)),
+                });
+                let mut funk = Funk { parts: parts.collect(), log: None };
+                if self.config.mutant == Mutant::AppendBehindTornTail {
+                    funk = self.with_reopened_log(funk, leftovers);
+                }
+                let range = KeyRange { start: start.clone(), end };
+                let state = ChunkState { munk: None, funk: Arc::new(funk), cold_id: self.next_id() };
+                chunks.push(Chunk::new(self.next_id(), range, state, Heat::default()));
+            }
+            Ok(ChunkIndex::new(chunks))
+        })
+    }
+
+    /// The planted bug: the chunk's last log takes records again, behind whatever the crash left in it.
+    fn with_reopened_log(&self, mut funk: Funk, leftovers: &Leftovers) -> Funk {
+        if let Some(Part { file: PartFile::Log(log), .. }) = funk.parts.last() {
+            let len = leftovers.log_lens.get(&log.number()).copied().unwrap_or(0).max(log.durable_len());
+            let reopened = ChunkLog::reopened_for_append(&self.files, log.number(), log.base(), len);
+            funk.parts.pop();
+            funk.log = Some(reopened);
+        }
+        funk
+    }
+
+    /// A new store's only chunk begins with an empty munk.
+    fn give_first_munk(&self) {
+        let pin = kvilt_sync::published::pin();
+        let chunk = self.index.load(&pin).find(b"");
+        let gate = chunk.gate();
+        let state = chunk.state(&pin).clone();
+        if state.funk.log.is_none() {
+            let munk = Munk {
+                run: ChargedRun::new(Run::empty(), self.files.budget.charge(BudgetPart::Munks, 0)),
+                tails: vec![self.new_tail(0)],
+                tombstones: Tombstones::none(),
+            };
+            chunk.replace_state(&gate, ChunkState { munk: Some(Arc::new(munk)), ..state });
+        }
+    }
+}

@@ -1,0 +1,149 @@
+//! `Retain`: of all entries of a chunk, those that some reader can still see.
+//!
+//! EvenDB §3.2 and §3.4: a rebalance drops, for each key, the versions that no active scan needs. We ask
+//! exactly that, for each open view, rather than for the oldest only: an entry written at `v`, whose key has
+//! its next newer version (or a range tombstone over it) at `n`, is needed if there is a view `w` with
+//! `v <= w < n`, "now" being the newest view. What a *crash* may need is not decided here: the files that hold
+//! it stay until a checkpoint covers their successors (see `checkpoint.rs`).
+
+use kvilt_base::{EntryRef, Kind, Merge, RangeTombstone, Result, Source, Version};
+
+/// Who looks at the entries: the open views and the range tombstones, fixed while entries are filtered.
+pub(crate) struct Retain<'a> {
+    /// Ascending; "now" is not among them.
+    views: &'a [Version],
+    tombstones: &'a [RangeTombstone],
+}
+
+impl<'a> Retain<'a> {
+    /// A filter for these views and range tombstones.
+    pub(crate) fn new(views: &'a [Version], tombstones: &'a [RangeTombstone]) -> Self {
+        Retain { views, tombstones }
+    }
+
+    /// Gives every entry of `entries` that is still needed to `keep`, in order. Range tombstones are not needed
+    /// afterwards: where one lies over an entry that is kept for an older view, a tombstone of that key is
+    /// given in its place.
+    ///
+    /// `entries` must be all that the chunk has, or nothing may be dropped: a tombstone is needed only as long
+    /// as an older entry of its key is.
+    pub(crate) fn run(
+        &self,
+        entries: &mut Merge<'_>,
+        keep: &mut dyn FnMut(EntryRef<'_>) -> Result<()>,
+    ) -> Result<()> {
+        let mut key: Option<Vec<u8>> = None;
+        let mut newer: Option<Version> = None;
+        // Tombstones of the current key that are needed if an older entry is: newest first.
+        let mut waiting: Vec<Version> = Vec::new();
+        while let Some(entry) = entries.entry() {
+            if key.as_deref() != Some(entry.key) {
+                let key = key.get_or_insert_default();
+                key.clear();
+                key.extend_from_slice(entry.key);
+                newer = None;
+                waiting.clear();
+            }
+            self.push_hiders(&entry, newer, &mut waiting);
+            if self.needs(&entry, newer) {
+                if entry.kind == Kind::Tombstone {
+                    waiting.push(entry.version);
+                } else {
+                    for version in waiting.drain(..) {
+                        keep(EntryRef { key: entry.key, version, kind: Kind::Tombstone, value: &[] })?;
+                    }
+                    keep(entry)?;
+                }
+            }
+            newer = Some(entry.version);
+            entries.advance()?;
+        }
+        Ok(())
+    }
+
+    /// Whether some view sees `entry`, whose key's next newer version is `newer`.
+    fn needs(&self, entry: &EntryRef<'_>, newer: Option<Version>) -> bool {
+        let hidden_from =
+            self.tombstones.iter().filter(|t| entry.version < t.version && t.range.contains(entry.key));
+        let end = hidden_from.map(|t| t.version).chain(newer).min();
+        let Some(end) = end else { return true };
+        let first = self.views.partition_point(|&w| w < entry.version);
+        self.views.get(first).is_some_and(|&w| w < end)
+    }
+
+    /// Adds the range tombstones that lie over `entry` and under the next newer version of its key. One at the
+    /// newer version itself lies under that: a put that shares the version of a range delete came after it.
+    fn push_hiders(&self, entry: &EntryRef<'_>, newer: Option<Version>, waiting: &mut Vec<Version>) {
+        let first = waiting.len();
+        for tombstone in self.tombstones {
+            let lies_between =
+                entry.version < tombstone.version && newer.is_none_or(|n| tombstone.version < n);
+            if lies_between && tombstone.range.contains(entry.key) {
+                waiting.push(tombstone.version);
+            }
+        }
+        waiting[first..].sort_unstable_by(|a, b| b.cmp(a));
+        waiting.dedup();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use kvilt_base::{Direction, KeyRange, merge::VecSource};
+
+    fn kept(
+        entries: &[(&str, u64, Kind)],
+        views: &[u64],
+        tombstones: &[(&str, &str, u64)],
+    ) -> Vec<(String, u64)> {
+        let v = Version::from_u64;
+        let entries =
+            entries.iter().map(|(k, n, kind)| (k.as_bytes().to_vec(), v(*n), *kind, b"x".to_vec())).collect();
+        let mut merge = Merge::new(vec![Box::new(VecSource::new(entries))], Direction::Forward);
+        let views: Vec<_> = views.iter().map(|&n| v(n)).collect();
+        let tombstones: Vec<_> = tombstones
+            .iter()
+            .map(|(a, b, n)| RangeTombstone { range: KeyRange::new(*a..*b), version: v(*n) })
+            .collect();
+        let mut out = Vec::new();
+        Retain::new(&views, &tombstones)
+            .run(&mut merge, &mut |e| {
+                out.push((String::from_utf8_lossy(e.key).into_owned(), e.version.to_u64()));
+                Ok(())
+            })
+            .unwrap();
+        out
+    }
+
+    #[test]
+    fn each_view_keeps_the_version_it_sees_and_no_other() {
+        let entries = [("a", 9, Kind::Put), ("a", 7, Kind::Put), ("a", 4, Kind::Put), ("a", 2, Kind::Put)];
+        let pairs = |versions: &[u64]| versions.iter().map(|&n| ("a".to_string(), n)).collect::<Vec<_>>();
+        assert_eq!(kept(&entries, &[], &[]), pairs(&[9]));
+        assert_eq!(kept(&entries, &[4], &[]), pairs(&[9, 4]));
+        assert_eq!(kept(&entries, &[3, 8], &[]), pairs(&[9, 7, 2]));
+        assert_eq!(kept(&entries, &[1], &[]), pairs(&[9]));
+    }
+
+    #[test]
+    fn a_tombstone_is_kept_only_above_something_older() {
+        let entries = [("a", 9, Kind::Tombstone), ("a", 4, Kind::Put), ("b", 3, Kind::Tombstone)];
+        assert_eq!(kept(&entries, &[], &[]), []);
+        assert_eq!(kept(&entries, &[5], &[]), [("a".to_string(), 9), ("a".to_string(), 4)]);
+    }
+
+    #[test]
+    fn a_range_tombstone_ends_what_lies_under_it_except_for_older_views() {
+        let entries = [("a", 3, Kind::Put), ("b", 8, Kind::Put), ("b", 3, Kind::Put), ("c", 3, Kind::Put)];
+        let wiped = [("a", "c", 5)];
+        assert_eq!(kept(&entries, &[], &wiped), [("b".to_string(), 8), ("c".to_string(), 3)]);
+        let with_tombstones_above = [("a", 5), ("a", 3), ("b", 8), ("b", 5), ("b", 3), ("c", 3)];
+        assert_eq!(kept(&entries, &[4], &wiped), with_tombstones_above.map(|(k, n)| (k.to_string(), n)));
+        assert_eq!(
+            kept(&entries, &[5], &wiped).len(),
+            2,
+            "a view at the tombstone's version sees the deletion"
+        );
+    }
+}

@@ -1,0 +1,91 @@
+//! The newest entry of each key of a chunk, and whether it is proven to be the newest.
+
+use std::collections::BTreeMap;
+
+use kvilt_base::{Damage, Error, KeyRange, Kind, RangeTombstone, Version};
+use kvilt_format::table::SalvagedEntry;
+
+/// What a chunk's parts say so far, from the newest to the oldest.
+pub(super) struct Gathering {
+    range: KeyRange,
+    newest: BTreeMap<Vec<u8>, Newest>,
+    tombstones: Vec<RangeTombstone>,
+    /// Keys of which a newer entry may be lost.
+    hidden: Vec<KeyRange>,
+    losses: Vec<Damage>,
+}
+
+struct Newest {
+    version: Version,
+    /// None: it is deleted.
+    value: Option<Vec<u8>>,
+    is_proven: bool,
+}
+
+impl Gathering {
+    /// Nothing of this range yet.
+    pub(super) fn new(range: KeyRange) -> Self {
+        Gathering {
+            range,
+            newest: BTreeMap::new(),
+            tombstones: Vec::new(),
+            hidden: Vec::new(),
+            losses: Vec::new(),
+        }
+    }
+
+    /// The chunk's range.
+    pub(super) fn range(&self) -> &KeyRange {
+        &self.range
+    }
+
+    /// Takes in an entry. Of two entries of one version, the one that comes first is the newer.
+    pub(super) fn entry(&mut self, entry: SalvagedEntry) {
+        let SalvagedEntry { key, version, kind, value } = entry;
+        if !self.range.contains(&key) || self.newest.get(&key).is_some_and(|newest| newest.version >= version)
+        {
+            return;
+        }
+        let is_deleted =
+            kind != Kind::Put || self.tombstones.iter().any(|t| t.hides(&key, version, Version::NEWEST));
+        let is_proven = !self.hidden.iter().any(|range| range.contains(&key));
+        let value = (!is_deleted).then_some(value);
+        self.newest.insert(key, Newest { version, value, is_proven });
+    }
+
+    /// Takes in a range tombstone. Keys that were seen before are in newer parts, or behind it.
+    pub(super) fn tombstone(&mut self, tombstone: RangeTombstone) {
+        for (key, newest) in &mut self.newest {
+            if tombstone.hides(key, newest.version, Version::NEWEST) {
+                newest.value = None;
+            }
+        }
+        self.tombstones.push(tombstone);
+    }
+
+    /// Something is damaged: from here on, entries of these keys are not proven to be the newest.
+    pub(super) fn damage(&mut self, error: &Error, range: KeyRange) {
+        let range = range.intersection(&self.range);
+        if range.is_empty() {
+            return;
+        }
+        self.losses.push(Damage {
+            what: "F-2".to_string(),
+            file: error.file().map(str::to_string),
+            offset: error.offset(),
+            range: Some(range.clone()),
+            message: error.message().to_string(),
+        });
+        self.hidden.push(range);
+    }
+
+    /// What is damaged.
+    pub(super) fn take_losses(&mut self) -> Vec<Damage> {
+        std::mem::take(&mut self.losses)
+    }
+
+    /// The rows in order of keys, each with whether it is proven to be its key's newest.
+    pub(super) fn into_rows(self) -> impl Iterator<Item = (Vec<u8>, Vec<u8>, bool)> {
+        self.newest.into_iter().filter_map(|(key, newest)| Some((key, newest.value?, newest.is_proven)))
+    }
+}

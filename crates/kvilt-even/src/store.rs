@@ -1,0 +1,175 @@
+//! `Store`: what all operations and all background jobs of one open database share.
+//!
+//! Lock order: chunk gates in key order → structure → checkpoint → the leaves (dirty list, attention queue,
+//! a log's writer, the row cache's shards). A checkpoint takes `checkpoint` first and `structure` inside it,
+//! but never a gate, and nobody who holds `structure` asks for `checkpoint`.
+
+use std::{
+    collections::{BTreeSet, VecDeque},
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering},
+    },
+    time::Duration,
+};
+
+use kvilt_base::{Clock, Hand, Rng, Spawn, Version};
+use kvilt_sync::{
+    budget::{Budget, Charge},
+    published::Published,
+    row_cache::RowCache,
+    versions::Versions,
+};
+use parking_lot::{Condvar, Mutex};
+
+use crate::{
+    checkpoint::Checkpoint,
+    chunk::Chunk,
+    commit::CommitLog,
+    files::Files,
+    funk::log::ChunkLog,
+    index::ChunkIndex,
+    munk::tail::Tail,
+    options::Config,
+    poison::Poison,
+    stats::{Counters, Stall},
+};
+
+/// What the engine is given of the world.
+#[derive(Clone)]
+pub struct World {
+    /// Time, for scheduling and statistics.
+    pub clock: Arc<dyn Clock>,
+    /// Chance, for identities.
+    pub rng: Arc<dyn Rng>,
+    /// Threads, for background work.
+    pub spawn: Arc<dyn Spawn>,
+    /// Memory; may be shared with other stores.
+    pub budget: Arc<Budget>,
+}
+
+/// Chunks whose files or existence changed since the last checkpoint collected them.
+#[derive(Default)]
+pub(crate) struct Structure {
+    /// Their first keys; a key may by now belong to no chunk.
+    pub(crate) changed: BTreeSet<Vec<u8>>,
+}
+
+/// Everything that is shared.
+pub(crate) struct Store {
+    pub(crate) config: Config,
+    pub(crate) world: World,
+    pub(crate) files: Files,
+    pub(crate) versions: Arc<Versions>,
+    pub(crate) index: Published<ChunkIndex>,
+    pub(crate) structure: Mutex<Structure>,
+    pub(crate) checkpoint: Checkpoint,
+    pub(crate) commit: Option<CommitLog>,
+    /// Since when munks have been over their share, while what is over may be waiting to be freed.
+    pub(crate) over_share_since: Mutex<Option<Duration>>,
+    pub(crate) row_cache: RowCache,
+    pub(crate) row_cache_charge: Mutex<Charge>,
+    pub(crate) counters: Arc<Counters>,
+    pub(crate) poison: Poison,
+    /// Logs with bytes that no checkpoint has synced yet.
+    pub(crate) dirty: Mutex<Vec<Arc<ChunkLog>>>,
+    pub(crate) attention: Attention,
+    pub(crate) progress: ProgressSignal,
+    pub(crate) hands: Mutex<Vec<Arc<dyn Hand>>>,
+    /// Where this run's versions begin.
+    pub(crate) epoch_base: Version,
+    pub(crate) open_us: AtomicU64,
+    pub(crate) next_id: AtomicU64,
+}
+
+impl Store {
+    /// A number that no chunk, cold time or tail of this run has had.
+    pub(crate) fn next_id(&self) -> u64 {
+        self.next_id.fetch_add(1, Ordering::Relaxed)
+    }
+
+    /// An empty tail that can take at least `bytes`.
+    pub(crate) fn new_tail(&self, bytes: usize) -> Arc<Tail> {
+        // A skip list takes some bytes for itself.
+        let capacity = self.config.tail_bytes.max(bytes) + 4096;
+        Tail::new(capacity, self.next_id(), &self.files.budget)
+    }
+
+    /// Asks the background to look at a chunk.
+    pub(crate) fn want(&self, chunk: &Arc<Chunk>) {
+        if !chunk.is_queued.swap(true, Ordering::AcqRel) {
+            self.attention.push(Arc::clone(chunk));
+            self.wake();
+        }
+    }
+
+    /// Whether there is a background: not yet while the store is being opened.
+    pub(crate) fn has_workers(&self) -> bool {
+        !self.hands.lock().is_empty()
+    }
+
+    /// Wakes the background.
+    pub(crate) fn wake(&self) {
+        for hand in self.hands.lock().iter() {
+            hand.wake();
+        }
+    }
+
+    /// Waits until the background has moved, for a reason that is counted.
+    pub(crate) fn stall(&self, reason: &Stall) {
+        let seen = self.progress.now();
+        let begun = self.world.clock.now();
+        self.wake();
+        if !self.world.spawn.help() {
+            self.progress.wait_past(seen);
+        }
+        reason.times.add(1);
+        reason.us.add((self.world.clock.now() - begun).as_micros() as u64);
+    }
+}
+
+/// Chunks that want the background's attention, first come first served.
+#[derive(Default)]
+pub(crate) struct Attention(Mutex<VecDeque<Arc<Chunk>>>);
+
+impl Attention {
+    fn push(&self, chunk: Arc<Chunk>) {
+        self.0.lock().push_back(chunk);
+    }
+
+    /// The next one; its flag is cleared, so that it can be wanted again meanwhile.
+    pub(crate) fn pop(&self) -> Option<Arc<Chunk>> {
+        let chunk = self.0.lock().pop_front()?;
+        chunk.is_queued.store(false, Ordering::Release);
+        Some(chunk)
+    }
+}
+
+/// Counts what the background finished, so that a put can wait for it.
+#[derive(Default)]
+pub(crate) struct ProgressSignal {
+    finished: Mutex<u64>,
+    changed: Condvar,
+}
+
+/// A put that waits looks again after this time in any case: a bound, should what it waits for never come.
+const STALL_WAIT_MAX: Duration = Duration::from_millis(5);
+
+impl ProgressSignal {
+    fn now(&self) -> u64 {
+        *self.finished.lock()
+    }
+
+    /// Something was finished.
+    pub(crate) fn signal(&self) {
+        *self.finished.lock() += 1;
+        self.changed.notify_all();
+    }
+
+    fn wait_past(&self, seen: u64) {
+        let mut finished = self.finished.lock();
+        if *finished == seen {
+            self.changed.wait_for(&mut finished, STALL_WAIT_MAX);
+        }
+    }
+}

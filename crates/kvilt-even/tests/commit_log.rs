@@ -1,0 +1,298 @@
+//! The commit log through the engine: damage to what was synced is an error and never a silent loss (F-4), a failed
+//! group is an error to each member (D6), and a level keeps what it says.
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
+
+use std::{sync::Arc, time::Duration};
+
+use kvilt_base::{Disk, Engine, Error, ErrorKind, FileName, Result};
+use kvilt_even::{Durability, Options, World};
+use kvilt_io::{Call, Fault, FaultyDisk, Keep, ManualClock, MemoryDisk, SeededRng, StepSpawn, Times};
+use kvilt_sync::budget::Budget;
+
+const HOUR: Duration = Duration::from_secs(3600);
+const SYNC: Durability = Durability::Sync { interval: HOUR };
+const WRITTEN: Durability = Durability::Written { interval: HOUR };
+
+/// A store, and what makes its background move.
+struct Bed {
+    clock: Arc<ManualClock>,
+    spawn: Arc<StepSpawn>,
+    db: Arc<dyn Engine>,
+}
+
+fn open(disk: Arc<dyn Disk>, durability: Durability) -> Result<Bed> {
+    let mut options = Options::tiny();
+    options.durability = durability;
+    let clock = ManualClock::new();
+    let spawn = StepSpawn::new(clock.clone(), 1);
+    let world = World {
+        clock: clock.clone(),
+        rng: Arc::new(SeededRng::new(7)),
+        spawn: spawn.clone(),
+        budget: Budget::new(64 << 20),
+    };
+    Ok(Bed { clock, spawn, db: kvilt_even::open(disk, world, options)? })
+}
+
+impl Bed {
+    fn put(&self, number: u32) -> Result<()> {
+        self.db.put(&number.to_be_bytes(), &[number as u8; 30])
+    }
+
+    /// Lets a checkpoint become due, and the background do what there is to do.
+    fn checkpoint(&self) {
+        self.clock.advance(HOUR);
+        (0..1_000).take_while(|&i| self.spawn.step(i)).for_each(drop);
+    }
+}
+
+/// How many of the numbers from zero up there are; none behind the first that is missing.
+fn count(db: &dyn Engine) -> u32 {
+    let is_there = |number: &u32| db.get(&number.to_be_bytes(), None).unwrap().is_some();
+    let count = (0..100).take_while(is_there).count() as u32;
+    assert_eq!((count..100).filter(is_there).count(), 0, "more behind the first {count}");
+    count
+}
+
+fn commit_files(disk: &MemoryDisk) -> Vec<FileName> {
+    disk.snapshot().into_keys().filter(|name| matches!(name, FileName::Commit(_))).collect()
+}
+
+/// What opening an image comes to: how many numbers there are, or the error.
+fn opened(image: Arc<MemoryDisk>, durability: Durability) -> Result<u32> {
+    open(image, durability).map(|bed| count(&*bed.db))
+}
+
+fn assert_damaged(outcome: Result<u32>, name: FileName, what: &str) -> Error {
+    let error = outcome.expect_err(what);
+    assert_eq!(error.kind(), ErrorKind::Corrupted, "{what}: {error}");
+    assert_eq!(error.file(), Some(name.to_string().as_str()), "{what}: {error}");
+    error
+}
+
+#[test]
+fn every_flipped_bit_of_a_synced_commit_log_is_corruption_or_harmless() {
+    let disk = MemoryDisk::new(1);
+    let bed = open(disk.clone(), SYNC).unwrap();
+    (0..5).for_each(|number| bed.put(number).unwrap());
+    let [name] = commit_files(&disk)[..] else { panic!("one commit log") };
+    let len = disk.contents(name).unwrap().len() as u64;
+    let mut harmless = 0;
+    for bit in 0..len * 8 {
+        let image = disk.kill_image();
+        assert!(image.flip_bit(name, bit / 8, (bit % 8) as u32));
+        match opened(image, SYNC) {
+            Ok(5) => harmless += 1,
+            other => {
+                let error = assert_damaged(other, name, &format!("bit {bit}"));
+                assert!(error.offset().is_some_and(|offset| offset <= bit / 8 || offset == 12));
+            }
+        }
+    }
+    // The last mark: nothing behind it needs it.
+    assert_eq!(harmless, 12 * 8);
+}
+
+#[test]
+fn a_commit_log_that_the_manifest_names_is_missed_and_its_header_too() {
+    for level in [SYNC, WRITTEN] {
+        let disk = MemoryDisk::new(1);
+        let bed = open(disk.clone(), level).unwrap();
+        bed.put(0).unwrap();
+        bed.checkpoint();
+        let [name] = commit_files(&disk)[..] else { panic!("the old one is removed") };
+        let whole = opened(disk.crash_image(Keep::SyncedOnly), level).unwrap();
+        assert_eq!(whole, 1);
+        let lost = disk.crash_image(Keep::SyncedOnly);
+        assert!(lost.lose(name));
+        assert_damaged(opened(lost, level), name, "lost");
+        for len in [0, 1, 63] {
+            let cut = disk.crash_image(Keep::SyncedOnly);
+            assert!(cut.truncate(name, len));
+            assert_damaged(opened(cut, level), name, "cut");
+        }
+        let other = disk.crash_image(Keep::SyncedOnly);
+        let FileName::Commit(number) = name else { unreachable!() };
+        let mut bytes = other.contents(name).unwrap();
+        bytes[24..32].copy_from_slice(&(number + 1).to_le_bytes());
+        other.replace(name, bytes);
+        assert_damaged(opened(other, level), name, "another file's header");
+    }
+}
+
+/// A disk whose store has two commit logs, of two numbers each, because a checkpoint failed between them.
+fn two_files(level: Durability) -> (Arc<MemoryDisk>, Bed, [FileName; 2]) {
+    let disk = MemoryDisk::new(1);
+    let faulty = FaultyDisk::new(disk.clone());
+    let bed = open(faulty.clone(), level).unwrap();
+    (0..2).for_each(|number| bed.put(number).unwrap());
+    // The next commit log is made; the chunk's log is not.
+    faulty.fail(Some(Call::Create), 1, Fault::NoSpace, Times::Once);
+    bed.checkpoint();
+    faulty.heal();
+    (2..4).for_each(|number| bed.put(number).unwrap());
+    let [first, second] = commit_files(&disk)[..] else {
+        panic!("two commit logs: {:?}", commit_files(&disk))
+    };
+    (disk, bed, [first, second])
+}
+
+#[test]
+fn what_is_missing_before_a_synced_commit_log_is_corruption() {
+    let (disk, _bed, [first, second]) = two_files(SYNC);
+    assert_eq!(opened(disk.kill_image(), SYNC).unwrap(), 4);
+    let lost = disk.kill_image();
+    lost.lose(first);
+    assert_damaged(opened(lost, SYNC), second, "the first is lost");
+    let len = disk.contents(first).unwrap().len() as u64;
+    for cut in 1..=len {
+        let image = disk.kill_image();
+        image.truncate(first, len - cut);
+        // The last mark is not missed.
+        match opened(image, SYNC) {
+            Ok(4) => assert!(cut <= 12, "{cut} bytes cut off and not missed"),
+            other => drop(assert_damaged(other, first, "cut")),
+        }
+    }
+}
+
+/// A gap ends the replay for good, also for later files.
+#[test]
+fn what_a_power_cut_leaves_of_two_written_commit_logs_is_a_prefix() {
+    let (disk, _bed, [first, second]) = two_files(WRITTEN);
+    assert_eq!(opened(disk.kill_image(), WRITTEN).unwrap(), 4);
+    let without = |name| {
+        let image = disk.kill_image();
+        image.lose(name);
+        image
+    };
+    assert_eq!(opened(without(second), WRITTEN).unwrap(), 2);
+    assert_eq!(opened(without(first), WRITTEN).unwrap(), 0);
+    let len = disk.contents(first).unwrap().len() as u64;
+    for kept in 0..len {
+        let image = disk.kill_image();
+        image.truncate(first, kept);
+        let count = opened(image.clone(), WRITTEN).unwrap();
+        assert!(count < 2, "{count} numbers after a gap");
+        // What came after is no part of it in later lives either.
+        let bed = open(image.clone(), WRITTEN).unwrap();
+        (count..3).for_each(|number| bed.put(number).unwrap());
+        assert_eq!(opened(image.kill_image(), WRITTEN).unwrap(), 3);
+    }
+    for seed in 0..300 {
+        opened(disk.crash_image(Keep::Random(seed)), WRITTEN).unwrap();
+    }
+}
+
+/// D6: whoever shared a failed sync is told so, and nobody else is told anything that is not so.
+#[test]
+fn a_failed_sync_is_an_error_to_every_member_of_its_group() {
+    const THREADS: u32 = 8;
+    for nth in 0..40 {
+        let disk = MemoryDisk::new(nth);
+        let bed = open(disk.clone(), SYNC).unwrap();
+        disk.set_sync_failure_at(Some(disk.ops() + 3 + nth));
+        let outcomes: Vec<Vec<(u32, Result<()>)>> = std::thread::scope(|scope| {
+            let threads: Vec<_> = (0..THREADS)
+                .map(|thread| {
+                    let bed = &bed;
+                    scope.spawn(move || {
+                        (0..40).map(|i| thread * 40 + i).map(|number| (number, bed.put(number))).collect()
+                    })
+                })
+                .collect();
+            threads.into_iter().map(|thread| thread.join().unwrap()).collect()
+        });
+        let image = disk.crash_image(Keep::SyncedOnly);
+        let recovered = open(image, SYNC).unwrap();
+        for (number, outcome) in outcomes.into_iter().flatten() {
+            let is_there = recovered.db.get(&number.to_be_bytes(), None).unwrap().is_some();
+            match outcome {
+                Ok(()) => assert!(is_there, "{number} was acknowledged and is lost"),
+                Err(error) => {
+                    assert_eq!(error.kind(), ErrorKind::Poisoned, "{error}");
+                    assert!(
+                        bed.db.get(&number.to_be_bytes(), None).unwrap().is_none(),
+                        "{number} is visible"
+                    );
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn a_write_that_the_disk_refuses_is_not_there_now_nor_after_a_kill_or_a_power_cut() {
+    for level in [SYNC, WRITTEN] {
+        for fault in [Fault::NoSpace, Fault::Io] {
+            let disk = MemoryDisk::new(1);
+            let faulty = FaultyDisk::new(disk.clone());
+            let bed = open(faulty.clone(), level).unwrap();
+            bed.put(0).unwrap();
+            faulty.fail(Some(Call::Write), 0, fault, Times::Once);
+            let expected = if fault == Fault::NoSpace { ErrorKind::NoSpace } else { ErrorKind::Io };
+            assert_eq!(bed.put(1).unwrap_err().kind(), expected);
+            assert_eq!(count(&*bed.db), 1);
+            assert_eq!(opened(disk.kill_image(), level).unwrap(), 1);
+            (0..200).for_each(|seed| {
+                assert!(opened(disk.crash_image(Keep::Random(seed)), level).unwrap() <= 1);
+            });
+            bed.put(1).unwrap();
+            bed.put(2).unwrap();
+            assert_eq!(opened(disk.kill_image(), level).unwrap(), 3);
+        }
+    }
+}
+
+/// What each level says, on the same disk.
+#[test]
+fn what_each_level_survives() {
+    let levels = [(Durability::Async { interval: HOUR }, 2, 2), (WRITTEN, 5, 2), (SYNC, 5, 5)];
+    for (level, after_a_kill, after_a_power_cut) in levels {
+        let disk = MemoryDisk::new(1);
+        let bed = open(disk.clone(), level).unwrap();
+        (0..2).for_each(|number| bed.put(number).unwrap());
+        bed.checkpoint();
+        (2..5).for_each(|number| bed.put(number).unwrap());
+        assert_eq!(opened(disk.kill_image(), level).unwrap(), after_a_kill, "{level:?}");
+        assert_eq!(
+            opened(disk.crash_image(Keep::SyncedOnly), level).unwrap(),
+            after_a_power_cut,
+            "{level:?}"
+        );
+        bed.db.sync().unwrap();
+        assert_eq!(opened(disk.crash_image(Keep::SyncedOnly), level).unwrap(), 5, "{level:?}");
+    }
+}
+
+/// A level may change from one open to the next; each replays what the one before left.
+#[test]
+fn each_level_takes_over_from_each() {
+    let levels = [Durability::Async { interval: HOUR }, WRITTEN, SYNC];
+    for before in [WRITTEN, SYNC] {
+        for between in levels {
+            for has_checkpoint in [false, true] {
+                let disk = MemoryDisk::new(1);
+                let bed = open(disk.clone(), before).unwrap();
+                (0..3).for_each(|number| bed.put(number).unwrap());
+                let killed = disk.kill_image();
+                let bed = open(killed.clone(), between).unwrap();
+                assert_eq!(count(&*bed.db), 3);
+                if has_checkpoint {
+                    bed.checkpoint();
+                }
+                if !matches!(between, Durability::Async { .. }) {
+                    (3..6).for_each(|number| bed.put(number).unwrap());
+                }
+                let kept = count(&*bed.db);
+                for after in levels {
+                    assert_eq!(
+                        opened(killed.kill_image(), after).unwrap(),
+                        kept,
+                        "{before:?} {between:?} {after:?}"
+                    );
+                }
+            }
+        }
+    }
+}

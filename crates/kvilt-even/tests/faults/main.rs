@@ -1,0 +1,7 @@
+//! What the store does when the disk says no: rows of the fault table in `docs/testing.md`, each by name.
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
+
+mod bed;
+mod closing;
+mod full_disk;
+mod old_views;

@@ -1,0 +1,52 @@
+//! Row 17: one number bounds the memory; over it munks are evicted first, and writers slowed then.
+//!
+//! Alone in its process: memory that was replaced is counted until no thread of the process can still read it, so tests
+//! beside this one would change its figures.
+
+use std::{sync::Arc, time::Duration};
+
+use kvilt_base::{Direction, KeyRange, RowBatch};
+use kvilt_even::{Durability, Options, World};
+use kvilt_io::{ManualClock, MemoryDisk, SeededRng, StepSpawn};
+use kvilt_sync::budget::Budget;
+
+const BUDGET: u64 = 256 << 10;
+const KEYS: u32 = 6000;
+
+/// Sixteen times the budget is written, with views held that keep old versions. What is counted stays below twice the
+/// budget although the background moves only when a put waits: munks go, and when that is not enough, puts wait. Every row is
+/// there all the same.
+#[test]
+fn over_the_budget_munks_are_evicted_and_then_writers_wait() {
+    let clock = ManualClock::new();
+    let budget = Budget::new(BUDGET);
+    let world = World {
+        clock: clock.clone(),
+        rng: Arc::new(SeededRng::new(7)),
+        spawn: StepSpawn::new(clock, 1),
+        budget: Arc::clone(&budget),
+    };
+    let mut options = Options::default();
+    options.durability = Durability::Async { interval: Duration::from_secs(3600) };
+    let db = kvilt_even::open(MemoryDisk::new(1), world, options).unwrap();
+    let mut most = 0;
+    let mut views = Vec::new();
+    for i in 0..16 * BUDGET as u32 / 512 {
+        db.put(format!("{:06}", i % KEYS).as_bytes(), &[7; 500]).unwrap();
+        if i % 1000 == 0 {
+            views.push(db.view().unwrap());
+        }
+        most = most.max(budget.used_in_all());
+    }
+    let stats = db.stats();
+    println!("{most} bytes at most, {} evictions, {} waits", stats.munk_evictions, stats.stalls_memory);
+    assert!(stats.munk_evictions > 0, "nothing was evicted");
+    assert!(stats.stalls_memory > 0, "no writer waited");
+    assert!(most < 2 * BUDGET, "{most} bytes of {BUDGET}");
+    drop(views);
+    let view = db.view().unwrap();
+    let mut rows = RowBatch::new(64 << 20, usize::MAX, true);
+    assert!(db.scan(&view, &KeyRange::all(), Direction::Forward, &mut rows).unwrap().is_none());
+    assert_eq!(rows.len(), KEYS as usize);
+    assert!(db.check(&mut |_| true).unwrap().damages.is_empty());
+}
