@@ -1,0 +1,289 @@
+//! `Builder`: settings in, open store out. The one file that knows an engine and a disk by name.
+
+use std::{
+    io,
+    path::{Path, PathBuf},
+    sync::Arc,
+    time::Duration,
+};
+
+use kvilt_base::{Disk, Error, ErrorKind, FileName, Listed, Result};
+use kvilt_io::NativeDisk;
+
+use crate::{
+    db::Db,
+    env::Env,
+    options::{Compression, Durability, Engine},
+};
+
+/// In sync mode a checkpoint begins this often, and bounds the commit log that the next open must replay.
+const SYNC_CHECKPOINT_INTERVAL: Duration = Duration::from_millis(500);
+
+/// So many names of foreign files are given in an error.
+const FOREIGN_NAMES_MAX: usize = 5;
+
+/// How to open a store. Made by [`Db::builder`]; everything has a default, and [`Builder::open`] refuses what
+/// makes no sense instead of bending it.
+///
+/// ```
+/// # fn main() -> kvilt::Result<()> {
+/// # let dir = tempfile::tempdir().unwrap();
+/// # let path = dir.path().join("events");
+/// use std::time::Duration;
+///
+/// let db = kvilt::Db::builder(path)
+///     .engine(kvilt::Engine::Even)
+///     .memory_budget(64 << 20)
+///     .durability(kvilt::Durability::Async { interval: Duration::from_millis(500) })
+///     .open()?;
+/// # Ok(())
+/// # }
+/// ```
+///
+/// Most programs set [`memory_budget`](Builder::memory_budget) and [`durability`](Builder::durability) and
+/// nothing else.
+#[derive(Clone, Debug)]
+#[must_use = "a builder does nothing until it is opened"]
+pub struct Builder {
+    path: PathBuf,
+    engine: Engine,
+    durability: Durability,
+    create_if_missing: bool,
+    error_if_exists: bool,
+    memory_budget_bytes: Option<u64>,
+    env: Option<Env>,
+    compression: Compression,
+    even: kvilt_even::Options,
+}
+
+impl Builder {
+    pub(crate) fn new(path: &Path) -> Self {
+        Builder {
+            path: path.to_path_buf(),
+            engine: Engine::default(),
+            durability: Durability::default(),
+            create_if_missing: true,
+            error_if_exists: false,
+            memory_budget_bytes: None,
+            env: None,
+            compression: Compression::default(),
+            even: kvilt_even::Options::default(),
+        }
+    }
+
+    /// Which engine keeps the rows. Default: [`Engine::Even`].
+    pub fn engine(mut self, engine: Engine) -> Self {
+        self.engine = engine;
+        self
+    }
+
+    /// What survives a crash. Default: [`Durability::Async`] every half second. May differ from one open to
+    /// the next.
+    pub fn durability(mut self, durability: Durability) -> Self {
+        self.durability = durability;
+        self
+    }
+
+    /// Memory for this store alone, in bytes; at least 1 MiB. One number for everything that grows: munks, row
+    /// cache, filters, log indexes, write buffers. Default: the budget of the [`Env`].
+    pub fn memory_budget(mut self, bytes: u64) -> Self {
+        self.memory_budget_bytes = Some(bytes);
+        self
+    }
+
+    /// The environment, whose memory budget this store shares with others. Default: [`Env::process`].
+    /// Excludes [`Builder::memory_budget`].
+    pub fn env(mut self, env: &Env) -> Self {
+        self.env = Some(env.clone());
+        self
+    }
+
+    /// Whether to make a store if the directory is missing or empty. Default: true.
+    pub fn create_if_missing(mut self, create: bool) -> Self {
+        self.create_if_missing = create;
+        self
+    }
+
+    /// Whether to refuse a store that is there already. Default: false.
+    pub fn error_if_exists(mut self, refuse: bool) -> Self {
+        self.error_if_exists = refuse;
+        self
+    }
+
+    /// How old a snapshot or scan may become; longer than zero. Default: 24 hours; [`Duration::MAX`] means no limit.
+    ///
+    /// An older one expires within about a second: whatever it is asked for fails as [`ErrorKind::SnapshotTooOld`], and
+    /// versions are no longer kept for it. So one that was forgotten costs memory and space for a time, not for ever.
+    pub fn snapshot_age_max(mut self, age: Duration) -> Self {
+        self.even.view_age_max = age;
+        self
+    }
+
+    /// How table blocks are compressed. Default: [`Compression::None`].
+    pub fn compression(mut self, compression: Compression) -> Self {
+        self.compression = compression;
+        self
+    }
+
+    /// Engine `even`: bytes that a chunk may hold before it must be split. Default: 10 MiB. Larger chunks mean
+    /// fewer files, but longer rewrites and coarser caching. A small memory budget makes chunks smaller.
+    pub fn chunk_bytes_max(mut self, bytes: u64) -> Self {
+        self.even.chunk_bytes_max = bytes;
+        self
+    }
+
+    /// Engine `even`: bytes at which the background splits a chunk. Default: 7 MiB, below
+    /// [`Builder::chunk_bytes_max`], so that writers seldom meet the limit and wait.
+    pub fn chunk_bytes_rebalance(mut self, bytes: u64) -> Self {
+        self.even.chunk_bytes_rebalance = bytes;
+        self
+    }
+
+    /// Engine `even`: bytes below which a chunk is coalesced with a neighbour. Default: 1 MiB; at most half of
+    /// [`Builder::chunk_bytes_rebalance`], or a coalesced chunk would be split again.
+    pub fn chunk_bytes_min(mut self, bytes: u64) -> Self {
+        self.even.chunk_bytes_min = bytes;
+        self
+    }
+
+    /// Engine `even`: bytes of log that a chunk outside memory may have before a scan of it pays for a rewrite.
+    /// Default: 2 MiB. Less makes cold scans faster and writes more.
+    pub fn log_bytes_max_cold(mut self, bytes: u64) -> Self {
+        self.even.log_bytes_max_cold = bytes;
+        self
+    }
+
+    /// Engine `even`: bytes of log that a chunk in memory may have. Default: 20 MiB. It bounds what must be
+    /// read when the chunk is loaded again; its gets and scans do not read the log.
+    pub fn log_bytes_max_cached(mut self, bytes: u64) -> Self {
+        self.even.log_bytes_max_cached = bytes;
+        self
+    }
+
+    /// Engine `even`: bytes of a table's block before compression. Default: 4096, a page: what a cold get reads
+    /// and checks. Larger blocks compress better.
+    pub fn block_bytes(mut self, bytes: usize) -> Self {
+        self.even.block_bytes = bytes;
+        self
+    }
+
+    /// Opens the store.
+    ///
+    /// A directory that does not exist or is empty becomes a store. A directory that holds other files and no
+    /// store is refused as [`ErrorKind::InvalidArgument`], and nothing is written to it.
+    ///
+    /// ```
+    /// # fn main() -> kvilt::Result<()> {
+    /// # let dir = tempfile::tempdir().unwrap();
+    /// # let path = dir.path().join("not-there");
+    /// let error = kvilt::Db::builder(&path).create_if_missing(false).open().unwrap_err();
+    /// assert_eq!(error.kind(), kvilt::ErrorKind::InvalidArgument);
+    /// assert!(!path.exists());
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// Errors: see [`Db::open`]; also `InvalidArgument` if a setting makes no sense, if there is no store and
+    /// none may be made, or if there is one and it was to be refused.
+    pub fn open(self) -> Result<Db> {
+        let env = self.chosen_env()?;
+        let disk = self.disk()?;
+        let has_store = has_store(&*disk)?;
+        if has_store && self.error_if_exists {
+            return Err(self.refuse("there is a store already, and `error_if_exists` was set"));
+        }
+        if !has_store && !self.create_if_missing {
+            return Err(self.refuse("there is no store, and `create_if_missing` was not set"));
+        }
+        let engine = match self.engine {
+            Engine::Even => kvilt_even::open(disk, env.world()?, self.even_options(!has_store))?,
+        };
+        Ok(Db::over(engine, self.path))
+    }
+
+    fn chosen_env(&self) -> Result<Env> {
+        match (&self.env, self.memory_budget_bytes) {
+            (Some(_), Some(_)) => Err(Error::invalid(
+                "`memory_budget` and `env` exclude each other: the memory budget is the environment's",
+            )),
+            (Some(env), None) => Ok(env.clone()),
+            (None, Some(bytes)) => Env::new(bytes),
+            (None, None) => Env::process(),
+        }
+    }
+
+    fn disk(&self) -> Result<Arc<dyn Disk>> {
+        match NativeDisk::open(&self.path, self.create_if_missing) {
+            Ok(disk) => Ok(disk),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {
+                Err(self.refuse("there is no such directory, and `create_if_missing` was not set"))
+            }
+            Err(error)
+                if matches!(error.kind(), io::ErrorKind::NotADirectory | io::ErrorKind::AlreadyExists) =>
+            {
+                Err(self.refuse(
+                    "it is not a directory; name a directory that is a store, is empty, or does not exist",
+                ))
+            }
+            Err(error) => Err(Error::io(format!("open the directory {}", self.path.display()), error)),
+        }
+    }
+
+    fn even_options(&self, create: bool) -> kvilt_even::Options {
+        let mut options = self.even.clone();
+        options.create = create;
+        options.durability = match self.durability {
+            Durability::Async { interval } => kvilt_even::Durability::Async { interval },
+            Durability::Written { interval } => kvilt_even::Durability::Written { interval },
+            Durability::Sync => kvilt_even::Durability::Sync { interval: SYNC_CHECKPOINT_INTERVAL },
+        };
+        options.compression = match self.compression {
+            Compression::None => kvilt_even::Compression::None,
+            Compression::Lz4 => kvilt_even::Compression::Lz4,
+        };
+        options
+    }
+
+    fn refuse(&self, reason: &str) -> Error {
+        Error::invalid(format!("cannot open {}: {reason}", self.path.display()))
+    }
+}
+
+/// Whether the directory holds a store. One that holds anything else, and no store, is refused: it may be a
+/// mistyped path.
+fn has_store(disk: &dyn Disk) -> Result<bool> {
+    let place = disk.place();
+    let listed = disk.list().map_err(|error| Error::io(format!("list the directory {place}"), error))?;
+    let mut foreign: Vec<&str> = Vec::new();
+    let mut rows_file = None;
+    for item in &listed {
+        match item {
+            Listed::Ours(FileName::Manifest(_), _) => return Ok(true),
+            // What an open leaves that was cut short before there was a store.
+            Listed::Ours(FileName::Lock | FileName::Witness | FileName::ManifestTemp(_), _) => {}
+            Listed::Ours(name @ (FileName::Table(_) | FileName::Log(_) | FileName::Commit(_)), bytes) => {
+                rows_file = Some((name, bytes)).filter(|(_, bytes)| **bytes > 0).or(rows_file);
+            }
+            Listed::Foreign(name) => foreign.push(name),
+        }
+    }
+    if let Some((name, _)) = rows_file {
+        return Err(Error::new(
+            ErrorKind::Corrupted,
+            format!("{place} holds files of a store, such as {name}, but its manifest is missing"),
+        ));
+    }
+    if !foreign.is_empty() {
+        foreign.sort_unstable();
+        let others = foreign.len().saturating_sub(FOREIGN_NAMES_MAX);
+        let shown: Vec<String> =
+            foreign.iter().take(FOREIGN_NAMES_MAX).map(|name| format!("`{}`", name.escape_debug())).collect();
+        let more = if others > 0 { format!(" and {others} more") } else { String::new() };
+        return Err(Error::invalid(format!(
+            "{place} is not a store: it has no manifest, but holds {}{more}; name a directory that is a store, is \
+             empty, or does not exist",
+            shown.join(", ")
+        )));
+    }
+    Ok(false)
+}

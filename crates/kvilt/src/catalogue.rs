@@ -1,0 +1,190 @@
+//! `Catalogue`: which keyspace has which id, kept in a keyspace of its own.
+//!
+//! Its rows (behind the prefix of id 1):
+//!
+//! | key | value |
+//! | --- | --- |
+//! | `n` name | the id, 4 bytes big-endian |
+//! | `i` | the next id to give out, 4 bytes big-endian; absent means 2 |
+//! | `d` id, 4 bytes big-endian | empty: this keyspace was dropped; see that no row of it is left |
+//!
+//! Dropping takes the name away and leaves a `d` mark in one batch, then deletes the rows. The mark stays until
+//! the next run finds the keyspace empty: so a crash between the two steps, or a write that was under way while
+//! the keyspace was dropped, leaves nothing behind for good.
+//!
+//! All changes are made under one mutex; a store has one catalogue in one process.
+
+use std::{
+    collections::HashMap,
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+};
+
+use kvilt_base::{Error, ErrorKind, KeyRange, Operation, Result, WriteBatch};
+
+use crate::{
+    range::Range,
+    space::{CATALOGUE_ID, FIRST_NAMED_ID, Space},
+    store::Store,
+};
+
+/// Longest name of a keyspace, in bytes: names are for people, and are listed whole.
+pub(crate) const NAME_BYTES_MAX: usize = 255;
+
+const NEXT_ID_KEY: &[u8] = b"i";
+const NAME_TAG: u8 = b'n';
+const DROPPED_TAG: u8 = b'd';
+
+/// The keyspaces of one store.
+#[derive(Debug)]
+pub(crate) struct Catalogue {
+    space: Space,
+    opened: Mutex<Opened>,
+}
+
+/// What is known in memory.
+#[derive(Debug, Default)]
+struct Opened {
+    /// Whether leftovers of earlier drops were looked for in this run.
+    is_swept: bool,
+    /// Keyspaces that were asked for in this run: all handles of one share its state.
+    spaces: HashMap<String, Arc<Space>>,
+}
+
+impl Default for Catalogue {
+    fn default() -> Self {
+        Catalogue { space: Space::new(CATALOGUE_ID, "catalogue"), opened: Mutex::default() }
+    }
+}
+
+impl Catalogue {
+    /// The keyspace of this name, made if there is none.
+    pub(crate) fn open(&self, store: &Arc<Store>, name: &str) -> Result<Arc<Space>> {
+        check_name(name)?;
+        let mut opened = self.lock(store)?;
+        if let Some(space) = opened.spaces.get(name) {
+            return Ok(Arc::clone(space));
+        }
+        let id = match self.find_id(store, name)? {
+            Some(id) => id,
+            None => self.create(store, name)?,
+        };
+        let space = Arc::new(Space::new(id, name));
+        opened.spaces.insert(name.to_string(), Arc::clone(&space));
+        Ok(space)
+    }
+
+    /// All names, sorted.
+    pub(crate) fn names(&self, store: &Arc<Store>) -> Result<Vec<String>> {
+        let _opened = self.lock(store)?;
+        self.rows(store, &[NAME_TAG])
+            .keys()
+            .map(|key| {
+                String::from_utf8(key?[1..].to_vec())
+                    .map_err(|_| Error::new(ErrorKind::Corrupted, "a keyspace's name is not UTF-8"))
+            })
+            .collect()
+    }
+
+    /// The name of the keyspace with this id, if it can be read.
+    pub(crate) fn name_of(&self, store: &Arc<Store>, id: u32) -> Option<String> {
+        self.rows(store, &[NAME_TAG]).filter_map(Result::ok).find_map(|(key, value)| {
+            let is_it = decode_u32(&value).is_ok_and(|found| found == id);
+            is_it.then(|| String::from_utf8_lossy(&key[1..]).into_owned())
+        })
+    }
+
+    /// Deletes the keyspace of this name and all its rows; false if there is none.
+    pub(crate) fn drop_keyspace(&self, store: &Arc<Store>, name: &str) -> Result<bool> {
+        check_name(name)?;
+        let mut opened = self.lock(store)?;
+        let Some(id) = self.find_id(store, name)? else { return Ok(false) };
+        let mut batch = WriteBatch::new();
+        batch.delete(self.space.key(&name_key(name)));
+        batch.put(self.space.key(&dropped_key(id)), []);
+        store.engine().write(batch)?;
+        if let Some(space) = opened.spaces.remove(name) {
+            space.mark_dropped();
+        }
+        store.engine().delete_range(&Space::new(id, name).range(&KeyRange::all()))?;
+        Ok(true)
+    }
+
+    /// The catalogue's lock. The first to take it in a run sweeps up after earlier drops.
+    fn lock(&self, store: &Arc<Store>) -> Result<MutexGuard<'_, Opened>> {
+        store.home.allow_write()?;
+        // A panic under the lock leaves nothing half done in memory: the map is changed last.
+        let mut opened = self.opened.lock().unwrap_or_else(PoisonError::into_inner);
+        if !opened.is_swept {
+            self.sweep(store)?;
+            opened.is_swept = true;
+        }
+        Ok(opened)
+    }
+
+    /// Deletes what is left of dropped keyspaces, and then their marks.
+    fn sweep(&self, store: &Arc<Store>) -> Result<()> {
+        for key in self.rows(store, &[DROPPED_TAG]).keys() {
+            let key = key?;
+            let dropped = Space::new(decode_u32(&key[1..])?, "");
+            let has_rows =
+                Range::new(store, &dropped, || store.view(), &KeyRange::all()).keys().limit(1).next();
+            if has_rows.transpose()?.is_some() {
+                store.engine().delete_range(&dropped.range(&KeyRange::all()))?;
+            }
+            store.engine().delete(&self.space.key(&key))?;
+        }
+        Ok(())
+    }
+
+    fn create(&self, store: &Store, name: &str) -> Result<u32> {
+        let next = store.get(&self.space, NEXT_ID_KEY, None)?;
+        let id = next.map_or(Ok(FIRST_NAMED_ID), |id| decode_u32(&id))?;
+        let Some(following) = id.checked_add(1) else {
+            return Err(Error::new(ErrorKind::LimitReached, "all ids of keyspaces are used up"));
+        };
+        let put = |key: &[u8], value: u32| Operation::Put {
+            key: self.space.key(key),
+            value: value.to_be_bytes().to_vec(),
+        };
+        let mut batch = WriteBatch::new();
+        batch.push(put(NEXT_ID_KEY, following)).push(put(&name_key(name), id));
+        store.engine().write(batch)?;
+        Ok(id)
+    }
+
+    fn find_id(&self, store: &Store, name: &str) -> Result<Option<u32>> {
+        store.get(&self.space, &name_key(name), None)?.map(|id| decode_u32(&id)).transpose()
+    }
+
+    fn rows(&self, store: &Arc<Store>, prefix: &[u8]) -> Range {
+        Range::new(store, &self.space, || store.view(), &KeyRange::prefix(prefix))
+    }
+}
+
+fn check_name(name: &str) -> Result<()> {
+    if name.is_empty() || name.len() > NAME_BYTES_MAX {
+        return Err(Error::invalid(format!(
+            "the name of a keyspace has 1 to {NAME_BYTES_MAX} bytes, this one has {}",
+            name.len()
+        )));
+    }
+    Ok(())
+}
+
+fn name_key(name: &str) -> Vec<u8> {
+    [&[NAME_TAG], name.as_bytes()].concat()
+}
+
+fn dropped_key(id: u32) -> Vec<u8> {
+    [&[DROPPED_TAG][..], &id.to_be_bytes()].concat()
+}
+
+fn decode_u32(bytes: &[u8]) -> Result<u32> {
+    let bytes = bytes.try_into().map_err(|_| {
+        Error::new(
+            ErrorKind::Corrupted,
+            format!("an id in the catalogue of keyspaces has {} bytes, not 4", bytes.len()),
+        )
+    })?;
+    Ok(u32::from_be_bytes(bytes))
+}

@@ -1,0 +1,387 @@
+//! `Db`: an open store. All methods are thin: they name the keyspace and hand over.
+
+use std::{
+    fmt,
+    path::{Path, PathBuf},
+    sync::Arc,
+};
+
+use kvilt_base::{CheckReport, Damage, Progress, Result, Stats, Swap, Value};
+
+use crate::{
+    batch::WriteBatch,
+    bounds::KeyBounds,
+    builder::Builder,
+    keyspace::Keyspace,
+    range::Range,
+    snapshot::Snapshot,
+    space::{DEFAULT_ID, Space, user_range},
+    store::Store,
+};
+
+/// An open store: an ordered map from bytes to bytes, kept in a directory.
+///
+/// Cheap to clone, `Send` and `Sync`: clone it into every thread that needs it. All methods take `&self`, and
+/// any number of threads may read and write at once. The store is closed when [`Db::close`] is called, or when
+/// the last handle (clones, keyspaces, snapshots and ranges included) is dropped.
+///
+/// One process may have a directory open, once; a second open fails as [`crate::ErrorKind::Busy`] and names the
+/// process that has it.
+///
+/// Methods without a keyspace in their name mean the default one. Keys are ordered bytewise and may be empty.
+/// A key longer than 64 KiB or a value longer than 64 MiB is refused as
+/// [`crate::ErrorKind::InvalidArgument`] before anything is written.
+#[derive(Clone)]
+pub struct Db {
+    default: Keyspace,
+}
+
+impl Db {
+    /// Opens the store in the directory `path`, with default settings; makes it if there is none.
+    ///
+    /// ```
+    /// # fn main() -> kvilt::Result<()> {
+    /// # let dir = tempfile::tempdir().unwrap();
+    /// # let path = dir.path().join("events");
+    /// let db = kvilt::Db::open(path)?;
+    /// db.put("greeting", "hello")?;
+    /// assert_eq!(db.get("greeting")?.unwrap(), b"hello");
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// Errors, by kind: `InvalidArgument` if the directory holds something else (nothing is written to it);
+    /// `Busy` if a process has it open; `Corrupted` or `UnsupportedVersion` if its files cannot be trusted or
+    /// are newer than this library; `Io`.
+    pub fn open(path: impl AsRef<Path>) -> Result<Db> {
+        Db::builder(path).open()
+    }
+
+    /// Settings for the store in the directory `path`; [`Builder::open`] opens it.
+    pub fn builder(path: impl AsRef<Path>) -> Builder {
+        Builder::new(path.as_ref())
+    }
+
+    /// A store over any engine. For the workshop: simulations and tests that bring an engine on a disk of
+    /// their own.
+    #[doc(hidden)]
+    pub fn over(engine: Arc<dyn kvilt_base::Engine>, path: impl Into<PathBuf>) -> Db {
+        let store = Store::new(engine, path.into());
+        Db { default: Keyspace::new(&store, &Arc::new(Space::new(DEFAULT_ID, ""))) }
+    }
+
+    /// The key's value, or none. It is a copy: keeping it keeps nothing of the store in memory.
+    ///
+    /// Waits for no writer. Errors: the key is too long; the disk could not be read.
+    pub fn get(&self, key: impl AsRef<[u8]>) -> Result<Option<Value>> {
+        self.default.get(key)
+    }
+
+    /// Calls `found` with the key's value, in place, without a copy; returns what it returned, or none if the
+    /// key has no value.
+    ///
+    /// `found` should be short and must not call the store: memory is held for it meanwhile.
+    ///
+    /// ```
+    /// # fn main() -> kvilt::Result<()> {
+    /// # let dir = tempfile::tempdir().unwrap();
+    /// # let db = kvilt::Db::open(dir.path().join("events"))?;
+    /// db.put("picture", vec![7; 100_000])?;
+    /// assert_eq!(db.get_with("picture", |bytes| bytes.len())?, Some(100_000));
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn get_with<R>(&self, key: impl AsRef<[u8]>, found: impl FnOnce(&[u8]) -> R) -> Result<Option<R>> {
+        self.default.get_with(key, found)
+    }
+
+    /// Whether the key has a value.
+    pub fn contains_key(&self, key: impl AsRef<[u8]>) -> Result<bool> {
+        self.default.contains_key(key)
+    }
+
+    /// Gives the key a value, in place of the one it had.
+    ///
+    /// When it returns, every get, scan and snapshot that begins sees it. Whether it survives a crash at that
+    /// moment is a matter of [`crate::Durability`].
+    ///
+    /// Errors: `InvalidArgument` (too long); `NoSpace`; `Poisoned` after a failed sync; `Closed`; `Io`.
+    pub fn put(&self, key: impl AsRef<[u8]>, value: impl AsRef<[u8]>) -> Result<()> {
+        self.default.put(key, value)
+    }
+
+    /// Takes the key's value away. No error if it has none. Works on a full disk. Errors as [`Db::put`].
+    pub fn delete(&self, key: impl AsRef<[u8]>) -> Result<()> {
+        self.default.delete(key)
+    }
+
+    /// Deletes every key of the range, in one step: a reader sees all of them or none.
+    ///
+    /// Costs little however many rows there are; the space comes back in the background. An empty range, or
+    /// one whose start lies behind its end, is no error.
+    ///
+    /// ```
+    /// # fn main() -> kvilt::Result<()> {
+    /// # let dir = tempfile::tempdir().unwrap();
+    /// # let db = kvilt::Db::open(dir.path().join("events"))?;
+    /// for day in ["2024-01-30", "2024-01-31", "2024-02-01"] {
+    ///     db.put(day, "…")?;
+    /// }
+    /// db.delete_range(.."2024-02")?;
+    /// assert_eq!(db.iter().count(), 1);
+    /// db.delete_range(..)?;
+    /// assert_eq!(db.iter().count(), 0);
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn delete_range(&self, range: impl KeyBounds) -> Result<()> {
+        self.default.delete_range(range)
+    }
+
+    /// Applies all operations of the batch as one; see [`WriteBatch`]. An empty batch does nothing.
+    ///
+    /// Errors as [`Db::put`]; with an error nothing of the batch is visible.
+    pub fn write(&self, batch: WriteBatch) -> Result<()> {
+        let operations = batch.into_operations(&self.default.store)?;
+        if operations.is_empty() {
+            return Ok(());
+        }
+        self.engine().write(operations)
+    }
+
+    /// If the key's value is `expected`, makes it `new`, in one step. None means absent on both sides: `None`
+    /// expects no value, and as `new` deletes.
+    ///
+    /// ```
+    /// # fn main() -> kvilt::Result<()> {
+    /// # let dir = tempfile::tempdir().unwrap();
+    /// # let db = kvilt::Db::open(dir.path().join("locks"))?;
+    /// use kvilt::Swap;
+    ///
+    /// assert_eq!(db.compare_and_swap("lock", None, Some(b"me"))?, Swap::Done);
+    /// let taken = db.compare_and_swap("lock", None, Some(b"you"))?;
+    /// assert_eq!(taken, Swap::Differs(Some(b"me".to_vec().into())));
+    /// assert_eq!(db.compare_and_swap("lock", Some(b"me"), None)?, Swap::Done);
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// Errors as [`Db::put`]. A different value is not an error.
+    pub fn compare_and_swap(
+        &self,
+        key: impl AsRef<[u8]>,
+        expected: Option<&[u8]>,
+        new: Option<&[u8]>,
+    ) -> Result<Swap> {
+        self.default.compare_and_swap(key, expected, new)
+    }
+
+    /// Gives the key a value if it has none, in one step. Otherwise says, as [`Swap::Differs`], which it has.
+    pub fn put_if_absent(&self, key: impl AsRef<[u8]>, value: impl AsRef<[u8]>) -> Result<Swap> {
+        self.default.put_if_absent(key, value)
+    }
+
+    /// Makes a new value from the old one, in one step, and returns it. None means absent on both sides.
+    ///
+    /// `update` is called again whenever another writer came in between, so it should do nothing but compute.
+    ///
+    /// ```
+    /// # fn main() -> kvilt::Result<()> {
+    /// # let dir = tempfile::tempdir().unwrap();
+    /// # let db = kvilt::Db::open(dir.path().join("counters"))?;
+    /// let count = |old: Option<&[u8]>| {
+    ///     let old = old.map_or(0, |bytes| u64::from_be_bytes(bytes.try_into().unwrap()));
+    ///     Some((old + 1).to_be_bytes())
+    /// };
+    /// db.update("visits", count)?;
+    /// db.update("visits", count)?;
+    /// assert_eq!(db.get("visits")?.unwrap(), &2u64.to_be_bytes());
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn update<N: AsRef<[u8]>>(
+        &self,
+        key: impl AsRef<[u8]>,
+        update: impl FnMut(Option<&[u8]>) -> Option<N>,
+    ) -> Result<Option<Value>> {
+        self.default.update(key, update)
+    }
+
+    /// The rows of a range of keys, as of now; see [`Range`] and [`KeyBounds`].
+    pub fn range(&self, range: impl KeyBounds) -> Range {
+        self.default.range(range)
+    }
+
+    /// The rows whose keys begin with `prefix`, as of now; see [`Range`]. An empty prefix means all.
+    ///
+    /// ```
+    /// # fn main() -> kvilt::Result<()> {
+    /// # let dir = tempfile::tempdir().unwrap();
+    /// # let db = kvilt::Db::open(dir.path().join("events"))?;
+    /// db.put("app42/2024-05-01/ada", "login")?;
+    /// db.put("app42/2024-05-02/bob", "login")?;
+    /// db.put("app43/2024-05-01/eve", "login")?;
+    /// assert_eq!(db.prefix("app42/").count(), 2);
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn prefix(&self, prefix: impl AsRef<[u8]>) -> Range {
+        self.default.prefix(prefix)
+    }
+
+    /// All rows, as of now; see [`Range`].
+    pub fn iter(&self) -> Range {
+        self.default.iter()
+    }
+
+    /// The store as of now, for as long as the handle lives; see [`Snapshot`].
+    pub fn snapshot(&self) -> Snapshot {
+        self.default.snapshot()
+    }
+
+    /// The keyspace that the methods above mean, as a handle, for code that takes any keyspace. It has no name,
+    /// and cannot be dropped.
+    pub fn default_keyspace(&self) -> Keyspace {
+        self.default.clone()
+    }
+
+    /// The keyspace of this name, made if there is none; see [`Keyspace`].
+    ///
+    /// Making one is a write like any other. Errors: the name is empty or longer than 255 bytes; as
+    /// [`Db::put`].
+    pub fn keyspace(&self, name: &str) -> Result<Keyspace> {
+        let store = &self.default.store;
+        Ok(Keyspace::new(store, &store.catalogue.open(store, name)?))
+    }
+
+    /// The names of all keyspaces, sorted. The default one has no name.
+    pub fn keyspaces(&self) -> Result<Vec<String>> {
+        let store = &self.default.store;
+        store.catalogue.names(store)
+    }
+
+    /// Deletes a keyspace and all its rows; says whether there was one. Costs as little as
+    /// [`Db::delete_range`].
+    ///
+    /// Handles to it fail from now on, snapshots taken before still see its rows, and [`Db::keyspace`] makes a
+    /// new, empty one of the same name.
+    ///
+    /// ```
+    /// # fn main() -> kvilt::Result<()> {
+    /// # let dir = tempfile::tempdir().unwrap();
+    /// # let db = kvilt::Db::open(dir.path().join("tenants"))?;
+    /// db.keyspace("tenant-7")?.put("k", "v")?;
+    /// assert!(db.drop_keyspace("tenant-7")?);
+    /// assert!(!db.drop_keyspace("tenant-7")?);
+    /// assert_eq!(db.keyspace("tenant-7")?.iter().count(), 0);
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn drop_keyspace(&self, name: &str) -> Result<bool> {
+        let store = &self.default.store;
+        store.catalogue.drop_keyspace(store, name)
+    }
+
+    /// Makes durable all that completed before this call: it survives a power cut once this has returned.
+    ///
+    /// ```
+    /// # fn main() -> kvilt::Result<()> {
+    /// # let dir = tempfile::tempdir().unwrap();
+    /// # let db = kvilt::Db::open(dir.path().join("orders"))?;
+    /// db.put("order/1", "paid")?;
+    /// db.sync()?; // now tell the customer
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// An error here is serious: the store is poisoned, since nobody knows what the disk kept, and takes no
+    /// writes until it is opened again.
+    pub fn sync(&self) -> Result<()> {
+        self.engine().sync()
+    }
+
+    /// Figures about every part: memory, where gets found their answers, bytes written by kind, stalls by
+    /// reason. Cheap.
+    pub fn stats(&self) -> Stats {
+        self.engine().stats()
+    }
+
+    /// Reads and verifies every file: checksums, order, and that the parts agree with one another.
+    ///
+    /// Damage is not an error: it is listed in the report. Reads and writes go on meanwhile.
+    ///
+    /// ```
+    /// # fn main() -> kvilt::Result<()> {
+    /// # let dir = tempfile::tempdir().unwrap();
+    /// # let db = kvilt::Db::open(dir.path().join("events"))?;
+    /// let report = db.check()?;
+    /// assert!(report.damages.is_empty(), "{:?}", report.damages);
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn check(&self) -> Result<CheckReport> {
+        self.check_with(|_| true)
+    }
+
+    /// [`Db::check`] that tells how far it is, and stops early when `progress` returns false.
+    pub fn check_with(&self, mut progress: impl FnMut(Progress) -> bool) -> Result<CheckReport> {
+        let mut report = self.engine().check(&mut progress)?;
+        for damage in &mut report.damages {
+            self.tell_in_users_keys(damage);
+        }
+        Ok(report)
+    }
+
+    /// An engine's damage names keys with their keyspace prefix; a user wants keyspace and key.
+    pub(crate) fn tell_in_users_keys(&self, damage: &mut Damage) {
+        let Some((id, range)) = damage.range.as_ref().and_then(user_range) else { return };
+        damage.range = Some(range);
+        if id != DEFAULT_ID {
+            let store = &self.default.store;
+            let name = store.catalogue.name_of(store, id).unwrap_or_else(|| format!("number {id}"));
+            damage.message.push_str(&format!(" (keyspace `{name}`)"));
+        }
+    }
+
+    /// Makes a copy of the store, as of now, in a directory that does not exist or is empty. By hard links
+    /// where the file system can, so it costs little time and space; the copy is a store of its own.
+    ///
+    /// ```
+    /// # fn main() -> kvilt::Result<()> {
+    /// # let dir = tempfile::tempdir().unwrap();
+    /// # let (path, backup) = (dir.path().join("events"), dir.path().join("backup"));
+    /// let db = kvilt::Db::open(path)?;
+    /// db.put("k", "before")?;
+    /// db.checkpoint_to(&backup)?;
+    /// db.put("k", "after")?;
+    /// assert_eq!(kvilt::Db::open(&backup)?.get("k")?.unwrap(), b"before");
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn checkpoint_to(&self, directory: impl AsRef<Path>) -> Result<()> {
+        self.engine().checkpoint_to(directory.as_ref())
+    }
+
+    /// Makes everything durable, ends the background work and lets go of the directory.
+    ///
+    /// Every later call, through any handle, fails as [`crate::ErrorKind::Closed`]; closing again is no error.
+    /// Dropping the last handle closes too, but cannot tell of an error.
+    pub fn close(&self) -> Result<()> {
+        self.engine().close()
+    }
+
+    /// The directory it was opened with.
+    pub fn path(&self) -> &Path {
+        &self.default.store.path
+    }
+
+    pub(crate) fn engine(&self) -> &dyn kvilt_base::Engine {
+        self.default.store.engine()
+    }
+}
+
+impl fmt::Debug for Db {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Db({})", self.path().display())
+    }
+}

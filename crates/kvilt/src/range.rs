@@ -1,0 +1,278 @@
+//! `Range` and `Keys`: lazy, owned, double-ended walks over rows of one moment.
+//!
+//! A range asks the engine for rows in batches, from the front and from the back independently; what neither
+//! end has asked for yet is `unread`. The rows in hand lie in `front` (ascending) and `back` (descending), so
+//! that the whole is always: rows of `front`, then `unread`, then rows of `back` reversed.
+
+use std::{fmt, iter::FusedIterator, sync::Arc};
+
+use bytes::{Buf, Bytes};
+use kvilt_base::{
+    Direction, Error, KeyRange, ReadView, Result, RowBatch, Value,
+    limits::{SCAN_BATCH_BYTES_FIRST, SCAN_BATCH_BYTES_MAX},
+};
+
+use crate::{space::Space, store::Store};
+
+/// A key and its value, as a scan gives them.
+pub type Row = (Value, Value);
+
+/// Rows copied out of the store and not handed out yet.
+trait Rows: DoubleEndedIterator<Item = Row> + Send + Sync {}
+impl<I: DoubleEndedIterator<Item = Row> + Send + Sync> Rows for I {}
+
+/// The rows of a range of keys, in order, as they were when the range was made.
+///
+/// Made by `range`, `prefix` and `iter` of [`crate::Db`], [`crate::Keyspace`] and [`crate::Snapshot`].
+///
+/// * **Lazy.** Nothing is read before the first row is asked for. The first batch that is copied out of the
+///   store is small (4 KiB), each further one twice as large, up to 128 KiB: a short scan costs little, a long
+///   one asks seldom.
+/// * **Owned.** It borrows nothing, may be sent to another thread, and may outlive the [`crate::Db`] that made
+///   it; the store stays open until it is dropped.
+/// * **One moment.** It sees the store as of the call that made it. Writes go on meanwhile; old versions that it
+///   may need are kept until it ends or is dropped, so do not keep one for hours without need.
+/// * **Double-ended**: `rev()`, or `next` and `next_back` in turns; no row is given twice.
+/// * **At most one error.** After an error it is at its end, so a loop cannot spin on a broken disk.
+///
+/// ```
+/// # fn main() -> kvilt::Result<()> {
+/// # let dir = tempfile::tempdir().unwrap();
+/// # let db = kvilt::Db::open(dir.path().join("events"))?;
+/// for (key, value) in [("a", "1"), ("b", "2"), ("c", "3")] {
+///     db.put(key, value)?;
+/// }
+/// for row in db.range("a".."c").rev() {
+///     let (key, value) = row?;
+///     println!("{key:?} = {value:?}");
+/// }
+/// let last = db.iter().next_back().transpose()?;
+/// assert_eq!(last.unwrap().0, b"c");
+/// # Ok(())
+/// # }
+/// ```
+pub struct Range {
+    store: Arc<Store>,
+    /// Given back as soon as all rows are read, so that a finished scan keeps no old versions.
+    view: Option<Arc<ReadView>>,
+    /// What to report instead of the first row.
+    failed: Option<Error>,
+    unread: Option<KeyRange>,
+    front: Box<dyn Rows>,
+    back: Box<dyn Rows>,
+    bytes_wanted_front: usize,
+    bytes_wanted_back: usize,
+    /// Bytes of the keyspace prefix, cut off every key.
+    prefix_len: usize,
+    /// Rows that may still be given.
+    limit: usize,
+    keys_only: bool,
+}
+
+impl Range {
+    /// The rows of a range of one keyspace. A view that could not be opened is reported by the first `next`.
+    pub(crate) fn new(
+        store: &Arc<Store>,
+        space: &Space,
+        view: impl FnOnce() -> Result<Arc<ReadView>>,
+        range: &KeyRange,
+    ) -> Self {
+        let mut this = Range {
+            store: Arc::clone(store),
+            view: None,
+            failed: None,
+            unread: None,
+            front: Box::new(std::iter::empty()),
+            back: Box::new(std::iter::empty()),
+            bytes_wanted_front: SCAN_BATCH_BYTES_FIRST,
+            bytes_wanted_back: SCAN_BATCH_BYTES_FIRST,
+            prefix_len: space.prefix().len(),
+            limit: usize::MAX,
+            keys_only: false,
+        };
+        if !range.is_empty() {
+            match view() {
+                Ok(view) => {
+                    this.view = Some(view);
+                    this.unread = Some(space.range(range));
+                }
+                Err(error) => this.failed = Some(error),
+            }
+        }
+        this
+    }
+
+    /// At most `rows` more rows, counted over both ends. Better than [`Iterator::take`]: what is not wanted is
+    /// not read, and `rev` still works.
+    ///
+    /// ```
+    /// # fn main() -> kvilt::Result<()> {
+    /// # let dir = tempfile::tempdir().unwrap();
+    /// # let db = kvilt::Db::open(dir.path().join("events"))?;
+    /// for key in ["a", "b", "c", "d"] {
+    ///     db.put(key, "")?;
+    /// }
+    /// let newest: Vec<_> = db.iter().limit(2).rev().map(|row| row.unwrap().0).collect();
+    /// assert_eq!(newest, [b"d", b"c"]);
+    /// # Ok(())
+    /// # }
+    /// ```
+    #[must_use]
+    pub fn limit(mut self, rows: usize) -> Self {
+        self.limit = rows;
+        self
+    }
+
+    /// The keys alone. Values are not copied out of the store.
+    ///
+    /// ```
+    /// # fn main() -> kvilt::Result<()> {
+    /// # let dir = tempfile::tempdir().unwrap();
+    /// # let db = kvilt::Db::open(dir.path().join("events"))?;
+    /// db.put("a", vec![0; 1_000_000])?;
+    /// let keys = db.iter().keys().collect::<kvilt::Result<Vec<_>>>()?;
+    /// assert_eq!(keys, [b"a"]);
+    /// # Ok(())
+    /// # }
+    /// ```
+    #[must_use]
+    pub fn keys(mut self) -> Keys {
+        self.keys_only = true;
+        Keys(self)
+    }
+
+    /// Reads batches until one has rows or nothing is unread.
+    fn read_more(&mut self, direction: Direction) -> Result<()> {
+        let bytes_wanted = match direction {
+            Direction::Forward => &mut self.bytes_wanted_front,
+            Direction::Backward => &mut self.bytes_wanted_back,
+        };
+        while let (Some(range), Some(view)) = (self.unread.take(), &self.view) {
+            let mut batch = RowBatch::new(*bytes_wanted, self.limit, self.keys_only);
+            self.unread = self.store.scan(view, &range, direction, &mut batch)?;
+            if batch.is_empty() {
+                continue;
+            }
+            *bytes_wanted = (*bytes_wanted * 2).min(SCAN_BATCH_BYTES_MAX);
+            match direction {
+                Direction::Forward => self.front = Box::new(batch.into_rows()),
+                Direction::Backward => self.back = Box::new(batch.into_rows()),
+            }
+            break;
+        }
+        if self.unread.is_none() {
+            self.view = None;
+        }
+        Ok(())
+    }
+
+    /// The row at one end, still with its keyspace prefix.
+    fn row(&mut self, direction: Direction) -> Result<Option<Row>> {
+        if let Some(error) = self.failed.take() {
+            return Err(error);
+        }
+        let own = match direction {
+            Direction::Forward => &mut self.front,
+            Direction::Backward => &mut self.back,
+        };
+        if let Some(row) = own.next() {
+            return Ok(Some(row));
+        }
+        if self.unread.is_some() {
+            self.read_more(direction)?;
+        }
+        // What the other end has in hand comes last, from its far side.
+        Ok(match direction {
+            Direction::Forward => self.front.next().or_else(|| self.back.next_back()),
+            Direction::Backward => self.back.next().or_else(|| self.front.next_back()),
+        })
+    }
+
+    fn step(&mut self, direction: Direction) -> Option<Result<Row>> {
+        if self.limit == 0 {
+            self.end();
+            return None;
+        }
+        match self.row(direction) {
+            Ok(Some((key, value))) => {
+                self.limit -= 1;
+                Some(Ok((strip(key, self.prefix_len), value)))
+            }
+            Ok(None) => {
+                self.end();
+                None
+            }
+            Err(error) => {
+                self.end();
+                Some(Err(error))
+            }
+        }
+    }
+
+    /// Lets go of everything; from here on there are no rows.
+    fn end(&mut self) {
+        self.limit = 0;
+        self.view = None;
+        self.failed = None;
+        self.unread = None;
+        self.front = Box::new(std::iter::empty());
+        self.back = Box::new(std::iter::empty());
+    }
+}
+
+/// The key without its keyspace prefix; no byte is copied.
+fn strip(key: Value, prefix_len: usize) -> Value {
+    let mut bytes: Bytes = key.into_bytes();
+    bytes.advance(prefix_len);
+    Value::from(bytes)
+}
+
+impl Iterator for Range {
+    type Item = Result<Row>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        self.step(Direction::Forward)
+    }
+}
+
+impl DoubleEndedIterator for Range {
+    fn next_back(&mut self) -> Option<Self::Item> {
+        self.step(Direction::Backward)
+    }
+}
+
+impl FusedIterator for Range {}
+
+impl fmt::Debug for Range {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Range").field("unread", &self.unread).finish_non_exhaustive()
+    }
+}
+
+/// The keys of a range; see [`Range::keys`].
+#[derive(Debug)]
+pub struct Keys(Range);
+
+impl Keys {
+    /// At most `rows` more keys; see [`Range::limit`].
+    #[must_use]
+    pub fn limit(self, rows: usize) -> Self {
+        Keys(self.0.limit(rows))
+    }
+}
+
+impl Iterator for Keys {
+    type Item = Result<Value>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        Some(self.0.next()?.map(|(key, _)| key))
+    }
+}
+
+impl DoubleEndedIterator for Keys {
+    fn next_back(&mut self) -> Option<Self::Item> {
+        Some(self.0.next_back()?.map(|(key, _)| key))
+    }
+}
+
+impl FusedIterator for Keys {}

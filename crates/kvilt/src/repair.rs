@@ -1,0 +1,96 @@
+//! Repair: what is left of a damaged store, in a new one.
+
+use std::{io, path::Path};
+
+use kvilt_base::{Engine, Error, KeyRange, Progress, RepairReport, Result, WriteBatch};
+use kvilt_even::{Salvaged, salvage};
+use kvilt_io::NativeDisk;
+
+use crate::{Builder, Db};
+
+/// Rows are written in batches of about so many bytes.
+const BATCH_BYTES: usize = 256 << 10;
+
+/// Copies everything of the damaged store in `dir` that provably is its newest content into a new store in `to`, and says
+/// what may be lost. See [`repair_with`].
+///
+/// ```
+/// # fn main() -> kvilt::Result<()> {
+/// # let dir = tempfile::tempdir().unwrap();
+/// # let (path, new) = (dir.path().join("events"), dir.path().join("new"));
+/// # let db = kvilt::Db::open(&path)?;
+/// # db.put("k", "v")?;
+/// # db.close()?;
+/// let report = kvilt::repair(&path, &new)?;
+/// for loss in &report.losses {
+///     println!("{}: {:?}", loss.message, loss.range);
+/// }
+/// assert_eq!(kvilt::Db::open(&new)?.get("k")?.unwrap(), b"v");
+/// # Ok(())
+/// # }
+/// ```
+pub fn repair(dir: impl AsRef<Path>, to: impl AsRef<Path>) -> Result<RepairReport> {
+    repair_with(dir, Db::builder(to), |_| {})
+}
+
+/// [`repair`] into a store with settings, which must be a new one; `progress` is told how far it is, in bytes.
+///
+/// The damaged store is locked and, but for its file `LOCK`, not written to. A key in none of the ranges of
+/// [`RepairReport::losses`] has its last durable value in the new store, or had none. Of keys within, only those values are
+/// copied that nothing damaged can have replaced; older ones are withheld. If manifest or witness are damaged, nothing
+/// proves which files were the store's last: then all rows that can be found are copied, and
+/// [`RepairReport::is_proven`] is false.
+///
+/// Errors: `Busy` if the damaged store is open; `InvalidArgument` if there is none, or if the new one exists; and as for
+/// any write. What was copied until then stays in the new store.
+pub fn repair_with(
+    dir: impl AsRef<Path>,
+    into: Builder,
+    mut progress: impl FnMut(Progress),
+) -> Result<RepairReport> {
+    let dir = dir.as_ref();
+    let disk = NativeDisk::open(dir, false).map_err(|error| match error.kind() {
+        io::ErrorKind::NotFound | io::ErrorKind::NotADirectory => {
+            Error::invalid(format!("{} is not a directory with a store", dir.display()))
+        }
+        _ => Error::io(format!("open the directory {}", dir.display()), error),
+    })?;
+    let db = into.error_if_exists(true).open()?;
+    let mut copy = Copy { engine: db.engine(), batch: WriteBatch::new() };
+    let mut report = salvage(&*disk, &mut |salvaged| copy.take_in(salvaged), &mut |done, total| {
+        progress(Progress { done, total });
+    })?;
+    copy.write()?;
+    for loss in &mut report.losses {
+        if loss.range == Some(KeyRange::all()) {
+            loss.message.push_str(" (in all keyspaces)");
+        }
+        db.tell_in_users_keys(loss);
+    }
+    db.close()?;
+    Ok(report)
+}
+
+/// What is on its way into the new store.
+struct Copy<'d> {
+    engine: &'d dyn Engine,
+    batch: WriteBatch,
+}
+
+impl Copy<'_> {
+    fn take_in(&mut self, salvaged: Salvaged<'_>) -> Result<()> {
+        match salvaged {
+            Salvaged::Row(key, value) => self.batch.put(key, value),
+            Salvaged::Delete(key) => self.batch.delete(key),
+            Salvaged::DeleteRange(range) => {
+                self.write()?;
+                return self.engine.delete_range(&range);
+            }
+        };
+        if self.batch.bytes() >= BATCH_BYTES { self.write() } else { Ok(()) }
+    }
+
+    fn write(&mut self) -> Result<()> {
+        self.engine.write(std::mem::take(&mut self.batch))
+    }
+}

@@ -1,0 +1,126 @@
+//! Row 21: a store is closed, or dropped, whatever is going on: in the background, in other threads, or already.
+
+use std::{collections::BTreeSet, sync::Barrier, time::Duration};
+
+use kvilt::{Db, Durability, Env, ErrorKind};
+
+const INTERVAL: Duration = Duration::from_millis(5);
+const MODES: [Durability; 3] =
+    [Durability::Async { interval: INTERVAL }, Durability::Written { interval: INTERVAL }, Durability::Sync];
+const WRITERS: u32 = 3;
+/// Rows of each writer before the others may close: enough that chunks are split and rewritten.
+const ROWS_BEFORE: u32 = 400;
+
+/// A store of tiny chunks, so that the background always has something to do.
+fn open(path: &std::path::Path, durability: Durability) -> Db {
+    let env = Env::new(4 << 20).unwrap();
+    Db::builder(path)
+        .env(&env)
+        .durability(durability)
+        .chunk_bytes_max(16 << 10)
+        .chunk_bytes_rebalance(12 << 10)
+        .chunk_bytes_min(1 << 10)
+        .open()
+        .unwrap()
+}
+
+/// Writes rows until the store is closed; gives the keys that were acknowledged.
+fn write_until_closed(db: &Db, writer: u32, begun: &Barrier) -> BTreeSet<String> {
+    let mut written = BTreeSet::new();
+    for i in 0.. {
+        if i == ROWS_BEFORE {
+            begun.wait();
+        }
+        let key = format!("{:03}-{writer}-{i}", i % 97);
+        match db.put(&key, [7; 100]) {
+            Ok(()) => assert!(written.insert(key)),
+            Err(error) => {
+                assert_eq!(error.kind(), ErrorKind::Closed, "{error}");
+                break;
+            }
+        }
+    }
+    written
+}
+
+/// What is in the store when it is opened again; it must be sound.
+fn keys_after_reopen(path: &std::path::Path, durability: Durability) -> BTreeSet<String> {
+    let db = open(path, durability);
+    assert!(db.check().unwrap().damages.is_empty());
+    db.iter().keys().map(|key| crate::text(&key.unwrap())).collect()
+}
+
+#[test]
+fn a_close_among_writers_keeps_exactly_what_was_acknowledged() {
+    for durability in MODES {
+        let dir = tempfile::tempdir().unwrap();
+        let db = open(dir.path(), durability);
+        let begun = Barrier::new(WRITERS as usize + 2);
+        let written: BTreeSet<String> = std::thread::scope(|scope| {
+            let writers: Vec<_> = (0..WRITERS)
+                .map(|writer| {
+                    let (db, begun) = (db.clone(), &begun);
+                    scope.spawn(move || write_until_closed(&db, writer, begun))
+                })
+                .collect();
+            // From two threads at once, and from one of them twice.
+            let second = scope.spawn(|| {
+                begun.wait();
+                db.close()
+            });
+            begun.wait();
+            db.close().unwrap();
+            db.close().unwrap();
+            second.join().unwrap().unwrap();
+            writers.into_iter().flat_map(|writer| writer.join().unwrap()).collect()
+        });
+        assert!(written.len() >= (WRITERS * ROWS_BEFORE) as usize);
+        // The handle still lives; the directory is free all the same.
+        assert_eq!(keys_after_reopen(dir.path(), durability), written);
+        assert_eq!(db.get("x").unwrap_err().kind(), ErrorKind::Closed);
+    }
+}
+
+#[test]
+fn the_last_handle_dropped_by_another_thread_closes_as_well() {
+    for durability in MODES {
+        let dir = tempfile::tempdir().unwrap();
+        let db = open(dir.path(), durability);
+        for i in 0..3000u32 {
+            db.put(format!("{:03}-{i}", i % 97), [7; 100]).unwrap();
+        }
+        let mut scan = db.iter();
+        scan.next().unwrap().unwrap();
+        drop(db);
+        // The scan is a handle: the store is open as long as it is. The background is at work when it goes.
+        assert_eq!(Db::open(dir.path()).unwrap_err().kind(), ErrorKind::Busy);
+        std::thread::scope(|scope| scope.spawn(move || drop(scan)).join()).unwrap();
+        assert_eq!(keys_after_reopen(dir.path(), durability).len(), 3000);
+    }
+}
+
+#[test]
+fn readers_of_a_store_that_is_closed_come_to_an_end() {
+    let dir = tempfile::tempdir().unwrap();
+    let db = open(dir.path(), Durability::default());
+    for i in 0..3000u32 {
+        db.put(format!("{i:05}"), [7; 100]).unwrap();
+    }
+    let begun = Barrier::new(3);
+    std::thread::scope(|scope| {
+        for _ in 0..2 {
+            scope.spawn(|| {
+                begun.wait();
+                loop {
+                    let end = db.iter().find_map(Result::err);
+                    if let Some(error) = end {
+                        assert_eq!(error.kind(), ErrorKind::Closed, "{error}");
+                        break;
+                    }
+                }
+            });
+        }
+        begun.wait();
+        db.close().unwrap();
+    });
+}

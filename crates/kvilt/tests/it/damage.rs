@@ -1,0 +1,205 @@
+//! Damage of real files: what an open and a read say, what stays untouched, and what a repair copies.
+#![expect(clippy::disallowed_methods, reason = "these tests damage files")]
+
+use std::{
+    fs,
+    os::unix::fs::symlink,
+    path::{Path, PathBuf},
+};
+
+use kvilt::{Db, ErrorKind, RepairReport};
+
+const ROWS: u32 = 3_000;
+
+fn key(i: u32) -> String {
+    format!("key{i:05}")
+}
+
+/// A closed store of many small chunks, with tables and logs, and a keyspace.
+fn store(path: &Path) {
+    let db = Db::builder(path)
+        .chunk_bytes_max(64 << 10)
+        .chunk_bytes_rebalance(48 << 10)
+        .chunk_bytes_min(8 << 10)
+        .log_bytes_max_cold(8 << 10)
+        .log_bytes_max_cached(16 << 10)
+        .open()
+        .unwrap();
+    for i in 0..ROWS {
+        db.put(key(i), format!("{i} ").repeat(20)).unwrap();
+    }
+    db.sync().unwrap();
+    for i in (0..ROWS).step_by(10) {
+        db.delete(key(i)).unwrap();
+    }
+    db.keyspace("second").unwrap().put("k", "v").unwrap();
+    db.close().unwrap();
+}
+
+fn expected(i: u32) -> Option<Vec<u8>> {
+    (!i.is_multiple_of(10)).then(|| format!("{i} ").repeat(20).into_bytes())
+}
+
+fn files(path: &Path) -> Vec<PathBuf> {
+    let files = fs::read_dir(path).unwrap().map(|entry| entry.unwrap().path());
+    let mut files: Vec<_> = files.filter(|file| !file.ends_with("LOCK")).collect();
+    files.sort();
+    files
+}
+
+/// A copy of a closed store, to be hurt.
+fn copy(path: &Path, to: &Path) {
+    fs::create_dir(to).unwrap();
+    for file in files(path).into_iter().chain([path.join("LOCK")]) {
+        fs::copy(&file, to.join(file.file_name().unwrap())).unwrap();
+    }
+}
+
+/// Whether the store says that something is damaged, at its open or at some read; everything else must be right.
+fn says_damage(path: &Path) -> bool {
+    let db = match Db::builder(path).create_if_missing(false).open() {
+        Ok(db) => db,
+        Err(error) => {
+            assert_eq!(error.kind(), ErrorKind::Corrupted, "{error}");
+            return true;
+        }
+    };
+    let mut is_damaged = false;
+    for i in 0..ROWS {
+        match db.get(key(i)) {
+            Ok(value) => assert_eq!(value.map(|v| v.to_vec()), expected(i)),
+            Err(error) => {
+                assert_eq!(error.kind(), ErrorKind::Corrupted, "{error}");
+                assert!(error.file().is_some() && error.offset().is_some());
+                is_damaged = true;
+            }
+        }
+    }
+    is_damaged
+}
+
+/// Fault table, row 14: what bears a name of ours and is no file is neither followed nor removed.
+#[test]
+fn a_link_or_a_directory_under_a_name_of_ours_is_corruption() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("store");
+    store(&path);
+    let names: Vec<_> = files(&path).into_iter().chain([path.join("LOCK")]).collect();
+    for (number, file) in names.into_iter().enumerate() {
+        let elsewhere = dir.path().join(format!("{number}-elsewhere"));
+        for is_link in [true, false] {
+            let hurt = dir.path().join(format!("{number}-{is_link}"));
+            copy(&path, &hurt);
+            let name = hurt.join(file.file_name().unwrap());
+            fs::rename(&name, &elsewhere).unwrap();
+            if is_link {
+                symlink(&elsewhere, &name).unwrap()
+            } else {
+                fs::create_dir(&name).unwrap()
+            }
+            assert!(says_damage(&hurt), "{} is a link: {is_link}", name.display());
+            assert!(!fs::symlink_metadata(&name).unwrap().is_file(), "{} was replaced", name.display());
+        }
+    }
+    assert!(!says_damage(&path));
+}
+
+/// Fault table, rows 9 and 14: names that are not exactly ours are never opened nor removed.
+#[test]
+fn files_that_are_not_ours_stay() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("store");
+    store(&path);
+    let strangers =
+        ["notes.txt", "0000000000000001.log.old", "000000000000000A.log", "1.table", "WITNESS.bak", "x.tmp"];
+    for name in strangers {
+        fs::write(path.join(name), name).unwrap();
+        fs::set_permissions(path.join(name), std::os::unix::fs::PermissionsExt::from_mode(0o000)).unwrap();
+    }
+    for _ in 0..2 {
+        let db = Db::open(&path).unwrap();
+        db.put("k", "v").unwrap();
+        assert!(db.check().unwrap().damages.is_empty());
+        db.close().unwrap();
+    }
+    for name in strangers {
+        fs::set_permissions(path.join(name), std::os::unix::fs::PermissionsExt::from_mode(0o600)).unwrap();
+        assert_eq!(fs::read_to_string(path.join(name)).unwrap(), name);
+    }
+}
+
+/// Every row is right in the new store, or in a range that is reported.
+fn compare(new: &Path, report: &RepairReport) -> u32 {
+    let db = Db::open(new).unwrap();
+    assert!(db.check().unwrap().damages.is_empty(), "the new store is sound");
+    let mut missing = 0;
+    for i in 0..ROWS {
+        let value = db.get(key(i)).unwrap().map(|v| v.to_vec());
+        if value == expected(i) {
+            continue;
+        }
+        missing += 1;
+        let is_reported = report
+            .losses
+            .iter()
+            .any(|loss| loss.range.as_ref().is_some_and(|range| range.contains(key(i).as_bytes())));
+        assert!(is_reported, "{} is {value:?}, and not reported", key(i));
+        assert!(value.is_none() || !report.is_proven, "{} is older than it was", key(i));
+    }
+    missing
+}
+
+#[test]
+fn a_repair_copies_what_is_proven_and_lists_the_rest() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("store");
+    store(&path);
+    let whole = dir.path().join("whole");
+    let report = kvilt::repair(&path, &whole).unwrap();
+    assert!(report.losses.is_empty() && report.is_proven && report.rows_withheld == 0, "{report:?}");
+    assert_eq!(compare(&whole, &report), 0);
+    let second = Db::open(&whole).unwrap().keyspace("second").unwrap();
+    assert_eq!(second.get("k").unwrap().unwrap(), b"v");
+    for (number, file) in files(&path).into_iter().enumerate() {
+        let good = fs::read(&file).unwrap();
+        let mut bad = good.clone();
+        // In the midst of it; of the witness, in both halves.
+        for at in [good.len() / 2, (good.len() / 2).saturating_sub(300)] {
+            bad[at] ^= 0x10;
+        }
+        fs::write(&file, &bad).unwrap();
+        let new = dir.path().join(format!("new{number}"));
+        let report = kvilt::repair(&path, &new).unwrap();
+        assert_eq!(fs::read(&file).unwrap(), bad, "nothing of the damaged store is changed");
+        let missing = compare(&new, &report);
+        // Of the shortest logs only the header is hurt, and rows do not need it.
+        assert!(!report.losses.is_empty() || good.len() < 600, "{}", file.display());
+        let extension = file.extension().and_then(|e| e.to_str()).unwrap_or_default();
+        match extension {
+            "table" => assert!(report.is_proven && missing < ROWS / 5, "{missing} missing: {report:?}"),
+            "log" => assert!(report.is_proven, "{report:?}"),
+            _ => assert!(!report.is_proven && missing < ROWS / 5, "{missing} missing: {report:?}"),
+        }
+        fs::remove_file(&file).unwrap();
+        let new = dir.path().join(format!("without{number}"));
+        let report = kvilt::repair(&path, &new).unwrap();
+        compare(&new, &report);
+        fs::write(&file, &good).unwrap();
+    }
+}
+
+#[test]
+fn a_repair_needs_a_store_that_nobody_has_and_a_new_place() {
+    let dir = tempfile::tempdir().unwrap();
+    let (path, new) = (dir.path().join("store"), dir.path().join("new"));
+    let kind = |result: kvilt::Result<RepairReport>| result.unwrap_err().kind();
+    assert_eq!(kind(kvilt::repair(&path, &new)), ErrorKind::InvalidArgument, "nothing there");
+    let db = Db::open(&path).unwrap();
+    db.put("k", "v").unwrap();
+    assert_eq!(kind(kvilt::repair(&path, &new)), ErrorKind::Busy);
+    db.close().unwrap();
+    assert_eq!(kind(kvilt::repair(&path, &path)), ErrorKind::InvalidArgument, "onto itself");
+    let other = dir.path().join("other");
+    kvilt::repair(&path, &other).unwrap();
+    assert_eq!(kind(kvilt::repair(&path, &other)), ErrorKind::InvalidArgument, "the new one exists");
+}
