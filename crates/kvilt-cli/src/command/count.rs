@@ -1,0 +1,37 @@
+//! `kvilt count`: counts rows.
+
+use std::path::PathBuf;
+
+use clap::Args;
+use serde_json::json;
+
+use crate::{failure::Failure, globals::Globals, output::Output, selection::Selection};
+
+/// Count rows, by reading their keys.
+#[derive(Debug, Args)]
+pub(crate) struct Count {
+    /// The store's directory.
+    dir: PathBuf,
+    #[command(flatten)]
+    selection: Selection,
+}
+
+impl Count {
+    pub(crate) fn run(self, globals: &Globals) -> Result<(), Failure> {
+        let range = self.selection.range(globals)?;
+        let db = globals.open(&self.dir)?;
+        let mut count = 0u64;
+        for key in globals.keyspace_to_read(&db)?.range(range).keys() {
+            key?;
+            count += 1;
+        }
+        db.close()?;
+        let mut output = Output::new(globals);
+        if output.is_json() {
+            output.json(&json!({ "count": count }))?;
+        } else {
+            output.line(&count.to_string())?;
+        }
+        Ok(output.end()?)
+    }
+}

@@ -1,0 +1,29 @@
+//! `kvilt delete`: takes a key's value away.
+
+use std::path::PathBuf;
+
+use clap::Args;
+
+use crate::{failure::Failure, globals::Globals, output::Output};
+
+/// Take a key's value away. No error if it has none.
+#[derive(Debug, Args)]
+pub(crate) struct Delete {
+    /// The store's directory.
+    dir: PathBuf,
+    /// The key.
+    #[arg(allow_hyphen_values = true)]
+    key: String,
+}
+
+impl Delete {
+    pub(crate) fn run(self, globals: &Globals) -> Result<(), Failure> {
+        let key = globals.input().parse(&self.key).map_err(Failure::Usage)?;
+        let db = globals.open(&self.dir)?;
+        globals.keyspace_to_read(&db)?.delete(key)?;
+        db.close()?;
+        let mut output = Output::new(globals);
+        output.done()?;
+        Ok(output.end()?)
+    }
+}

@@ -1,0 +1,70 @@
+//! `kvilt repair`: what is left of a damaged store, in a new one.
+
+use std::path::PathBuf;
+
+use clap::Args;
+use kvilt::RepairReport;
+use serde_json::{Value, json};
+
+use super::check::{damage_to_json, describe, progress_bar};
+use crate::{failure::Failure, globals::Globals, output::Output, stopwatch::grouped};
+
+/// Copy everything provably intact of a damaged store into a new one. Exit code 3 if anything may be lost.
+#[derive(Debug, Args)]
+pub(crate) struct Repair {
+    /// The damaged store's directory. Nothing in it is changed.
+    dir: PathBuf,
+    /// The new store's directory, which must not exist, or be empty.
+    #[arg(long, value_name = "NEW")]
+    to: PathBuf,
+}
+
+impl Repair {
+    pub(crate) fn run(self, globals: &Globals) -> Result<(), Failure> {
+        let bar = progress_bar();
+        let report = kvilt::repair_with(&self.dir, globals.builder(&self.to), |progress| {
+            bar.set_length(progress.total);
+            bar.set_position(progress.done);
+        });
+        bar.finish_and_clear();
+        let report = report?;
+        let mut output = Output::new(globals);
+        if output.is_json() {
+            output.json(&json(&report))?;
+        } else {
+            print(&mut output, &report)?;
+        }
+        output.end()?;
+        match report.losses.len() {
+            0 => Ok(()),
+            count => Err(Failure::Damaged(format!("rows may be lost to damage in {count} places"))),
+        }
+    }
+}
+
+fn print(output: &mut Output, report: &RepairReport) -> std::io::Result<()> {
+    for loss in &report.losses {
+        output.line(&describe(loss))?;
+    }
+    let verdict = match (report.losses.is_empty(), report.is_proven) {
+        (true, _) => "whole",
+        (false, true) => "proven, but for what is listed",
+        (false, false) => "not proven",
+    };
+    output.line(&format!(
+        "{verdict}: {} rows with {} bytes copied, {} older rows withheld",
+        grouped(report.rows),
+        grouped(report.bytes),
+        grouped(report.rows_withheld)
+    ))
+}
+
+fn json(report: &RepairReport) -> Value {
+    json!({
+        "proven": report.is_proven,
+        "rows": report.rows,
+        "bytes": report.bytes,
+        "rows_withheld": report.rows_withheld,
+        "losses": report.losses.iter().map(damage_to_json).collect::<Vec<_>>(),
+    })
+}

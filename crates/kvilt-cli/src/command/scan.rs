@@ -1,0 +1,48 @@
+//! `kvilt scan`: prints rows in the order of their keys.
+
+use std::path::PathBuf;
+
+use clap::Args;
+
+use crate::{failure::Failure, globals::Globals, output::Output, selection::Selection};
+
+/// Print rows in order: key, tab, value. With --json, an object {"key":…,"value":…} a line.
+#[derive(Debug, Args)]
+pub(crate) struct Scan {
+    /// The store's directory.
+    dir: PathBuf,
+    #[command(flatten)]
+    selection: Selection,
+    /// At most so many rows.
+    #[arg(long, value_name = "ROWS")]
+    limit: Option<usize>,
+    /// From the last key to the first; with --limit, the last rows.
+    #[arg(long)]
+    reverse: bool,
+    /// Keys without values.
+    #[arg(long)]
+    keys_only: bool,
+}
+
+impl Scan {
+    pub(crate) fn run(self, globals: &Globals) -> Result<(), Failure> {
+        let range = self.selection.range(globals)?;
+        let db = globals.open(&self.dir)?;
+        let rows = globals.keyspace_to_read(&db)?.range(range).limit(self.limit.unwrap_or(usize::MAX));
+        let mut output = Output::new(globals);
+        if self.keys_only {
+            let mut keys = rows.keys();
+            while let Some(key) = if self.reverse { keys.next_back() } else { keys.next() } {
+                output.row(&key?, None)?;
+            }
+        } else {
+            let mut rows = rows;
+            while let Some(row) = if self.reverse { rows.next_back() } else { rows.next() } {
+                let (key, value) = row?;
+                output.row(&key, Some(&value))?;
+            }
+        }
+        output.end()?;
+        Ok(db.close()?)
+    }
+}

@@ -1,0 +1,88 @@
+//! The `kvilt` command: one file in `command/` for each thing it can do.
+//!
+//! Always true here: results go to standard output, everything else (errors, progress) to standard error; the
+//! exit code says what happened. The store is reached through the crate `kvilt` alone.
+#![forbid(unsafe_code)]
+
+mod command;
+mod failure;
+mod globals;
+mod interrupt;
+mod notation;
+mod output;
+mod selection;
+mod stopwatch;
+
+use std::process::ExitCode;
+
+use clap::{Parser, Subcommand};
+
+use command::{
+    check::Check, count::Count, delete::Delete, delete_range::DeleteRange, demo::Demo, demo::child::Child,
+    get::Get, load::Load, put::Put, repair::Repair, scan::Scan, stats::Stats,
+};
+use globals::Globals;
+
+const EXIT_CODES: &str = "\
+Exit codes:
+  0    done
+  1    not found: no such key or keyspace
+  2    the command line or the input is wrong
+  3    the store: it could not be opened, read or written, or it is damaged, or
+       a repair found that something may be lost
+  130  cancelled with Ctrl-C
+
+Keys and values:
+  On the command line they are taken as they stand; with --hex as hexadecimal digits; with --escaped in the
+  notation of the output. Printed as text, with \\\\ for a backslash, \\n \\r \\t, and \\xNN for bytes that are
+  not printable; with --hex as hexadecimal digits. With --json a key or value is a string, or, if it is not
+  UTF-8, an object {\"hex\": \"…\"}.";
+
+/// An embedded, ordered key-value store.
+#[derive(Debug, Parser)]
+#[command(name = "kvilt", version, after_help = EXIT_CODES, after_long_help = EXIT_CODES)]
+struct Cli {
+    #[command(flatten)]
+    globals: Globals,
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+enum Command {
+    Put(Put),
+    Get(Get),
+    Delete(Delete),
+    DeleteRange(DeleteRange),
+    Scan(Scan),
+    Count(Count),
+    Stats(Stats),
+    Check(Check),
+    Repair(Repair),
+    Load(Load),
+    Demo(Demo),
+    #[command(hide = true)]
+    DemoChild(Child),
+}
+
+fn main() -> ExitCode {
+    let Cli { globals, command } = Cli::parse();
+    let done = match command {
+        Command::Put(put) => put.run(&globals),
+        Command::Get(get) => get.run(&globals),
+        Command::Delete(delete) => delete.run(&globals),
+        Command::DeleteRange(delete_range) => delete_range.run(&globals),
+        Command::Scan(scan) => scan.run(&globals),
+        Command::Count(count) => count.run(&globals),
+        Command::Stats(stats) => stats.run(&globals),
+        Command::Check(check) => check.run(&globals),
+        Command::Repair(repair) => repair.run(&globals),
+        Command::Load(load) => load.run(&globals),
+        Command::Demo(demo) => demo.run(&globals),
+        Command::DemoChild(child) => child.run(&globals),
+    };
+    match done {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(failure) => failure.report(globals.json),
+    }
+}

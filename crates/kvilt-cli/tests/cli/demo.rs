@@ -1,0 +1,28 @@
+//! demo: passes, says so, can be repeated, and never touches another's store.
+
+use crate::kvilt::Store;
+
+#[test]
+fn the_demo_passes_twice_on_one_directory() {
+    let store = Store::new();
+    let told = store.run("demo", &[]).ok();
+    for part in ["27,004 rows", "122 flights", "old ones still seen", "no batch seen in part", "numbers kept"]
+    {
+        assert!(told.contains(part), "{part}: {told}");
+    }
+    let report: serde_json::Value =
+        serde_json::from_str(&store.run("demo", &["--json", "--memory", "4MiB"]).ok()).unwrap();
+    assert_eq!(report["ok"], true);
+    assert_eq!(report["flights_loaded"]["rows"], 27_004);
+    assert!(report["writer_killed"]["kept"].as_u64() >= report["writer_killed"]["promised"].as_u64());
+    assert_eq!(store.run("count", &["--from", "A", "--to", "Z"]).ok(), "26974\n");
+}
+
+#[test]
+fn the_demo_refuses_a_store_with_other_rows() {
+    let store = Store::new();
+    store.run("put", &["precious", "row"]).ok();
+    let told = store.run("demo", &[]).failed(2);
+    assert!(told.contains("rows that are not the demo's"), "{told}");
+    assert_eq!(store.run("scan", &[]).ok(), "precious\trow\n");
+}

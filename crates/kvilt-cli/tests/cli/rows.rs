@@ -1,0 +1,178 @@
+//! put, get, delete, delete-range, scan, count, stats, check: output, notations, exit codes.
+
+use crate::kvilt::{Store, kvilt};
+
+#[test]
+fn a_row_is_put_got_and_deleted() {
+    let store = Store::new();
+    assert_eq!(store.run("put", &["greeting", "hello"]).ok(), "");
+    assert_eq!(store.run("get", &["greeting"]).ok(), "hello\n");
+    assert_eq!(store.run("get", &["greeting", "--raw"]).ok(), "hello");
+    assert_eq!(store.run("delete", &["greeting"]).ok(), "");
+    let told = store.run("get", &["greeting"]).failed(1);
+    assert_eq!(told, "kvilt: there is no key `greeting`\n");
+    store.run("delete", &["greeting"]).ok();
+}
+
+#[test]
+fn a_value_may_come_from_standard_input_byte_for_byte() {
+    let store = Store::new();
+    store.run_with("put", &["k"], b"two\nlines\n").ok();
+    assert_eq!(store.run("get", &["k", "--raw"]).ok(), "two\nlines\n");
+    assert_eq!(store.run("get", &["k"]).ok(), "two\\nlines\\n\n");
+}
+
+#[test]
+fn bytes_are_written_in_three_notations() {
+    let store = Store::new();
+    store.run("put", &["--hex", "00ff5c", "0a41"]).ok();
+    store.run("put", &["-dash", "-v"]).ok();
+    store.run("put", &["", "the empty key"]).ok();
+    let rows = store.run("scan", &[]).ok();
+    assert_eq!(rows, "\tthe empty key\n\\x00\\xff\\\\\t\\nA\n-dash\t-v\n");
+    assert_eq!(store.run("get", &["--escaped", r"\x00\xff\\"]).ok(), "\\nA\n");
+    assert_eq!(
+        store.run("scan", &["--hex", "--limit", "2"]).ok(),
+        "\t74686520656d707479206b6579\n00ff5c\t0a41\n"
+    );
+    assert_eq!(
+        store.run("scan", &["--json", "--escaped", "--from", "\\x00"]).ok(),
+        "{\"key\":{\"hex\":\"00ff5c\"},\"value\":\"\\nA\"}\n{\"key\":\"-dash\",\"value\":\"-v\"}\n"
+    );
+    assert!(store.run("get", &["--hex", "0"]).failed(2).contains("odd number of digits"));
+    assert!(store.run("get", &["--escaped", "\\q"]).failed(2).contains("means nothing"));
+}
+
+fn alphabet() -> Store {
+    let store = Store::new();
+    let rows: String = ('a'..='j').map(|c| format!("{{\"k\":\"{c}\"}}\n")).collect();
+    store.run_with("load", &["-", "--key", "k"], rows.as_bytes()).ok();
+    store
+}
+
+fn keys(store: &Store, arguments: &[&str]) -> String {
+    let mut all = vec!["--keys-only"];
+    all.extend_from_slice(arguments);
+    store.run("scan", &all).ok().replace('\n', "")
+}
+
+#[test]
+fn a_scan_selects_limits_and_reverses() {
+    let store = alphabet();
+    assert_eq!(keys(&store, &[]), "abcdefghij");
+    assert_eq!(keys(&store, &["--from", "c", "--to", "f"]), "cde");
+    assert_eq!(keys(&store, &["--prefix", "d"]), "d");
+    assert_eq!(keys(&store, &["--limit", "3"]), "abc");
+    assert_eq!(keys(&store, &["--limit", "3", "--reverse"]), "jih");
+    assert_eq!(keys(&store, &["--from", "h", "--to", "b"]), "");
+    assert_eq!(keys(&store, &["--prefix", "d", "--from", "e"]), "");
+    assert_eq!(store.run("scan", &["--json", "--keys-only", "--limit", "1"]).ok(), "{\"key\":\"a\"}\n");
+    assert_eq!(store.run("count", &["--from", "c"]).ok(), "8\n");
+    assert_eq!(store.run("count", &["--json"]).ok(), "{\"count\":10}\n");
+}
+
+#[test]
+fn a_range_is_deleted_if_it_is_named() {
+    let store = alphabet();
+    assert!(store.run("delete-range", &[]).failed(2).contains("--all"));
+    store.run("delete-range", &["--from", "c", "--to", "f"]).ok();
+    assert_eq!(keys(&store, &[]), "abfghij");
+    assert_eq!(store.run("delete-range", &["--all", "--json"]).ok(), "{\"ok\":true}\n");
+    assert_eq!(keys(&store, &[]), "");
+}
+
+#[test]
+fn keyspaces_are_apart_and_reading_makes_none() {
+    let store = Store::new();
+    store.run("put", &["k", "default"]).ok();
+    store.run("put", &["k", "of users", "--keyspace", "users"]).ok();
+    assert_eq!(store.run("get", &["k", "--keyspace", "users"]).ok(), "of users\n");
+    assert_eq!(store.run("get", &["k"]).ok(), "default\n");
+    assert_eq!(store.run("count", &[]).ok(), "1\n");
+    for command in ["scan", "count"] {
+        let told = store.run(command, &["--keyspace", "usres"]).failed(1);
+        assert_eq!(told, "kvilt: there is no keyspace `usres`\n");
+    }
+}
+
+#[test]
+fn figures_and_checks_are_printed() {
+    let store = alphabet();
+    let text = store.run("stats", &[]).ok();
+    assert!(text.lines().any(|line| line.starts_with("chunks_now ")), "{text}");
+    let json: serde_json::Value = serde_json::from_str(&store.run("stats", &["--json"]).ok()).unwrap();
+    assert!(json["chunks_now"].is_u64() && json["write_amplification"].is_f64(), "{json}");
+    assert!(store.run("check", &[]).ok().starts_with("sound: "));
+    let json: serde_json::Value = serde_json::from_str(&store.run("check", &["--json"]).ok()).unwrap();
+    assert_eq!(json["sound"], true);
+    assert_eq!(json["damages"], serde_json::json!([]));
+}
+
+#[test]
+fn commands_that_only_read_make_no_store() {
+    let store = Store::new();
+    for command in ["scan", "count", "stats", "check"] {
+        let told = store.run(command, &[]).failed(3);
+        assert!(told.contains("no such directory"), "{told}");
+    }
+    assert!(!store.path().exists());
+}
+
+#[test]
+fn a_directory_that_is_not_a_store_is_left_alone() {
+    let store = Store::new();
+    std::fs::create_dir(store.path()).unwrap();
+    let thesis = store.path().join("thesis.tex");
+    std::fs::write(&thesis, "precious").unwrap();
+    for (command, arguments) in [("put", &["k", "v"][..]), ("scan", &[]), ("demo", &[])] {
+        let told = store.run(command, arguments).failed(3);
+        assert!(told.contains("`thesis.tex`") && told.contains("is not a store"), "{told}");
+    }
+    let told = store.run("get", &["k", "--json"]).failed(3);
+    let told: serde_json::Value = serde_json::from_str(&told).unwrap();
+    assert_eq!(told["error"]["kind"], "invalid-argument");
+    assert_eq!(std::fs::read_dir(store.path()).unwrap().count(), 1);
+}
+
+#[test]
+fn limits_are_told_and_nothing_breaks() {
+    let store = Store::new();
+    let long = "k".repeat(64 << 10);
+    store.run("put", &[&long, "v"]).ok();
+    assert_eq!(store.run("get", &[&long]).ok(), "v\n");
+    let told = store.run("put", &[&format!("{long}k"), "v"]).failed(3);
+    assert!(told.contains("the key has 65537 bytes"), "{told}");
+    assert_eq!(store.run("count", &[]).ok(), "1\n");
+    assert!(store.run("count", &["--memory", "17"]).failed(3).contains("at least"));
+    assert!(store.run("count", &["--memory", "lots"]).failed(2).contains("--memory"));
+}
+
+#[test]
+fn help_names_the_exit_codes_and_nonsense_is_a_usage_error() {
+    let help = kvilt(&["--help"], b"").ok();
+    for word in ["Exit codes", "130", "put", "demo", "--durability"] {
+        assert!(help.contains(word), "{word}");
+    }
+    assert!(!help.contains("demo-child"));
+    kvilt(&["frobnicate"], b"").failed(2);
+    kvilt(&["get"], b"").failed(2);
+    kvilt(&["scan", "dir", "--hex", "--escaped"], b"").failed(2);
+}
+
+#[test]
+fn a_reader_that_has_seen_enough_is_no_error() {
+    use std::process::{Command, Stdio};
+    let store = Store::new();
+    let rows: String = (0..20_000).map(|i| format!("{{\"k\":{i}}}\n")).collect();
+    store.run_with("load", &["--jsonl", "-", "--key", "k"], rows.as_bytes()).ok();
+    let mut child = Command::new(crate::kvilt::program())
+        .arg("scan")
+        .arg(store.path())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    drop(child.stdout.take());
+    let output = child.wait_with_output().unwrap();
+    assert_eq!((output.status.code(), output.stderr.as_slice()), (Some(0), &b""[..]));
+}
