@@ -1,0 +1,234 @@
+//! `Recorder`: a disk that stands in front of a [`MemoryDisk`] and, before calls that change something, makes
+//! images of what a power cut, or the death of the process, at this moment could leave. One recorded run gives every crash of a script; the
+//! run itself is not disturbed.
+
+use std::{
+    any::Any,
+    io,
+    path::Path,
+    sync::{
+        Arc, Mutex,
+        atomic::{AtomicBool, AtomicU64, Ordering::Relaxed},
+    },
+};
+
+use kvilt_base::{Disk, File, FileName, Listed, disk::LockFailure};
+use kvilt_io::{Keep, MemoryDisk};
+
+use crate::{
+    dice::mix,
+    run::{Ledger, Promise},
+};
+
+/// How a life ends.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum End {
+    /// The process dies: the kernel has everything written, and what was not synced is no safer than before.
+    Killed,
+    /// The power goes, and this is kept of what was not synced.
+    PowerCut(Keep),
+}
+
+/// When images are made.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum When {
+    /// Before every changing call: killed; power cuts keeping only what was synced, a prefix, and this many random
+    /// ones; by seed.
+    Always { random: u64, seed: u64 },
+    /// Before the changing call with this number; then the disk is gone.
+    Once { op: u64, end: End },
+    /// Never.
+    Never,
+}
+
+/// What the end of a life left, and what had been promised when it came.
+pub(super) struct Shot {
+    /// The number of the changing call that did not happen any more.
+    pub(super) op: u64,
+    pub(super) end: End,
+    pub(super) image: Arc<MemoryDisk>,
+    pub(super) promise: Promise,
+}
+
+/// What a recorder and its files share. Relaxed throughout: a stepped world has one thread.
+pub(super) struct Film {
+    disk: Arc<MemoryDisk>,
+    ledger: Arc<Ledger>,
+    when: When,
+    ops: AtomicU64,
+    is_dark: AtomicBool,
+    shots: Mutex<Vec<Shot>>,
+}
+
+impl Film {
+    pub(super) fn new(disk: Arc<MemoryDisk>, ledger: Arc<Ledger>, when: When) -> Arc<Film> {
+        Arc::new(Film {
+            disk,
+            ledger,
+            when,
+            ops: AtomicU64::new(0),
+            is_dark: AtomicBool::new(false),
+            shots: Mutex::default(),
+        })
+    }
+
+    /// Changing calls so far.
+    pub(super) fn ops(&self) -> u64 {
+        self.ops.load(Relaxed)
+    }
+
+    /// Takes the images made so far.
+    pub(super) fn take_shots(&self) -> Vec<Shot> {
+        std::mem::take(&mut *self.shots.lock().expect("nobody panics while holding it"))
+    }
+
+    /// Makes images of this moment, as before a changing call.
+    pub(super) fn shoot_now(&self) {
+        let op = self.ops();
+        let ends = match self.when {
+            When::Always { random, seed } => {
+                let cut = |keep| End::PowerCut(keep);
+                let mut ends = vec![End::Killed, cut(Keep::SyncedOnly), cut(Keep::Prefix(mix(seed ^ op)))];
+                ends.extend((0..random).map(|i| cut(Keep::Random(mix(seed ^ op ^ (i + 1) << 40)))));
+                ends
+            }
+            When::Once { op: at, end } if at == op => vec![end],
+            When::Once { .. } | When::Never => vec![],
+        };
+        let mut shots = self.shots.lock().expect("nobody panics while holding it");
+        for end in ends {
+            let image = match end {
+                End::Killed => self.disk.kill_image(),
+                End::PowerCut(keep) => self.disk.crash_image(keep),
+            };
+            shots.push(Shot { op, end, image, promise: self.ledger.now() });
+        }
+    }
+
+    /// Takes the disk away: every call fails from now on.
+    pub(super) fn go_dark(&self) {
+        self.is_dark.store(true, Relaxed);
+    }
+
+    pub(super) fn is_dark(&self) -> bool {
+        self.is_dark.load(Relaxed)
+    }
+
+    fn before_read(&self) -> io::Result<()> {
+        if self.is_dark() { Err(io::Error::other("the disk is gone")) } else { Ok(()) }
+    }
+
+    fn before_change(&self) -> io::Result<()> {
+        self.before_read()?;
+        self.shoot_now();
+        if matches!(self.when, When::Once { op, .. } if op == self.ops()) {
+            self.go_dark();
+        }
+        self.before_read()?;
+        self.ops.fetch_add(1, Relaxed);
+        Ok(())
+    }
+}
+
+/// See the module.
+pub(super) struct Recorder(pub(super) Arc<Film>);
+
+impl Recorder {
+    fn file(&self, inner: Arc<dyn File>) -> Arc<dyn File> {
+        Arc::new(RecordedFile { inner, film: Arc::clone(&self.0) })
+    }
+}
+
+impl std::fmt::Debug for Recorder {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "Recorder({:?})", self.0.disk)
+    }
+}
+
+impl Disk for Recorder {
+    fn create(&self, name: FileName) -> io::Result<Arc<dyn File>> {
+        self.0.before_change()?;
+        self.0.disk.create(name).map(|file| self.file(file))
+    }
+
+    fn open(&self, name: FileName) -> io::Result<Arc<dyn File>> {
+        self.0.before_read()?;
+        self.0.disk.open(name).map(|file| self.file(file))
+    }
+
+    fn rename(&self, from: FileName, to: FileName) -> io::Result<()> {
+        self.0.before_change()?;
+        self.0.disk.rename(from, to)
+    }
+
+    fn remove(&self, name: FileName) -> io::Result<()> {
+        self.0.before_change()?;
+        self.0.disk.remove(name)
+    }
+
+    fn list(&self) -> io::Result<Vec<Listed>> {
+        self.0.before_read()?;
+        self.0.disk.list()
+    }
+
+    fn sync_dir(&self) -> io::Result<()> {
+        self.0.before_change()?;
+        self.0.disk.sync_dir()
+    }
+
+    fn lock(&self) -> Result<Box<dyn Any + Send + Sync>, LockFailure> {
+        self.0.before_read().map_err(LockFailure::Io)?;
+        self.0.disk.lock()
+    }
+
+    fn new_directory(&self, path: &Path) -> io::Result<Arc<dyn Disk>> {
+        self.0.before_change()?;
+        self.0.disk.new_directory(path)
+    }
+
+    fn link(&self, name: FileName, into: &dyn Disk) -> io::Result<()> {
+        self.0.before_change()?;
+        self.0.disk.link(name, into)
+    }
+
+    fn place(&self) -> String {
+        self.0.disk.place()
+    }
+}
+
+struct RecordedFile {
+    inner: Arc<dyn File>,
+    film: Arc<Film>,
+}
+
+impl std::fmt::Debug for RecordedFile {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "RecordedFile({:?})", self.inner)
+    }
+}
+
+impl File for RecordedFile {
+    fn read_at(&self, offset: u64, buffer: &mut [u8]) -> io::Result<usize> {
+        self.film.before_read()?;
+        self.inner.read_at(offset, buffer)
+    }
+
+    fn write_at(&self, offset: u64, bytes: &[u8]) -> io::Result<usize> {
+        self.film.before_change()?;
+        self.inner.write_at(offset, bytes)
+    }
+
+    fn sync(&self) -> io::Result<()> {
+        self.film.before_change()?;
+        self.inner.sync()
+    }
+
+    fn len(&self) -> io::Result<u64> {
+        self.film.before_read()?;
+        self.inner.len()
+    }
+
+    fn name(&self) -> FileName {
+        self.inner.name()
+    }
+}

@@ -1,0 +1,130 @@
+//! One file at a time, through everything that reads its kind.
+
+use std::sync::Arc;
+
+use kvilt_base::{Direction, FileName, KeyRange, Kind as EntryKind, Result, Source, Version};
+use kvilt_format::{
+    HEADER_BYTES,
+    commit::{Change, CommitReader, RECORD_HEAD_BYTES, encode_record as encode_commit},
+    log::{Decoded, LogReader, decode_record, encode_record, read_record_at},
+    manifest::{Edit, read_manifest},
+    table::{Table, TableSource},
+};
+
+use super::{
+    mend::{IDENTITY as ID, Kind, mend},
+    plain_file::{PlainDisk, PlainFile},
+};
+
+/// A table's keys that are looked up; more would only repeat.
+const GETS_MAX: usize = 64;
+
+/// The file in an input, mended unless the first byte's lowest bit says not to.
+fn file_in(input: &[u8], kind: Kind) -> Option<(u8, Vec<u8>)> {
+    let (how, bytes) = input.split_first()?;
+    let mut bytes = bytes.to_vec();
+    if how & 1 == 0 {
+        mend(kind, &mut bytes);
+    }
+    Some((*how, bytes))
+}
+
+/// A chunk's log: read in pieces, record by record at known offsets, and from memory; all three see the same.
+pub(super) fn log(input: &[u8]) {
+    let Some((how, bytes)) = file_in(input, Kind::Log) else { return };
+    // The second bit cuts the durable length, as if the last record had never been synced whole.
+    let durable_len =
+        bytes.len() as u64 - if how & 2 == 0 { 0 } else { u64::from(how >> 2).min(bytes.len() as u64) };
+    let file = PlainFile::new(FileName::Log(ID.number), bytes.clone());
+    let Ok(mut reader) = LogReader::open(file.clone(), ID, durable_len) else { return };
+    let base = reader.header().base;
+    let mut scratch = Vec::new();
+    loop {
+        let offset = reader.offset();
+        let Ok(Some((at, entry, batch))) = reader.next() else { break };
+        assert_eq!(offset, at);
+        let len = match decode_record(&bytes[at as usize..], ID, at, base) {
+            Decoded::Record { entry: again, batch: batch_again, len } => {
+                assert_eq!((again, batch_again), (entry, batch));
+                len
+            }
+            Decoded::Incomplete { .. } | Decoded::Bad(_) => {
+                panic!("one reader sees a record, another does not")
+            }
+        };
+        let record = read_record_at(&*file, ID, base, at, durable_len, &mut scratch, usize::from(how));
+        let record = record.expect("a record that one reader sees");
+        assert_eq!((record.entry, record.batch, record.len), (entry, batch, len));
+        let mut encoded = Vec::new();
+        encode_record(&mut encoded, ID, at, base, entry, batch);
+        assert!(encoded[..] == bytes[at as usize..at as usize + len], "a record has one encoding");
+    }
+}
+
+/// The commit log: what is read comes back when it is written again.
+pub(super) fn commit(input: &[u8]) {
+    let Some((_, bytes)) = file_in(input, Kind::Commit) else { return };
+    let file = PlainFile::new(FileName::Commit(ID.number), bytes.clone());
+    let Ok(mut reader) = CommitReader::open(file, ID) else { return };
+    let mut end = HEADER_BYTES as u64;
+    while let Ok(Some((at, changes))) = reader.next() {
+        let marks_bytes = at.checked_sub(end).expect("records lie one behind the other");
+        assert_eq!(marks_bytes % RECORD_HEAD_BYTES as u64, 0, "nothing but marks lies between");
+        let changes: Vec<Change<'_>> = changes.collect();
+        let mut encoded = Vec::new();
+        encode_commit(&mut encoded, ID, at, changes.iter().copied());
+        let there = bytes.get(at as usize..at as usize + encoded.len());
+        assert!(there == Some(&encoded[..]), "a record has one encoding");
+        end = at + encoded.len() as u64;
+    }
+}
+
+/// The manifest: the root that it leads to is one that can be written and read again.
+pub(super) fn manifest(input: &[u8]) {
+    let Some((_, bytes)) = file_in(input, Kind::Manifest) else { return };
+    let len = bytes.len() as u64;
+    let disk = PlainDisk(PlainFile::new(FileName::Manifest(ID.number), bytes));
+    let Ok(Some((root, number, valid_len))) = read_manifest(&disk) else { return };
+    assert!(number == ID.number && valid_len <= len);
+    let edit = root.to_edit();
+    let mut encoded = Vec::new();
+    edit.encode(&mut encoded);
+    assert!(Edit::decode(&encoded).is_ok_and(|again| again == edit), "an edit comes back as it was");
+}
+
+type Row = (Vec<u8>, Version, EntryKind, Vec<u8>);
+
+/// A table: opened, verified, scanned from both ends, asked for its keys.
+pub(super) fn table(input: &[u8]) {
+    let Some((how, bytes)) = file_in(input, Kind::Table) else { return };
+    let len = bytes.len() as u64;
+    let file = PlainFile::new(FileName::Table(ID.number), bytes);
+    let Ok(table) = Table::open(file, ID, len) else { return };
+    let table = Arc::new(table);
+    let verified = table.verify(&mut |_| true);
+    let forward = rows(table.source(&KeyRange::all(), Direction::Forward));
+    let backward = rows(table.source(&KeyRange::all(), Direction::Backward));
+    let _ = table.approximate_middle_key();
+    let _ = table.get(&[how], Version::NEWEST, |_, _, _| {});
+    let Ok(entries) = verified else { return };
+    let (Ok(forward), Ok(mut backward)) = (forward, backward) else { panic!("verified and unreadable") };
+    backward.reverse();
+    assert!(forward == backward, "a table reads otherwise from its other end");
+    assert_eq!(forward.len() as u64, entries);
+    for (key, version, kind, value) in forward.iter().take(GETS_MAX) {
+        let mut found = false;
+        let answer =
+            table.get(key, *version, |v, k, bytes| found = (v, k, bytes) == (*version, *kind, &value[..]));
+        assert!(answer.is_ok_and(|is_found| is_found) && found, "a verified table lacks an entry for a get");
+    }
+}
+
+fn rows(source: Result<TableSource>) -> Result<Vec<Row>> {
+    let mut source = source?;
+    let mut rows = Vec::new();
+    while let Some(entry) = source.entry() {
+        rows.push((entry.key.to_vec(), entry.version, entry.kind, entry.value.to_vec()));
+        source.advance()?;
+    }
+    Ok(rows)
+}

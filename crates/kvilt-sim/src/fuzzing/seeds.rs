@@ -1,0 +1,108 @@
+//! Inputs to begin with: files that the engine itself wrote, and scripts by dice.
+
+use std::collections::BTreeMap;
+
+use kvilt_base::FileName;
+use kvilt_format::FileIdentity;
+
+use super::{
+    directory::push_file,
+    mend::{IDENTITY, Kind, mend, mend_as},
+};
+use crate::{
+    dice::Dice,
+    run::Player,
+    workload::Shape,
+    world::{Even, World},
+};
+
+/// Longest file that becomes an input of a target for one file.
+const FILE_BYTES_MAX: usize = 3000;
+/// Inputs of one target.
+const SEEDS_MAX: usize = 8;
+/// Stores that seeds are taken from: asynchronous and synchronous ones, packed and not.
+const STORES: std::ops::Range<u64> = 0..12;
+
+/// The files of a store in the middle of a script.
+fn files(seed: u64) -> BTreeMap<FileName, Vec<u8>> {
+    let subject = Even::of_seed(seed);
+    let world = World::fresh(seed);
+    let script = Shape::crash().script(seed);
+    let mut player = Player::new(&subject, &world, &script, Default::default());
+    let played = player.open().is_ok()
+        && (0..script.steps.len() * 3 / 4).all(|position| player.play(position).is_ok())
+        && player.engine().sync().is_ok();
+    let files = world.memory().map(|memory| memory.snapshot()).unwrap_or_default();
+    player.abandon();
+    assert!(played, "a script of the crash tests plays without a crash");
+    files
+}
+
+fn of_kind(kind: Kind) -> Vec<Vec<u8>> {
+    let mut seeds = Vec::new();
+    for (name, mut bytes) in STORES.flat_map(files) {
+        let is_kind = match name {
+            FileName::Log(_) => kind == Kind::Log,
+            FileName::Commit(_) => kind == Kind::Commit,
+            FileName::Table(_) => kind == Kind::Table,
+            FileName::Manifest(_) => kind == Kind::Manifest,
+            _ => false,
+        };
+        if is_kind && bytes.len() > 64 && bytes.len() <= FILE_BYTES_MAX {
+            mend(kind, &mut bytes);
+            bytes.insert(0, 0);
+            seeds.push(bytes);
+        }
+    }
+    thinned(seeds)
+}
+
+/// Some of them, evenly chosen by length.
+fn thinned(mut seeds: Vec<Vec<u8>>) -> Vec<Vec<u8>> {
+    seeds.sort_by_key(Vec::len);
+    let step = seeds.len().div_ceil(SEEDS_MAX).max(1);
+    seeds.into_iter().step_by(step).collect()
+}
+
+pub(super) fn logs() -> Vec<Vec<u8>> {
+    of_kind(Kind::Log)
+}
+
+pub(super) fn commits() -> Vec<Vec<u8>> {
+    of_kind(Kind::Commit)
+}
+
+pub(super) fn tables() -> Vec<Vec<u8>> {
+    of_kind(Kind::Table)
+}
+
+pub(super) fn manifests() -> Vec<Vec<u8>> {
+    of_kind(Kind::Manifest)
+}
+
+pub(super) fn directories() -> Vec<Vec<u8>> {
+    let input = |seed: u64| {
+        let mut input = vec![if seed.is_multiple_of(2) { 0 } else { 2 }];
+        for (name, mut bytes) in files(seed) {
+            let kind = match name {
+                FileName::Log(_) => Kind::Log,
+                FileName::Commit(_) => Kind::Commit,
+                FileName::Table(_) => Kind::Table,
+                FileName::Manifest(_) => Kind::Manifest,
+                _ => continue,
+            };
+            mend_as(kind, &mut bytes, FileIdentity { number: name.number(), ..IDENTITY });
+            push_file(&mut input, name, &bytes)?;
+        }
+        (input.len() <= 32 << 10).then_some(input)
+    };
+    thinned(STORES.filter_map(input).collect())
+}
+
+pub(super) fn scripts() -> Vec<Vec<u8>> {
+    let script = |seed: u64| {
+        let mut dice = Dice::new(seed);
+        (0..600).map(|_| dice.number() as u8).collect()
+    };
+    (0..SEEDS_MAX as u64).map(script).collect()
+}

@@ -1,0 +1,142 @@
+//! `kvilt-sim`: campaigns against the engine from the command line; one summary line at the end.
+#![forbid(unsafe_code)]
+
+use std::{process::ExitCode, time::Duration};
+
+use anyhow::{Context, Result};
+use clap::{Parser, ValueEnum};
+use kvilt_sim::{
+    campaign::{Campaign, Kind, Outcome, run_campaign},
+    world::Even,
+};
+use serde_json::{Value, json};
+
+/// Tests the engine by seed: scripts against a model, crashes at every disk operation, histories of threads.
+#[derive(Parser)]
+#[command(name = "kvilt-sim", version, about)]
+struct Arguments {
+    /// What to test.
+    #[arg(value_enum)]
+    what: What,
+    /// The seeds, as `A..B` or as one number.
+    #[arg(long, default_value = "0..100", value_parser = parse_seeds)]
+    seeds: std::ops::Range<u64>,
+    /// Begin no seed after this many minutes.
+    #[arg(long)]
+    minutes: Option<f64>,
+    /// Seeds run at the same time.
+    #[arg(long, default_value_t = 1)]
+    threads: usize,
+    /// Stop after this many failing seeds.
+    #[arg(long, default_value_t = 1)]
+    failures: usize,
+    /// Runs spent on reducing a failing script.
+    #[arg(long, default_value_t = 300)]
+    reduce: u32,
+    /// The summary as one JSON object.
+    #[arg(long)]
+    json: bool,
+    /// With the figures of all stores, summed.
+    #[arg(long)]
+    figures: bool,
+}
+
+#[derive(Clone, Copy, ValueEnum)]
+enum What {
+    /// Long scripts against an ordered map.
+    Model,
+    /// Short scripts, crashed at every disk operation.
+    Crash,
+    /// Short scripts, with a fault at every disk call.
+    Faults,
+    /// Every way to damage the files of a reference store; 64 seeds are all of one.
+    Damage,
+    /// Threads on one store, and whether what they saw was possible.
+    History,
+}
+
+fn main() -> Result<ExitCode> {
+    let arguments = Arguments::parse();
+    let kind = match arguments.what {
+        What::Model => Kind::Model,
+        What::Crash => Kind::Crash,
+        What::Faults => Kind::Faults,
+        What::Damage => Kind::Damage,
+        What::History => Kind::History,
+    };
+    let time = arguments.minutes.map_or(Ok(Duration::MAX), |minutes| {
+        Duration::try_from_secs_f64(minutes * 60.0).context("--minutes must be a length of time")
+    })?;
+    let campaign = Campaign {
+        time,
+        threads: arguments.threads.max(1),
+        reduce_tries_max: arguments.reduce,
+        failures_max: arguments.failures.max(1),
+        ..Campaign::new(kind, arguments.seeds.clone())
+    };
+    let outcome = run_campaign(&campaign, Even::of_seed);
+    for report in &outcome.reports {
+        eprintln!("{report}");
+    }
+    if arguments.figures {
+        for (name, figure) in &outcome.figures {
+            eprintln!("{figure:>14}  {name}");
+        }
+    }
+    let line = if arguments.json { json_line(&outcome).to_string() } else { text_line(&outcome) };
+    println!("{line}");
+    Ok(if outcome.reports.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+}
+
+fn parse_seeds(text: &str) -> Result<std::ops::Range<u64>, String> {
+    let number = |text: &str| text.parse::<u64>().map_err(|error| format!("{text:?}: {error}"));
+    match text.split_once("..") {
+        Some((start, end)) => Ok(number(start)?..number(end)?),
+        None => number(text).map(|seed| seed..seed + 1),
+    }
+}
+
+fn failed_seeds(outcome: &Outcome) -> Vec<u64> {
+    outcome.reports.iter().map(|report| report.seed).collect()
+}
+
+fn text_line(outcome: &Outcome) -> String {
+    format!(
+        "{} seeds, {} operations, {} crash cases ({} nested, {} in recovery) at {} disk operations, \
+         {} runs with a fault, {} damaged stores ({} flips; {} refused, {} contained, {} found, {} harmless; {:.0}/s), \
+         {:.1} s, failed seeds: {:?}",
+        outcome.seeds,
+        outcome.operations,
+        outcome.tally.cases,
+        outcome.tally.nested_cases,
+        outcome.tally.crashes_in_recovery,
+        outcome.tally.ops,
+        outcome.fault_runs,
+        outcome.damage.cases,
+        outcome.damage.flips,
+        outcome.damage.refused,
+        outcome.damage.contained,
+        outcome.damage.found,
+        outcome.damage.harmless,
+        outcome.damage.cases as f64 / outcome.seconds.max(0.001),
+        outcome.seconds,
+        failed_seeds(outcome)
+    )
+}
+
+fn json_line(outcome: &Outcome) -> Value {
+    json!({
+        "seeds": outcome.seeds,
+        "operations": outcome.operations,
+        "crash_cases": outcome.tally.cases,
+        "nested_cases": outcome.tally.nested_cases,
+        "crashes_in_recovery": outcome.tally.crashes_in_recovery,
+        "disk_operations": outcome.tally.ops,
+        "fault_runs": outcome.fault_runs,
+        "damaged_stores": outcome.damage.cases,
+        "bits_flipped": outcome.damage.flips,
+        "fingerprint": format!("{:016x}", outcome.fingerprint),
+        "seconds": outcome.seconds,
+        "failed_seeds": failed_seeds(outcome),
+    })
+}

@@ -1,0 +1,158 @@
+//! Reading ranges through the [`Engine`] trait, piece by piece, the way a scan of the public crate does; and
+//! holding the engine to the contract of [`Engine::scan`] on the way: rows in order, inside the range, each
+//! piece leaving less of the range than before.
+
+use kvilt_base::{Direction, Engine, KeyRange, ReadView, RowBatch};
+
+use crate::{
+    dice::Dice,
+    report::{Complaint, refused},
+};
+
+/// A row, owned.
+pub type Row = (Vec<u8>, Vec<u8>);
+
+/// How to read a range.
+#[derive(Clone, Copy, Debug)]
+pub struct Manner {
+    /// From which end.
+    pub direction: Direction,
+    /// Stop after this many rows.
+    pub rows_max: usize,
+    /// Rows asked for at a time.
+    pub batch_rows: usize,
+    /// Bytes asked for at a time.
+    pub batch_bytes: usize,
+    /// Without values: they come out empty.
+    pub keys_only: bool,
+}
+
+impl Manner {
+    /// Everything, in large pieces.
+    pub fn whole(direction: Direction) -> Self {
+        Manner {
+            direction,
+            rows_max: usize::MAX,
+            batch_rows: usize::MAX,
+            batch_bytes: 16 << 10,
+            keys_only: false,
+        }
+    }
+}
+
+/// How often an engine may return no row and leave the range as it was before we call it stuck.
+const IDLE_PIECES_MAX: u32 = 1_000;
+
+/// A range being read from both ends; rows from the back come in descending order.
+struct Cursor<'a> {
+    engine: &'a dyn Engine,
+    view: &'a ReadView,
+    /// What is left; none when all is read.
+    left: Option<KeyRange>,
+    idle_pieces: u32,
+}
+
+impl<'a> Cursor<'a> {
+    fn new(engine: &'a dyn Engine, view: &'a ReadView, range: &KeyRange) -> Self {
+        Cursor { engine, view, left: Some(range.clone()), idle_pieces: 0 }
+    }
+
+    /// Appends one piece to `rows`.
+    fn read_piece(
+        &mut self,
+        direction: Direction,
+        mut batch: RowBatch,
+        rows: &mut Vec<Row>,
+    ) -> Result<(), Complaint> {
+        let Some(range) = self.left.take() else { return Ok(()) };
+        let left = self.engine.scan(self.view, &range, direction, &mut batch).map_err(refused("scan"))?;
+        let is_full = batch.is_full();
+        let mut before: Option<Vec<u8>> = None;
+        let is_idle = batch.is_empty();
+        for (key, value) in batch.into_rows() {
+            if !range.contains(&key) {
+                return Err(format!("a scan of {range:?} returned a key outside: {key:?}").into());
+            }
+            if let Some(left) = &left
+                && left.contains(&key)
+            {
+                return Err(format!("a scan returned {key:?} and left it to be read again").into());
+            }
+            let is_ordered = before.as_ref().is_none_or(|before| match direction {
+                Direction::Forward => before.as_slice() < &key[..],
+                Direction::Backward => before.as_slice() > &key[..],
+            });
+            if !is_ordered {
+                return Err(format!("a scan {direction:?} returned {key:?} after {before:?}").into());
+            }
+            before = Some(key.to_vec());
+            rows.push((key.to_vec(), value.to_vec()));
+        }
+        if let Some(left) = &left
+            && !range.covers(left)
+        {
+            return Err(format!("a scan of {range:?} left more than that: {left:?}").into());
+        }
+        self.idle_pieces = if is_idle && left.as_ref() == Some(&range) { self.idle_pieces + 1 } else { 0 };
+        if is_full && is_idle {
+            return Err("an empty batch was full from the start".into());
+        }
+        if self.idle_pieces > IDLE_PIECES_MAX {
+            return Err(format!("a scan of {range:?} does not move on").into());
+        }
+        self.left = left;
+        Ok(())
+    }
+}
+
+/// Reads a range from one end; says what is wrong if the engine breaks the contract or fails.
+pub fn read_rows(
+    engine: &dyn Engine,
+    view: &ReadView,
+    range: &KeyRange,
+    manner: Manner,
+) -> Result<Vec<Row>, Complaint> {
+    let mut cursor = Cursor::new(engine, view, range);
+    let mut rows = Vec::new();
+    while cursor.left.is_some() && rows.len() < manner.rows_max {
+        let wanted = manner.batch_rows.min(manner.rows_max - rows.len());
+        let batch = RowBatch::new(manner.batch_bytes, wanted, manner.keys_only);
+        cursor.read_piece(manner.direction, batch, &mut rows)?;
+    }
+    Ok(rows)
+}
+
+/// Reads a range from both ends in turns until nothing is left; returns the rows in ascending order. Bit
+/// `i % 64` of `turns` says from which end the `i`-th piece comes.
+pub fn read_both_ends(
+    engine: &dyn Engine,
+    view: &ReadView,
+    range: &KeyRange,
+    turns: u64,
+    batch_rows: usize,
+) -> Result<Vec<Row>, Complaint> {
+    let mut cursor = Cursor::new(engine, view, range);
+    let (mut front, mut back) = (Vec::new(), Vec::new());
+    let mut turn = 0;
+    while cursor.left.is_some() {
+        let batch = RowBatch::new(64 << 10, batch_rows, false);
+        if turns >> (turn % 64) & 1 == 0 {
+            cursor.read_piece(Direction::Forward, batch, &mut front)?;
+        } else {
+            cursor.read_piece(Direction::Backward, batch, &mut back)?;
+        }
+        turn += 1;
+    }
+    front.extend(back.into_iter().rev());
+    Ok(front)
+}
+
+/// A manner by chance: any direction and piece size, whole range.
+pub fn any_manner(dice: &mut Dice) -> Manner {
+    let direction = if dice.chance(1, 2) { Direction::Forward } else { Direction::Backward };
+    Manner {
+        batch_rows: *dice.pick(&[1, 3, 10, 1_000]),
+        batch_bytes: *dice.pick(&[1, 200, 4_096, 1 << 16]),
+        ..Manner::whole(direction)
+    }
+}

@@ -1,0 +1,38 @@
+//! The canonical scripts, in a process of their own: what the store decides by its memory depends on what else the
+//! process frees, and here every disk call counts.
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
+
+use kvilt_sim::{canonical::Canonical, faults::Coverage, run::run, world::World};
+
+#[test]
+fn the_canonical_scripts_go_their_paths_and_every_disk_call_of_them_is_a_fault_point() {
+    each_canonical_script_goes_the_path_that_it_is_named_after();
+    every_disk_call_of_the_canonical_scripts_is_a_fault_point();
+}
+
+/// L4: all disk calls of twenty scripts, and for each every kind of fault.
+fn every_disk_call_of_the_canonical_scripts_is_a_fault_point() {
+    let scripts = Canonical::all();
+    assert_eq!(scripts.len(), 20);
+    let mut all = Coverage::default();
+    for canonical in &scripts {
+        let case = canonical.case().unwrap_or_else(|complaint| panic!("{}: {complaint}", canonical.name));
+        let coverage = case.explore(1).unwrap_or_else(|(_, failure)| panic!("{}: {failure}", canonical.name));
+        println!("{:<32} {:>4} of {:>4} disk calls", canonical.name, coverage.points, coverage.calls);
+        assert_eq!(coverage.points, coverage.calls, "{}", canonical.name);
+        all.add(coverage);
+    }
+    println!("{} of {} disk calls were fault points, in {} runs", all.points, all.calls, all.runs);
+}
+
+/// A canonical script that misses its path tests another one's.
+fn each_canonical_script_goes_the_path_that_it_is_named_after() {
+    for canonical in Canonical::all().iter().filter(|canonical| canonical.before.is_empty()) {
+        let summary = run(&canonical.even, &World::fresh(1), &canonical.script)
+            .unwrap_or_else(|failure| panic!("{}: {failure}", canonical.name));
+        for figure in canonical.reaches {
+            let reached = summary.figures.iter().any(|(name, count)| name == figure && *count > 0);
+            assert!(reached, "{} has no {figure}: {:?}", canonical.name, summary.figures);
+        }
+    }
+}

@@ -1,0 +1,37 @@
+//! The same seed takes the same path: else no printed seed would be worth anything.
+
+use std::process::Command;
+
+/// What the command says about some seeds, but for the time that it took. It runs in a process of its own: what
+/// other threads of this one hold back from the collector of garbage would change what a store counts as used.
+fn told(what: &str, seeds: &str) -> String {
+    let output = Command::new(env!("CARGO_BIN_EXE_kvilt-sim"))
+        .args([what, "--seeds", seeds, "--json", "--figures"])
+        .output();
+    let output = output.unwrap();
+    assert!(output.status.success(), "{output:?}");
+    let line = String::from_utf8(output.stdout).unwrap();
+    let figures = String::from_utf8(output.stderr).unwrap();
+    let without_time = line.split(',').filter(|part| !part.contains("seconds")).collect::<Vec<_>>().join(",");
+    format!("{without_time}\n{figures}")
+}
+
+#[test]
+fn the_same_seeds_make_the_same_disk_operations_states_and_figures() {
+    for (what, seeds) in [("model", "0..6"), ("model", "13..16"), ("crash", "0..3")] {
+        let first = told(what, seeds);
+        assert!(first.contains("disk_operations"), "{first}");
+        assert_eq!(first, told(what, seeds), "{what} {seeds}");
+    }
+}
+
+#[test]
+fn a_seed_goes_the_same_way_whatever_ran_before_it() {
+    let alone = |seed: u64| told("model", &format!("{seed}..{}", seed + 1));
+    let operations = |text: &str| {
+        let (_, rest) = text.split_once("\"disk_operations\":").unwrap();
+        rest.split(',').next().unwrap().parse::<u64>().unwrap()
+    };
+    let separately: u64 = (2..5).map(|seed| operations(&alone(seed))).sum();
+    assert_eq!(separately, operations(&told("model", "2..5")));
+}
