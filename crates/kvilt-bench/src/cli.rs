@@ -1,0 +1,208 @@
+//! The command line. `kvilt-bench` runs it with Kvilt's entries, `kvilt-bench-compare` with everybody's.
+
+use std::{
+    fs,
+    io::{self, Write},
+    path::PathBuf,
+    process::ExitCode,
+    time::Duration,
+};
+
+use anyhow::{Context, Result};
+use clap::{Args, Parser, Subcommand};
+
+use crate::{
+    compare::Comparison,
+    run::{run, write_for_ever},
+    scenario::{Scenario, works_of},
+    store::Contestant,
+};
+
+/// Lets stores do the same work and measures them.
+#[derive(Parser)]
+#[command(version, about)]
+struct Arguments {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Subcommand)]
+enum Command {
+    /// Names the stores that can take part, and what each promises.
+    Stores,
+    /// Runs a scenario on one store in this process; prints a JSON object a measurement.
+    One(One),
+    /// Runs a scenario on several stores in turn, each run in a process of its own; prints a table of medians.
+    Compare(Compare),
+    /// Writes until it is killed.
+    #[command(hide = true)]
+    WriteForEver(One),
+}
+
+#[derive(Args)]
+struct One {
+    /// Which store, see `stores`.
+    #[arg(long, default_value = "kvilt")]
+    store: String,
+    /// Where; it must not exist.
+    #[arg(long)]
+    dir: PathBuf,
+    /// Decides all chance.
+    #[arg(long, default_value_t = 1)]
+    seed: u64,
+    #[command(flatten)]
+    changes: Changes,
+}
+
+#[derive(Args)]
+struct Compare {
+    /// Which stores, see `stores`; ratios are to the first.
+    #[arg(long, value_delimiter = ',', default_value = "kvilt")]
+    stores: Vec<String>,
+    /// Runs of each store.
+    #[arg(long, default_value_t = 5)]
+    runs: u32,
+    /// Where the stores lie while they are measured.
+    #[arg(long, default_value = ".")]
+    dir: PathBuf,
+    /// Keep every measurement here, a JSON object a line.
+    #[arg(long)]
+    out: Option<PathBuf>,
+    #[command(flatten)]
+    changes: Changes,
+}
+
+/// A scenario, and what is different from it.
+#[derive(Args)]
+struct Changes {
+    /// memory, limited, ingest, rows or small.
+    #[arg(long, default_value = "small")]
+    scenario: String,
+    /// The phases, as in `A@composite,E100@zipf,P@uniform`.
+    #[arg(long)]
+    works: Option<String>,
+    /// Seconds of a phase.
+    #[arg(long)]
+    seconds: Option<f64>,
+    /// Threads.
+    #[arg(long)]
+    threads: Option<usize>,
+    /// Mebibytes of data.
+    #[arg(long)]
+    data_mb: Option<u64>,
+    /// Mebibytes that a store gets for what it caches and buffers.
+    #[arg(long)]
+    budget_mb: Option<u64>,
+    /// A ceiling on the whole process in mebibytes, page cache included; 0 for none.
+    #[arg(long)]
+    limit_mb: Option<u64>,
+}
+
+/// Runs the command line with these stores.
+pub fn run_with(contestants: &[Box<dyn Contestant>]) -> ExitCode {
+    let outcome = match Arguments::parse().command {
+        Command::Stores => stores(contestants),
+        Command::One(one) => one.run(contestants),
+        Command::Compare(compare) => compare.run(contestants),
+        Command::WriteForEver(one) => one.write_for_ever(contestants),
+    };
+    match outcome {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("error: {error:#}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn stores(contestants: &[Box<dyn Contestant>]) -> Result<()> {
+    for contestant in contestants {
+        writeln!(io::stdout(), "{:<20} {}", contestant.name(), contestant.promise())?;
+    }
+    Ok(())
+}
+
+fn contestant<'a>(contestants: &'a [Box<dyn Contestant>], name: &str) -> Result<&'a dyn Contestant> {
+    let found = contestants.iter().find(|contestant| contestant.name() == name);
+    found.map(|found| &**found).with_context(|| format!("no store is called {name}; see `stores`"))
+}
+
+impl One {
+    fn run(&self, contestants: &[Box<dyn Contestant>]) -> Result<()> {
+        let contestant = contestant(contestants, &self.store)?;
+        run(contestant, &self.scenario()?, &self.dir, &mut |measured| {
+            // A pipe is a block of bytes to Rust: whoever reads along must see each line when it is there.
+            let mut out = io::stdout().lock();
+            writeln!(out, "{measured}")?;
+            Ok(out.flush()?)
+        })
+    }
+
+    fn write_for_ever(&self, contestants: &[Box<dyn Contestant>]) -> Result<()> {
+        write_for_ever(contestant(contestants, &self.store)?, &self.scenario()?, &self.dir)
+    }
+
+    fn scenario(&self) -> Result<Scenario> {
+        Ok(Scenario { seed: self.seed, ..self.changes.scenario()? })
+    }
+}
+
+impl Compare {
+    fn run(&self, contestants: &[Box<dyn Contestant>]) -> Result<()> {
+        for store in &self.stores {
+            contestant(contestants, store)?;
+        }
+        self.changes.scenario()?;
+        let mut kept: Box<dyn Write> = match &self.out {
+            Some(path) => Box::new(fs::File::create(path).with_context(|| path.display().to_string())?),
+            None => Box::new(io::sink()),
+        };
+        let comparison = Comparison {
+            stores: &self.stores,
+            runs: self.runs,
+            arguments: &self.changes.as_arguments(),
+            directory: &self.dir,
+        };
+        writeln!(io::stdout(), "{}", comparison.run(&mut kept)?)?;
+        Ok(())
+    }
+}
+
+impl Changes {
+    fn scenario(&self) -> Result<Scenario> {
+        let mut scenario = Scenario::named(&self.scenario)?;
+        let mib = |megabytes: u64| megabytes << 20;
+        if let Some(works) = &self.works {
+            scenario.works = works_of(works)?;
+        }
+        if let Some(seconds) = self.seconds {
+            scenario.phase = Duration::try_from_secs_f64(seconds).context("seconds of a phase")?;
+        }
+        scenario.threads = self.threads.unwrap_or(scenario.threads).max(1);
+        scenario.data_bytes = self.data_mb.map_or(scenario.data_bytes, mib);
+        scenario.budget_bytes = self.budget_mb.map_or(scenario.budget_bytes, mib);
+        scenario.limit_bytes = match self.limit_mb {
+            None => scenario.limit_bytes,
+            Some(0) => None,
+            Some(megabytes) => Some(mib(megabytes)),
+        };
+        Ok(scenario)
+    }
+
+    /// The same again for a process that runs one store.
+    fn as_arguments(&self) -> Vec<String> {
+        let mut arguments = vec!["--scenario".to_owned(), self.scenario.clone()];
+        let mut add = |name: &str, value: Option<String>| {
+            if let Some(value) = value {
+                arguments.extend([name.to_owned(), value]);
+            }
+        };
+        add("--works", self.works.clone());
+        add("--seconds", self.seconds.map(|seconds| seconds.to_string()));
+        add("--threads", self.threads.map(|threads| threads.to_string()));
+        add("--data-mb", self.data_mb.map(|megabytes| megabytes.to_string()));
+        add("--budget-mb", self.budget_mb.map(|megabytes| megabytes.to_string()));
+        add("--limit-mb", self.limit_mb.map(|megabytes| megabytes.to_string()));
+        arguments
+    }
+}

@@ -1,0 +1,174 @@
+//! Many runs, each in a process of its own, the stores in turn, so that what the machine does meanwhile meets all of
+//! them; then medians, and ratios to the first store.
+
+use std::{
+    collections::BTreeMap,
+    io::{BufRead, BufReader, Write},
+    path::Path,
+    process::{Command, Stdio},
+};
+
+use anyhow::{Context, Result, ensure};
+use serde_json::{Value, json};
+
+/// What is compared.
+pub struct Comparison<'a> {
+    /// The stores; all are compared to the first.
+    pub stores: &'a [String],
+    /// Runs of each.
+    pub runs: u32,
+    /// What each run is told besides its store and its directory.
+    pub arguments: &'a [String],
+    /// Where the stores lie, each run's in a directory of its own that is removed afterwards.
+    pub directory: &'a Path,
+}
+
+/// One figure of one phase: by store, what each run measured.
+type Figures = BTreeMap<(usize, String, &'static str), BTreeMap<String, Vec<f64>>>;
+
+/// Figures of a phase that the table shows: name in the table, where it stands, whether more is better.
+const SHOWN: [(&str, &str); 7] = [
+    ("ops/s", "/operations_a_second"),
+    ("worst second", "/worst_second"),
+    ("put p99.9 us", "/latency_micros/put/p99.9"),
+    ("get p99.9 us", "/latency_micros/get/p99.9"),
+    ("write amp", "/write_amplification"),
+    ("RSS max MiB", "/resident_bytes_max"),
+    ("cpu us/op", "/processor_micros_an_operation"),
+];
+
+/// The same for opening.
+const SHOWN_OF_OPENS: [(&str, &str); 3] =
+    [("close ms", "/close_ms"), ("open ms", "/open_clean_ms"), ("open killed ms", "/open_killed_ms")];
+
+impl Comparison<'_> {
+    /// Runs everything; every line that a run measured goes to `kept`. Returns the table.
+    ///
+    /// # Errors
+    ///
+    /// If no store could be run to its end. A store that fails is told on standard error and left out.
+    pub fn run(&self, kept: &mut dyn Write) -> Result<String> {
+        let mut figures = Figures::new();
+        let mut completed = 0;
+        for run in 0..self.runs {
+            for turn in 0..self.stores.len() {
+                // Each run begins with another store.
+                let store = &self.stores[(turn + run as usize) % self.stores.len()];
+                eprintln!("run {} of {}: {store}", run + 1, self.runs);
+                match self.run_one(store, run, kept, &mut figures) {
+                    Ok(()) => completed += 1,
+                    Err(error) => eprintln!("{store} did not finish: {error:#}"),
+                }
+            }
+        }
+        ensure!(completed > 0, "no store finished a run");
+        Ok(self.table(&figures))
+    }
+
+    fn run_one(&self, store: &str, run: u32, kept: &mut dyn Write, figures: &mut Figures) -> Result<()> {
+        let directory = tempfile::Builder::new().prefix("kvilt-bench-").tempdir_in(self.directory)?;
+        let mut child = Command::new(std::env::current_exe()?)
+            .args(["one", "--store", store, "--dir"])
+            .arg(directory.path().join("store"))
+            .args(self.arguments)
+            .args(["--seed", &(run + 1).to_string()])
+            .stdout(Stdio::piped())
+            .spawn()
+            .context("a run in a process of its own")?;
+        let lines = BufReader::new(child.stdout.take().context("its output")?).lines();
+        for (place, line) in lines.enumerate() {
+            let mut measured: Value = serde_json::from_str(&line?).context("a run prints JSON lines")?;
+            measured["store"] = json!(store);
+            measured["run"] = json!(run + 1);
+            writeln!(kept, "{measured}")?;
+            note(figures, place, store, &measured);
+        }
+        let status = child.wait()?;
+        ensure!(status.success(), "{status}");
+        Ok(())
+    }
+
+    fn table(&self, figures: &Figures) -> String {
+        let mut lines = vec![format!("| phase | figure | {} |", self.stores.join(" | "))];
+        lines.push(format!("| --- | --- |{}", " ---: |".repeat(self.stores.len())));
+        for ((_, phase, figure), by_store) in figures {
+            let first = self.stores.first().and_then(|store| by_store.get(store)).map(|all| median(all));
+            let cells = self.stores.iter().map(|store| cell(by_store.get(store), first));
+            lines.push(format!("| {phase} | {figure} | {} |", cells.collect::<Vec<_>>().join(" | ")));
+        }
+        lines.join("\n")
+    }
+}
+
+fn note(figures: &mut Figures, place: usize, store: &str, measured: &Value) {
+    let (phase, shown): (&str, &[(&'static str, &str)]) = match measured["kind"].as_str() {
+        Some("phase") => (measured["phase"].as_str().unwrap_or("?"), &SHOWN),
+        Some("open") => ("open", &SHOWN_OF_OPENS),
+        _ => return,
+    };
+    for (name, pointer) in shown {
+        let Some(mut figure) = measured.pointer(pointer).and_then(Value::as_f64) else { continue };
+        if name.ends_with("MiB") {
+            figure /= f64::from(1 << 20);
+        }
+        let by_store = figures.entry((place, phase.to_owned(), name)).or_default();
+        by_store.entry(store.to_owned()).or_default().push(figure);
+    }
+}
+
+/// The median, and how it compares to the first store's.
+fn cell(figures: Option<&Vec<f64>>, first: Option<f64>) -> String {
+    let Some(figures) = figures else { return "–".into() };
+    let median = median(figures);
+    match first {
+        Some(first) if median > 0.0 && first > 0.0 => {
+            format!("{} ({:.2}×)", rounded(median), first / median)
+        }
+        _ => rounded(median),
+    }
+}
+
+fn rounded(figure: f64) -> String {
+    match figure.abs() {
+        large if large >= 100.0 => format!("{figure:.0}"),
+        middling if middling >= 10.0 => format!("{figure:.1}"),
+        _ => format!("{figure:.2}"),
+    }
+}
+
+/// The middle one, or the mean of the two in the middle.
+pub fn median(figures: &[f64]) -> f64 {
+    let mut sorted = figures.to_vec();
+    sorted.sort_by(f64::total_cmp);
+    let middle = sorted.len() / 2;
+    match sorted.len() {
+        0 => f64::NAN,
+        odd if odd % 2 == 1 => sorted[middle],
+        _ => (sorted[middle - 1] + sorted[middle]) / 2.0,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn medians_are_in_the_middle() {
+        assert_eq!(median(&[3.0, 1.0, 2.0]), 2.0);
+        assert_eq!(median(&[4.0, 1.0, 2.0, 3.0]), 2.5);
+        assert!(median(&[]).is_nan());
+    }
+
+    #[test]
+    fn the_table_compares_with_the_first_store() {
+        let mut figures = Figures::new();
+        for (store, rate) in [("a", 300.0), ("a", 100.0), ("a", 200.0), ("b", 50.0)] {
+            let measured = json!({"kind": "phase", "phase": "C", "operations_a_second": rate});
+            note(&mut figures, 1, store, &measured);
+        }
+        let stores = ["a".to_owned(), "b".to_owned(), "c".to_owned()];
+        let comparison = Comparison { stores: &stores, runs: 3, arguments: &[], directory: Path::new(".") };
+        let table = comparison.table(&figures);
+        assert!(table.ends_with("| C | ops/s | 200 (1.00×) | 50.0 (4.00×) | – |"), "{table}");
+    }
+}

@@ -1,0 +1,390 @@
+//! Threads that work on a store for some time, each with its own chance and its own histograms, so that measuring
+//! adds no meeting point.
+
+use std::{
+    hint::black_box,
+    sync::atomic::{AtomicBool, AtomicU64, Ordering},
+    thread,
+    time::{Duration, Instant},
+};
+
+use anyhow::{Context, Result, bail};
+use hdrhistogram::Histogram;
+use indicatif::ProgressBar;
+use rand::{Rng, RngExt, SeedableRng, rngs::SmallRng};
+use serde_json::{Map, Value, json};
+
+use crate::{
+    events,
+    keys::{Chooser, key_of},
+    store::Store,
+    work::{Mix, Work},
+};
+
+/// The longest latency told apart, in nanoseconds.
+const LATENCY_NANOS_MAX: u64 = 600_000_000_000;
+
+/// Random bytes that values are cut out of: no two alike soon, and nothing to compress.
+const NOISE_BYTES: usize = 1 << 20;
+
+/// What all phases on one store share.
+pub struct Stage<'a> {
+    /// The store.
+    pub store: &'a dyn Store,
+    /// Records that were loaded.
+    pub records: u64,
+    /// Records that there are by now, inserts included.
+    pub newest: AtomicU64,
+    /// Events written by now.
+    pub events: AtomicU64,
+    /// Bytes of a value.
+    pub value_bytes: usize,
+    /// Threads.
+    pub threads: usize,
+    /// Decides all chance.
+    pub seed: u64,
+}
+
+/// When a phase ends.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Until {
+    /// After some time.
+    Elapsed(Duration),
+    /// After so many operations of all threads.
+    Operations(u64),
+}
+
+/// What a phase did.
+pub struct Played {
+    /// Operations that were completed.
+    pub operations: u64,
+    /// How long it took.
+    pub elapsed: Duration,
+    /// Operations of each whole second, in order.
+    pub seconds: Vec<u64>,
+    /// Bytes of keys and values put.
+    pub put_bytes: u64,
+    /// Rows shown by scans.
+    pub rows: u64,
+    /// Gets of records that must be there, and were not.
+    pub missing: u64,
+    latencies: Latencies,
+}
+
+/// Latencies by operation.
+struct Latencies([(&'static str, Histogram<u64>); 3]);
+
+const PUT: usize = 0;
+const GET: usize = 1;
+const SCAN: usize = 2;
+
+impl Latencies {
+    fn new() -> Result<Self> {
+        let histogram = || Histogram::new_with_max(LATENCY_NANOS_MAX, 3).context("a histogram");
+        Ok(Latencies([("put", histogram()?), ("get", histogram()?), ("scan", histogram()?)]))
+    }
+
+    fn note(&mut self, kind: usize, begun: Instant) {
+        self.0[kind].1.saturating_record(begun.elapsed().as_nanos() as u64);
+    }
+
+    fn add(&mut self, other: &Latencies) -> Result<()> {
+        for ((_, all), (_, one)) in self.0.iter_mut().zip(&other.0) {
+            all.add(one).context("histograms of one kind")?;
+        }
+        Ok(())
+    }
+
+    fn to_json(&self) -> Value {
+        let mut by_kind = Map::new();
+        for (name, histogram) in self.0.iter().filter(|(_, histogram)| !histogram.is_empty()) {
+            let micros = |quantile| histogram.value_at_quantile(quantile) as f64 / 1e3;
+            let figures = json!({
+                "count": histogram.len(), "p50": micros(0.5), "p99": micros(0.99), "p99.9": micros(0.999),
+                "p99.99": micros(0.9999), "max": histogram.max() as f64 / 1e3,
+            });
+            by_kind.insert((*name).to_owned(), figures);
+        }
+        Value::Object(by_kind)
+    }
+}
+
+impl Played {
+    /// What a load did, which is measured as a whole.
+    pub fn of_load(operations: u64, elapsed: Duration, put_bytes: u64) -> Result<Played> {
+        Ok(Played { operations, elapsed, put_bytes, ..Played::nothing()? })
+    }
+
+    fn nothing() -> Result<Played> {
+        let latencies = Latencies::new()?;
+        let elapsed = Duration::ZERO;
+        Ok(Played {
+            operations: 0,
+            elapsed,
+            seconds: Vec::new(),
+            put_bytes: 0,
+            rows: 0,
+            missing: 0,
+            latencies,
+        })
+    }
+
+    /// Operations a second over the whole phase.
+    pub fn rate(&self) -> f64 {
+        self.operations as f64 / self.elapsed.as_secs_f64()
+    }
+
+    /// The worst whole second's operations as a part of the median's; 1 if there were fewer than three.
+    pub fn worst_second(&self) -> f64 {
+        let mut seconds = self.seconds.clone();
+        seconds.sort_unstable();
+        match seconds[..] {
+            [worst, .., _] if seconds.len() > 2 => worst as f64 / seconds[seconds.len() / 2].max(1) as f64,
+            _ => 1.0,
+        }
+    }
+
+    /// As JSON; latencies in microseconds.
+    pub fn to_json(&self) -> Value {
+        json!({
+            "operations": self.operations,
+            "elapsed_seconds": self.elapsed.as_secs_f64(),
+            "operations_a_second": self.rate(),
+            "worst_second": self.worst_second(),
+            "seconds": self.seconds,
+            "put_bytes": self.put_bytes,
+            "rows": self.rows,
+            "missing": self.missing,
+            "latency_micros": self.latencies.to_json(),
+        })
+    }
+}
+
+/// Counters that the threads of a phase share; each thread adds to them once in a while.
+struct Tally {
+    is_over: AtomicBool,
+    operations: AtomicU64,
+}
+
+/// After so many operations a thread tells what it did: often enough for a second's figure.
+const TOLD_EACH: u64 = 64;
+
+/// Lets the threads do some work.
+///
+/// # Errors
+///
+/// The first error of the store, or records that should be there and are not.
+pub fn play(stage: &Stage, work: &Work, until: Until, progress: &ProgressBar) -> Result<Played> {
+    let tally = Tally { is_over: AtomicBool::new(false), operations: AtomicU64::new(0) };
+    let begun = Instant::now();
+    let (played, seconds) = thread::scope(|scope| {
+        let hands: Vec<_> = (0..stage.threads)
+            .map(|thread| {
+                let tally = &tally;
+                scope.spawn(move || {
+                    let outcome =
+                        Player::new(stage, *work, thread).and_then(|player| player.play(tally, until));
+                    // One that fails ends the others; one that is through with its part does not.
+                    tally.is_over.fetch_or(outcome.is_err(), Ordering::Relaxed);
+                    outcome
+                })
+            })
+            .collect();
+        let seconds = watch(&tally, begun, until, progress, || hands.iter().all(|hand| hand.is_finished()));
+        let played: Result<Vec<Played>> =
+            hands.into_iter().map(|hand| hand.join().expect("no thread of a benchmark panics")).collect();
+        (played, seconds)
+    });
+    let mut all = Played { elapsed: begun.elapsed(), seconds, ..Played::nothing()? };
+    for one in played? {
+        all.operations += one.operations;
+        all.put_bytes += one.put_bytes;
+        all.rows += one.rows;
+        all.missing += one.missing;
+        all.latencies.add(&one.latencies)?;
+    }
+    if all.missing > 0 {
+        bail!("{} of {} operations found no row where one must be", all.missing, all.operations);
+    }
+    Ok(all)
+}
+
+/// Counts the operations of each second until the phase is over.
+fn watch(
+    tally: &Tally,
+    begun: Instant,
+    until: Until,
+    progress: &ProgressBar,
+    is_done: impl Fn() -> bool,
+) -> Vec<u64> {
+    const GLANCE: Duration = Duration::from_millis(5);
+
+    let (mut seconds, mut counted) = (Vec::new(), 0);
+    while !is_done() {
+        thread::sleep(GLANCE);
+        let (elapsed, operations) = (begun.elapsed(), tally.operations.load(Ordering::Relaxed));
+        if elapsed.as_secs() as usize > seconds.len() {
+            seconds.push(operations - counted);
+            counted = operations;
+        }
+        let position = match until {
+            Until::Elapsed(_) => elapsed.as_millis() as u64,
+            Until::Operations(_) => operations,
+        };
+        progress.set_position(position);
+        if matches!(until, Until::Elapsed(time) if elapsed >= time) {
+            tally.is_over.store(true, Ordering::Relaxed);
+        }
+    }
+    seconds
+}
+
+/// One thread at work.
+struct Player<'a> {
+    stage: &'a Stage<'a>,
+    work: Work,
+    chooser: Option<Chooser>,
+    chance: SmallRng,
+    noise: Vec<u8>,
+    played: Played,
+}
+
+impl<'a> Player<'a> {
+    fn new(stage: &'a Stage<'a>, work: Work, thread: usize) -> Result<Self> {
+        let mut chance = SmallRng::seed_from_u64(stage.seed ^ (thread as u64 + 1) << 40);
+        let mut noise = vec![0; NOISE_BYTES + stage.value_bytes];
+        chance.fill_bytes(&mut noise);
+        let chooser = match work {
+            Work::Keys { pattern, .. } => Some(Chooser::new(pattern, stage.records)),
+            _ => None,
+        };
+        Ok(Player { stage, work, chooser, chance, noise, played: Played::nothing()? })
+    }
+
+    fn play(mut self, tally: &Tally, until: Until) -> Result<Played> {
+        let share = match until {
+            Until::Elapsed(_) => u64::MAX,
+            Until::Operations(all) => all.div_ceil(self.stage.threads as u64),
+        };
+        let mut told = 0;
+        while self.played.operations < share && !tally.is_over.load(Ordering::Relaxed) {
+            self.step(tally)?;
+            if self.played.operations - told >= TOLD_EACH {
+                tally.operations.fetch_add(self.played.operations - told, Ordering::Relaxed);
+                told = self.played.operations;
+            }
+        }
+        tally.operations.fetch_add(self.played.operations - told, Ordering::Relaxed);
+        Ok(self.played)
+    }
+
+    fn step(&mut self, tally: &Tally) -> Result<()> {
+        match self.work {
+            Work::Keys { mix, rows_max, .. } => self.step_on_keys(mix, rows_max)?,
+            Work::Ingest => self.put_event()?,
+            Work::Analytics if self.chance.random_range(0..100) < 5 => self.put_event()?,
+            Work::Analytics => self.scan_minute()?,
+            Work::ReadSeq => return self.read_whole(tally),
+        }
+        self.played.operations += 1;
+        Ok(())
+    }
+
+    fn step_on_keys(&mut self, mix: Mix, rows_max: u64) -> Result<()> {
+        let mut die = self.chance.random_range(0..100);
+        let mut is = |share: u32| {
+            let hit = die < share;
+            die = die.wrapping_sub(share);
+            hit
+        };
+        if is(mix.put) {
+            let number = self.draw();
+            self.put(&key_of(number))
+        } else if is(mix.get) {
+            let number = self.draw();
+            self.get(&key_of(number))
+        } else if is(mix.scan) {
+            let number = self.draw();
+            let rows = self.chance.random_range(1..=rows_max);
+            self.scan(&key_of(number), None, rows)
+        } else if is(mix.change) {
+            let key = key_of(self.draw());
+            self.get(&key)?;
+            self.put(&key)
+        } else {
+            let number = self.stage.newest.fetch_add(1, Ordering::Relaxed);
+            self.put(&key_of(number))
+        }
+    }
+
+    fn draw(&mut self) -> u64 {
+        // An insert takes its number before its row is there, so readers stay some way behind the newest.
+        let newest = self.stage.newest.load(Ordering::Relaxed) - self.stage.threads as u64;
+        let chooser = self.chooser.as_ref().expect("work on keys has a chooser");
+        chooser.draw(&mut self.chance, newest.max(self.stage.records))
+    }
+
+    fn put_event(&mut self) -> Result<()> {
+        let event = self.stage.events.fetch_add(1, Ordering::Relaxed);
+        let app = events::app(&mut self.chance);
+        let user = self.chance.random_range(0..1 << 20);
+        self.put(&events::event_key(app, events::time_of(event), user))
+    }
+
+    fn scan_minute(&mut self) -> Result<()> {
+        let now = events::time_of(self.stage.events.load(Ordering::Relaxed));
+        let app = events::app(&mut self.chance);
+        let from = events::event_key(app, events::minute_before(now), 0);
+        let end = events::event_key(app, now, u32::MAX);
+        self.scan(&from, Some(&end), u64::MAX >> 1)
+    }
+
+    fn put(&mut self, key: &[u8]) -> Result<()> {
+        let at = self.chance.random_range(0..NOISE_BYTES);
+        let value = &self.noise[at..at + self.stage.value_bytes];
+        let begun = Instant::now();
+        self.stage.store.put(key, value)?;
+        self.played.latencies.note(PUT, begun);
+        self.played.put_bytes += (key.len() + value.len()) as u64;
+        Ok(())
+    }
+
+    fn get(&mut self, key: &[u8]) -> Result<()> {
+        let begun = Instant::now();
+        // A benchmark that throws the value away unread would measure less than a user gets.
+        let found = self.stage.store.get(key, &mut |value| {
+            black_box(sum(value));
+        })?;
+        self.played.latencies.note(GET, begun);
+        self.played.missing += u64::from(!found);
+        Ok(())
+    }
+
+    fn scan(&mut self, from: &[u8], end: Option<&[u8]>, rows_max: u64) -> Result<()> {
+        let begun = Instant::now();
+        let mut rows = 0;
+        self.stage.store.scan(from, end, rows_max, &mut |key, value| {
+            black_box(sum(key) ^ sum(value));
+            rows += 1;
+        })?;
+        self.played.latencies.note(SCAN, begun);
+        self.played.rows += rows;
+        Ok(())
+    }
+
+    /// The whole store in order; each row is an operation. Only the first thread reads.
+    fn read_whole(&mut self, tally: &Tally) -> Result<()> {
+        self.scan(b"", None, u64::MAX >> 1)?;
+        if self.played.rows == 0 {
+            tally.is_over.store(true, Ordering::Relaxed);
+            bail!("a scan of the whole store showed nothing");
+        }
+        self.played.operations = self.played.rows;
+        Ok(())
+    }
+}
+
+/// Reads a byte of every cache line.
+fn sum(bytes: &[u8]) -> u64 {
+    bytes.iter().step_by(64).map(|byte| u64::from(*byte)).sum()
+}

@@ -1,0 +1,38 @@
+//! `kvilt-bench`: workloads, a driver that lets threads work on a store, and what is measured meanwhile.
+//!
+//! | file | what |
+//! | --- | --- |
+//! | [`keys`] | numbers to keys, and how popular each key is |
+//! | [`events`] | events of many apps in the order of time, and who reads them |
+//! | [`work`] | what the threads do: `P`, `A` … `F`, `ingest`, `analytics`, `readseq` |
+//! | [`store`] | what a store must offer to take part, Kvilt's and others' |
+//! | [`contestants`] | Kvilt's own entries, a line each level of durability |
+//! | [`driver`] | threads on a store for some seconds |
+//! | [`meter`] | what the process used: memory, processor, device, system calls |
+//! | [`limit`] | a ceiling on the memory of the process, page cache included |
+//! | [`scenario`] | sizes, budgets and the order of phases |
+//! | [`run`] | one scenario on one store in this process: its measurements as JSON lines |
+//! | [`compare`] | many runs, each in a process of its own, the stores in turn: medians and ratios |
+//! | [`cli`] | the command line that this crate and `kvilt-bench-compare` share |
+//!
+//! Every store of a comparison gets the same bytes, the same memory budget and the same threads, and says what it
+//! promises about durability, which stands in its results.
+#![forbid(unsafe_code)]
+#![expect(
+    clippy::disallowed_methods,
+    clippy::disallowed_types,
+    reason = "a benchmark measures the real machine: its clock, its files, its processes"
+)]
+
+pub mod cli;
+pub mod compare;
+pub mod contestants;
+pub mod driver;
+pub mod events;
+pub mod keys;
+pub mod limit;
+pub mod meter;
+pub mod run;
+pub mod scenario;
+pub mod store;
+pub mod work;

@@ -1,0 +1,232 @@
+//! One scenario on one store in this process. Every measurement is a JSON object, handed out as soon as it is there.
+
+use std::{
+    path::Path,
+    process::{Command, Stdio},
+    sync::atomic::AtomicU64,
+    time::{Duration, Instant},
+};
+
+use anyhow::{Context, Result, ensure};
+use indicatif::{ProgressBar, ProgressStyle};
+use rand::{Rng, RngExt, SeedableRng, rngs::SmallRng};
+use serde_json::{Value, json};
+
+use crate::{
+    driver::{Played, Stage, Until, play},
+    keys::{key_of, scattered},
+    limit::Limit,
+    meter::{Meter, disk_bytes, load_average, resident_bytes},
+    scenario::Scenario,
+    store::{Contestant, Store},
+    work::{NamedWork, Work},
+};
+
+/// Rows of one call that loads.
+const LOADED_TOGETHER: usize = 1000;
+
+/// How long a writer works before it is killed.
+const WORK_BEFORE_KILL: Duration = Duration::from_millis(1500);
+
+/// Runs the whole scenario in an empty directory; `told` gets a JSON object a measurement.
+pub fn run(
+    contestant: &dyn Contestant,
+    scenario: &Scenario,
+    directory: &Path,
+    told: &mut dyn FnMut(Value) -> Result<()>,
+) -> Result<()> {
+    let limit = scenario.limit_bytes.map(Limit::impose);
+    let refused = match &limit {
+        Some(Err(error)) => Some(format!("{error:#}")),
+        _ => None,
+    };
+    told(json!({
+        "kind": "start", "store": contestant.name(), "promise": contestant.promise(), "load": load_average(),
+        "limit_refused": refused, "scenario": scenario.to_json(),
+    }))?;
+    let store = contestant.open(directory, scenario.budget_bytes)?;
+    let stage = Stage {
+        store: &*store,
+        records: scenario.records(),
+        newest: AtomicU64::new(scenario.records()),
+        events: AtomicU64::new(0),
+        value_bytes: scenario.value_bytes,
+        threads: scenario.threads,
+        seed: scenario.seed,
+    };
+    let mut data_bytes = scenario.data_bytes;
+    if !scenario.has_events() {
+        let phase = measured(&stage, directory, data_bytes, || load(&*store, scenario))?;
+        told(named("load", phase, &*store))?;
+        let phase = measured(&stage, directory, data_bytes, || warm(&stage))?;
+        told(named("warm", phase, &*store))?;
+    }
+    for work in &scenario.works {
+        let until = until(work, scenario);
+        let phase = measured(&stage, directory, data_bytes, || {
+            let progress = progress_bar(&work.name, until);
+            let played = play(&stage, &work.work, until, &progress);
+            progress.finish_and_clear();
+            played
+        })
+        .with_context(|| format!("{} of {work}", contestant.name()))?;
+        if matches!(work.work, Work::Ingest) {
+            data_bytes = phase["put_bytes"].as_u64().unwrap_or(data_bytes);
+        }
+        told(named(&work.name, phase, &*store))?;
+    }
+    told(opens(contestant, scenario, store, directory)?)?;
+    drop(limit);
+    Ok(())
+}
+
+fn until(work: &NamedWork, scenario: &Scenario) -> Until {
+    match work.work {
+        Work::Ingest => Until::Operations(scenario.records()),
+        // A whole scan is an operation a row, and a thread looks up only behind it.
+        Work::ReadSeq => Until::Operations(1),
+        Work::Keys { .. } | Work::Analytics => Until::Elapsed(scenario.phase),
+    }
+}
+
+fn progress_bar(name: &str, until: Until) -> ProgressBar {
+    let length = match until {
+        Until::Elapsed(time) => time.as_millis() as u64,
+        Until::Operations(count) => count,
+    };
+    let style = ProgressStyle::with_template("{msg:>16} {wide_bar} {percent:>3}% {eta}")
+        .expect("a template that was tried");
+    ProgressBar::new(length).with_style(style).with_message(name.to_owned())
+}
+
+/// Measures a phase and, apart from it, what settling afterwards costs: its bytes count for the phase.
+fn measured(
+    stage: &Stage,
+    directory: &Path,
+    data_bytes: u64,
+    phase: impl FnOnce() -> Result<Played>,
+) -> Result<Value> {
+    let before = Meter::now();
+    let played = phase()?;
+    let used = Meter::now().since(&before);
+    let settling = Instant::now();
+    stage.store.settle()?;
+    let settled = settling.elapsed();
+    let in_all = Meter::now().since(&before);
+    let (resident, resident_max) = resident_bytes();
+    let disk = disk_bytes(directory);
+    let mut figures = played.to_json();
+    let part = |bytes: u64, of: u64| if of == 0 { Value::Null } else { json!(bytes as f64 / of as f64) };
+    figures["used"] = used.to_json();
+    figures["settle_seconds"] = json!(settled.as_secs_f64());
+    figures["write_amplification"] = part(in_all.written_bytes, played.put_bytes);
+    figures["written_bytes"] = json!(in_all.written_bytes);
+    figures["space_amplification"] = part(disk, data_bytes);
+    figures["resident_bytes"] = json!(resident);
+    figures["resident_bytes_max"] = json!(resident_max);
+    figures["processor_micros_an_operation"] =
+        json!(used.processor.as_secs_f64() * 1e6 / played.operations.max(1) as f64);
+    figures["load"] = json!(load_average());
+    Ok(figures)
+}
+
+fn named(name: &str, mut phase: Value, store: &dyn Store) -> Value {
+    phase["kind"] = json!("phase");
+    phase["phase"] = json!(name);
+    phase["figures"] = store.figures();
+    phase
+}
+
+/// Loads all records, in the order of their keys unless the scenario wants chance.
+fn load(store: &dyn Store, scenario: &Scenario) -> Result<Played> {
+    let records = scenario.records();
+    let progress = progress_bar("load", Until::Operations(records));
+    let mut chance = SmallRng::seed_from_u64(scenario.seed);
+    let begun = Instant::now();
+    let (mut rows, mut put_bytes) = (Vec::with_capacity(LOADED_TOGETHER), 0);
+    for number in 0..records {
+        let place = if scenario.is_load_random { scattered(number, records) } else { number };
+        let mut value = vec![0; scenario.value_bytes];
+        chance.fill_bytes(&mut value);
+        put_bytes += (key_of(place).len() + value.len()) as u64;
+        rows.push((key_of(place).to_vec(), value));
+        if rows.len() == LOADED_TOGETHER || number + 1 == records {
+            store.load(&rows)?;
+            rows.clear();
+            progress.set_position(number);
+        }
+    }
+    progress.finish_and_clear();
+    Played::of_load(records, begun.elapsed(), put_bytes)
+}
+
+/// Gets as many records by chance as there are, on one thread a processor, so that caches hold what fits.
+fn warm(stage: &Stage) -> Result<Played> {
+    let work: NamedWork = "readrandom".parse()?;
+    let until = Until::Operations(stage.records);
+    let progress = progress_bar("warm", until);
+    let played = play(stage, &work.work, until, &progress);
+    progress.finish_and_clear();
+    played
+}
+
+/// How long it takes to close, to open, to find a first row; and to open after a writer was killed.
+fn opens(
+    contestant: &dyn Contestant,
+    scenario: &Scenario,
+    store: Box<dyn Store>,
+    directory: &Path,
+) -> Result<Value> {
+    let millis = |begun: Instant| begun.elapsed().as_secs_f64() * 1e3;
+    let closing = Instant::now();
+    store.close()?;
+    let close = millis(closing);
+    let (open_clean, first_get) = open_once(contestant, scenario, directory)?;
+    work_and_be_killed(contestant.name(), scenario, directory)?;
+    let (open_killed, first_get_killed) = open_once(contestant, scenario, directory)?;
+    Ok(json!({
+        "kind": "open", "close_ms": close, "open_clean_ms": open_clean, "first_get_ms": first_get,
+        "open_killed_ms": open_killed, "first_get_killed_ms": first_get_killed,
+    }))
+}
+
+fn open_once(contestant: &dyn Contestant, scenario: &Scenario, directory: &Path) -> Result<(f64, f64)> {
+    let millis = |begun: Instant| begun.elapsed().as_secs_f64() * 1e3;
+    let begun = Instant::now();
+    let store = contestant.open(directory, scenario.budget_bytes)?;
+    let open = millis(begun);
+    let begun = Instant::now();
+    let is_found = store.get(&key_of(scenario.records() / 2), &mut |_| {})?;
+    let first_get = millis(begun);
+    ensure!(is_found || scenario.has_events(), "a record is gone after an open");
+    store.close()?;
+    Ok((open, first_get))
+}
+
+/// Starts this program again as a writer, and kills it at work.
+fn work_and_be_killed(store: &str, scenario: &Scenario, directory: &Path) -> Result<()> {
+    let mut writer = Command::new(std::env::current_exe()?)
+        .args(["write-for-ever", "--store", store, "--scenario", &scenario.name, "--dir"])
+        .arg(directory)
+        .args(["--budget-mb", &(scenario.budget_bytes >> 20).to_string()])
+        .stdin(Stdio::null())
+        .stdout(Stdio::null())
+        .spawn()
+        .context("a writer to be killed")?;
+    std::thread::sleep(WORK_BEFORE_KILL);
+    ensure!(writer.try_wait()?.is_none(), "the writer ended before it was killed");
+    writer.kill()?;
+    writer.wait()?;
+    Ok(())
+}
+
+/// What the writer does until it is killed: puts records by chance.
+pub fn write_for_ever(contestant: &dyn Contestant, scenario: &Scenario, directory: &Path) -> Result<()> {
+    let store = contestant.open(directory, scenario.budget_bytes)?;
+    let mut chance = SmallRng::seed_from_u64(scenario.seed);
+    let mut value = vec![0; scenario.value_bytes];
+    loop {
+        chance.fill_bytes(&mut value[..8]);
+        store.put(&key_of(chance.random_range(0..scenario.records())), &value)?;
+    }
+}

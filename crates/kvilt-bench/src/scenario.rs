@@ -1,0 +1,114 @@
+//! Scenarios: how much data, how much memory, and the phases in their order.
+
+use std::{str::FromStr, time::Duration};
+
+use anyhow::{Context, Result, bail};
+use serde_json::{Value, json};
+
+use crate::{
+    events::EVENT_KEY_BYTES,
+    keys::KEY_BYTES,
+    work::{NamedWork, Work},
+};
+
+/// What is done to a store, from empty to closed.
+#[derive(Clone, Debug)]
+pub struct Scenario {
+    /// Its name.
+    pub name: String,
+    /// Bytes of keys and values loaded in the order of keys before the first phase; none before events.
+    pub data_bytes: u64,
+    /// Bytes of a value.
+    pub value_bytes: usize,
+    /// What each store gets for all that it caches and buffers.
+    pub budget_bytes: u64,
+    /// A ceiling on the process, page cache included.
+    pub limit_bytes: Option<u64>,
+    /// Whether the load is in a random order.
+    pub is_load_random: bool,
+    /// The phases.
+    pub works: Vec<NamedWork>,
+    /// How long a phase lasts; ingest and a whole scan end by themselves.
+    pub phase: Duration,
+    /// Threads.
+    pub threads: usize,
+    /// Decides all chance.
+    pub seed: u64,
+}
+
+impl Scenario {
+    /// A scenario by name, with its own sizes.
+    pub fn named(name: &str) -> Result<Scenario> {
+        let mib = |megabytes: u64| megabytes << 20;
+        let (data, budget, limit, seconds, works) = match name {
+            "memory" => (1024, 1536, None, 7, MEMORY),
+            "limited" => (4096, 512, Some(1024), 15, LIMITED),
+            "ingest" => (4096, 512, Some(1024), 40, "ingest,analytics"),
+            "rows" => (272, 1024, None, 5, "readrandom,readseq,seekrandom"),
+            "small" => (64, 128, None, 1, "C,A,E100,P,readseq"),
+            _ => bail!("no scenario is called {name}: memory, limited, ingest, rows, small"),
+        };
+        Ok(Scenario {
+            name: name.to_owned(),
+            data_bytes: mib(data),
+            value_bytes: if name == "rows" { 256 } else { 800 },
+            budget_bytes: mib(budget),
+            limit_bytes: limit.map(mib),
+            is_load_random: name == "rows",
+            works: works_of(works)?,
+            phase: Duration::from_secs(seconds),
+            threads: 2,
+            seed: 1,
+        })
+    }
+
+    /// Records, or events, that make up the data.
+    pub fn records(&self) -> u64 {
+        let key_bytes = if self.has_events() { EVENT_KEY_BYTES } else { KEY_BYTES };
+        (self.data_bytes / (key_bytes + self.value_bytes) as u64).max(1)
+    }
+
+    /// Whether it is about events, which are not loaded before.
+    pub fn has_events(&self) -> bool {
+        self.works.iter().any(|work| matches!(work.work, Work::Ingest | Work::Analytics))
+    }
+
+    /// As JSON.
+    pub fn to_json(&self) -> Value {
+        json!({
+            "scenario": self.name, "data_bytes": self.data_bytes, "value_bytes": self.value_bytes,
+            "budget_bytes": self.budget_bytes, "limit_bytes": self.limit_bytes, "threads": self.threads,
+            "seconds": self.phase.as_secs_f64(), "seed": self.seed, "records": self.records(),
+        })
+    }
+}
+
+const MEMORY: &str = "C@composite,C@zipf,E100@composite,E100@zipf,E10@composite,E1000@composite,readseq,B@composite,\
+                      B@zipf,D,F@composite,F@zipf,A@composite,A@zipf,P@composite,P@zipf,P@uniform";
+
+const LIMITED: &str = "C@composite,C@zipf,E100@composite,E100@zipf,B@composite,B@zipf,D,F@composite,A@composite,A@zipf,\
+                       P@composite,P@zipf,P@uniform";
+
+/// Works by their names, with commas between.
+pub fn works_of(names: &str) -> Result<Vec<NamedWork>> {
+    names
+        .split(',')
+        .map(|name| NamedWork::from_str(name.trim()).with_context(|| format!("in the phases {names}")))
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_scenario_can_be_built() {
+        for name in ["memory", "limited", "ingest", "rows", "small"] {
+            let scenario = Scenario::named(name).unwrap();
+            assert!(scenario.records() > 10_000 && !scenario.works.is_empty());
+            assert_eq!(scenario.has_events(), name == "ingest");
+        }
+        assert!(Scenario::named("large").is_err());
+        assert!(works_of("A,,B").is_err());
+    }
+}

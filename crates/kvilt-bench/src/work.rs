@@ -1,0 +1,152 @@
+//! What the threads of a phase do: YCSB's mixes A to F, EvenDB's P, the events of [`crate::events`], and a whole
+//! scan. Written as in the paper, with the pattern behind an at sign: `A@composite`, `E100@zipf`, `P@uniform`.
+
+use std::{fmt, str::FromStr};
+
+use anyhow::{Result, bail};
+
+use crate::keys::Pattern;
+
+/// The exponent of YCSB.
+const THETA: f64 = 0.99;
+
+/// Shares of the operations, in per cent; together 100.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Mix {
+    /// Puts of existing keys.
+    pub put: u32,
+    /// Gets.
+    pub get: u32,
+    /// Scans.
+    pub scan: u32,
+    /// A get, then a put of the same key.
+    pub change: u32,
+    /// Puts of new keys behind all others.
+    pub insert: u32,
+}
+
+/// What a phase does.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Work {
+    /// Operations on keys drawn by a pattern.
+    Keys {
+        /// Which operations.
+        mix: Mix,
+        /// On which keys.
+        pattern: Pattern,
+        /// Rows of a scan: any number up to this.
+        rows_max: u64,
+    },
+    /// Events written in the order of time.
+    Ingest,
+    /// 95 % scans of an app's latest minute, 5 % puts of events.
+    Analytics,
+    /// Scans of the whole store, one row an operation.
+    ReadSeq,
+}
+
+/// Work, and how it is written.
+#[derive(Clone, Debug, PartialEq)]
+pub struct NamedWork {
+    /// As in the tables.
+    pub name: String,
+    /// The work.
+    pub work: Work,
+}
+
+impl fmt::Display for NamedWork {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.name)
+    }
+}
+
+impl FromStr for NamedWork {
+    type Err = anyhow::Error;
+
+    fn from_str(name: &str) -> Result<Self> {
+        let work = match name {
+            "ingest" => Work::Ingest,
+            "analytics" => Work::Analytics,
+            "readseq" => Work::ReadSeq,
+            // TeksDB's words for what the others call C and E.
+            "readrandom" => keys("C", Pattern::Uniform)?,
+            "seekrandom" => keys("S", Pattern::Uniform)?,
+            _ => {
+                let (mix, pattern) = name.split_once('@').unwrap_or((name, default_pattern(name)));
+                keys(mix, pattern_named(pattern)?)?
+            }
+        };
+        Ok(NamedWork { name: name.to_owned(), work })
+    }
+}
+
+fn default_pattern(mix: &str) -> &'static str {
+    if mix == "D" { "latest" } else { "composite" }
+}
+
+fn pattern_named(text: &str) -> Result<Pattern> {
+    let (name, theta) = match text.split_once(':') {
+        Some((name, theta)) => (name, theta.parse()?),
+        None => (text, THETA),
+    };
+    Ok(match name {
+        "uniform" => Pattern::Uniform,
+        "composite" => Pattern::Composite { theta },
+        "zipf" => Pattern::Zipf { theta },
+        "latest" => Pattern::Latest { theta },
+        _ => bail!(
+            "no pattern is called {name}: uniform, composite, zipf, latest, each with an exponent as in zipf:0.9"
+        ),
+    })
+}
+
+fn keys(name: &str, pattern: Pattern) -> Result<Work> {
+    let none = Mix::default();
+    let (mix, rows_max) = match name {
+        "P" => (Mix { put: 100, ..none }, 0),
+        "A" => (Mix { put: 50, get: 50, ..none }, 0),
+        "B" => (Mix { put: 5, get: 95, ..none }, 0),
+        "C" => (Mix { get: 100, ..none }, 0),
+        "D" => (Mix { insert: 5, get: 95, ..none }, 0),
+        "F" => (Mix { get: 50, change: 50, ..none }, 0),
+        // A seek: a scan of one row, and no puts.
+        "S" => (Mix { scan: 100, ..none }, 1),
+        _ => match name.strip_prefix('E').and_then(|rows| rows.parse().ok()) {
+            Some(rows) if rows > 0 => (Mix { scan: 95, put: 5, ..none }, rows),
+            _ => bail!(
+                "no work is called {name}: P, A, B, C, D, E10, E100, E1000, F, S, ingest, analytics, readseq"
+            ),
+        },
+    };
+    Ok(Work::Keys { mix, pattern, rows_max })
+}
+
+impl Work {
+    /// Whether anything is written.
+    pub fn writes(&self) -> bool {
+        match self {
+            Work::Keys { mix, .. } => mix.put + mix.change + mix.insert > 0,
+            Work::Ingest | Work::Analytics => true,
+            Work::ReadSeq => false,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_say_the_mix_and_the_pattern() {
+        let work: NamedWork = "E100@zipf:0.9".parse().unwrap();
+        let mix = Mix { scan: 95, put: 5, ..Mix::default() };
+        assert_eq!(work.work, Work::Keys { mix, pattern: Pattern::Zipf { theta: 0.9 }, rows_max: 100 });
+        assert!(work.work.writes());
+        let reads: NamedWork = "C".parse().unwrap();
+        assert!(!reads.work.writes());
+        assert!(matches!(reads.work, Work::Keys { pattern: Pattern::Composite { .. }, .. }));
+        for wrong in ["", "Z", "E", "E0", "A@", "A@sideways", "A@zipf:x"] {
+            assert!(wrong.parse::<NamedWork>().is_err(), "{wrong}");
+        }
+    }
+}
