@@ -1,0 +1,75 @@
+//! `Level`: the durability levels under test, how a store is opened at each, and what each has promised.
+//!
+//! Stores are tiny: a chunk is 4 KiB, so a few hundred rows are split, coalesced, rewritten, loaded and evicted.
+
+use std::{path::Path, time::Duration};
+
+use clap::ValueEnum;
+use kvilt::{Db, Durability};
+
+/// Memory of a store under test, in bytes: the least that there is.
+const BUDGET_BYTES: u64 = 1 << 20;
+
+/// Checkpoints come often, so that kills meet them.
+const CHECKPOINT_INTERVAL: Duration = Duration::from_millis(4);
+
+/// What a store promises about writes that were acknowledged.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Level {
+    /// A consistent prefix, at least up to the last `sync`.
+    Async,
+    /// Nothing acknowledged is lost with the process; a power cut leaves what it leaves at level async.
+    Written,
+    /// Nothing acknowledged is lost, whatever happens.
+    Sync,
+}
+
+/// How the writing ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum End {
+    /// The process was killed; the kernel lived on.
+    Killed,
+    /// The file system lost what was not synced.
+    PowerCut,
+}
+
+impl Level {
+    /// All levels, in the order of cycles.
+    pub(crate) const ALL: &[Level] = &[Level::Async, Level::Written, Level::Sync];
+
+    /// Its name on the command line and in results.
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            Level::Async => "async",
+            Level::Written => "written",
+            Level::Sync => "sync",
+        }
+    }
+
+    /// Whether every acknowledged write must survive this end.
+    pub(crate) fn keeps_all(self, end: End) -> bool {
+        match (self, end) {
+            (Level::Async, End::Killed | End::PowerCut) | (Level::Written, End::PowerCut) => false,
+            (Level::Written, End::Killed) | (Level::Sync, End::Killed | End::PowerCut) => true,
+        }
+    }
+
+    /// Opens the tiny store in `dir`, or makes it.
+    pub(crate) fn open(self, dir: &Path) -> kvilt::Result<Db> {
+        let durability = match self {
+            Level::Async => Durability::Async { interval: CHECKPOINT_INTERVAL },
+            Level::Written => Durability::Written { interval: CHECKPOINT_INTERVAL },
+            Level::Sync => Durability::Sync,
+        };
+        Db::builder(dir)
+            .durability(durability)
+            .memory_budget(BUDGET_BYTES)
+            .chunk_bytes_max(4 << 10)
+            .chunk_bytes_rebalance(3 << 10)
+            .chunk_bytes_min(512)
+            .log_bytes_max_cold(1 << 10)
+            .log_bytes_max_cached(4 << 10)
+            .block_bytes(256)
+            .open()
+    }
+}

@@ -1,0 +1,44 @@
+//! Clocks that jump: nothing may depend on them.
+
+use std::{fs, time::Duration};
+
+use anyhow::Result;
+
+use super::{Outcome, Stage};
+use crate::{
+    child::WRITING,
+    hunt::{Aim, strike},
+    level::{End, Level},
+    subject::Subject,
+    tale::Style,
+    tools,
+};
+
+/// Lives under clocks that stand, run wildly, or are years off in either direction, the monotonic one included; killed
+/// or not, what they leave is right.
+pub(super) fn jumps(stage: &Stage) -> Result<Outcome> {
+    if tools::find("faketime").is_none() {
+        return Ok(Outcome::Skipped("there is no faketime".to_string()));
+    }
+    let clocks = ["+0 x1000", "-20y", "+20y", "1970-01-02 00:00:00", "2038-01-19 03:14:07", "+0 x0.01"];
+    let mut lives = 0;
+    for level in Level::ALL {
+        let place = stage.place.join(level.name());
+        fs::create_dir(&place)?;
+        let mut subject = Subject::new(&place, 19, Style::Mixed);
+        for (number, clock) in clocks.iter().enumerate() {
+            let child = subject.next_life(*level, 2, 200)?;
+            let command = child.command(&["faketime", "-f", clock].map(String::from))?;
+            // Every other one is killed.
+            let aim = match number % 2 {
+                0 => Aim::Never,
+                _ => Aim::After(WRITING, Duration::from_millis(20)),
+            };
+            let catch = strike(command, &aim, || Ok(()))?;
+            anyhow::ensure!(catch.is_closed || catch.is_killed, "the child failed under {clock}: {catch:?}");
+            subject.look(2, End::Killed, catch.is_closed)?;
+            lives += 1;
+        }
+    }
+    Ok(Outcome::Good(format!("{lives} lives under {} clocks", clocks.len())))
+}

@@ -1,0 +1,165 @@
+//! Limits that a process is under: descriptors, sizes of files, memory.
+
+use std::{
+    fmt::Write as _,
+    fs,
+    path::{Path, PathBuf},
+};
+
+use anyhow::{Context as _, Result, ensure};
+use kvilt::Db;
+
+use super::{Outcome, Stage, ensure_whole, key, text, value};
+use crate::{
+    child::CLOSING,
+    hunt::{Aim, strike},
+    level::{End, Level},
+    subject::Subject,
+    tale::Style,
+    tools,
+};
+
+/// The cgroup's limit, and how much is written in it.
+const CGROUP_BYTES: u64 = 256 << 20;
+const CGROUP_ROWS: usize = 800_000;
+
+/// A store of hundreds of files lives and is right with 64 descriptors.
+pub(super) fn few_descriptors(stage: &Stage) -> Result<Outcome> {
+    if tools::find("prlimit").is_none() {
+        return Ok(Outcome::Skipped("there is no prlimit".to_string()));
+    }
+    let mut files_max = 0;
+    for level in Level::ALL {
+        let place = stage.place.join(level.name());
+        fs::create_dir(&place)?;
+        let mut subject = Subject::new(&place, 64, Style::Steady);
+        subject.furnish()?;
+        for _ in 0..2 {
+            let child = subject.next_life(*level, 1, 300)?;
+            let command = child.command(&["prlimit", "--nofile=64:64", "--"].map(String::from))?;
+            let catch = strike(command, &Aim::Never, || Ok(()))?;
+            ensure!(catch.is_closed && catch.said == Some(CLOSING), "the child failed: {catch:?}");
+            subject.look(1, End::Killed, true)?;
+            files_max = files_max.max(fs::read_dir(&subject.store)?.count());
+        }
+    }
+    ensure!(files_max > 64, "with {files_max} files there is nothing to see");
+    Ok(Outcome::Good(format!("{files_max} files")))
+}
+
+/// Beyond RLIMIT_FSIZE a write is cut short, then refused; like a full disk. Where the signal that goes with it is
+/// not ignored it kills the process, which is a kill like any other.
+pub(super) fn file_size(stage: &Stage) -> Result<Outcome> {
+    if tools::find("prlimit").is_none() {
+        return Ok(Outcome::Skipped("there is no prlimit".to_string()));
+    }
+    let store = stage.furnish(100)?;
+    let mut rows = String::from("key,value\n");
+    for row in 0..20_000 {
+        writeln!(rows, "{},{}", key(row), value(row))?;
+    }
+    let csv = stage.place.join("rows.csv");
+    fs::write(&csv, rows)?;
+    let load = ["load", text(&store)?, "--csv", text(&csv)?, "--key", "key", "--keyspace", "loaded"];
+    let limit = ["prlimit", "--fsize=100000:100000", "--"];
+    let ignoring = [&limit[..], &["env", "--ignore-signal=XFSZ"]].concat();
+    let reply = stage.kvilt(&ignoring, &load)?;
+    reply.ensure_refused(&["no-space"])?;
+    ensure_default_rows(&store)?;
+    let reply = stage.kvilt(&limit, &load)?;
+    ensure!(reply.code.is_none(), "the signal kills: {:?} {}", reply.code, reply.told);
+    ensure_default_rows(&store)?;
+    let reply = stage.kvilt(&[], &load)?;
+    ensure!(reply.code == Some(0), "without the limit it loads: {}", reply.told);
+    Ok(Outcome::Good("refused with the signal ignored, killed without".to_string()))
+}
+
+/// The rows outside the keyspace that was loaded are as they were, and nothing is damaged.
+fn ensure_default_rows(store: &Path) -> Result<()> {
+    let db = Db::open(store)?;
+    let keyspace = db.keyspace("loaded")?;
+    keyspace.delete_range(..)?;
+    drop(keyspace);
+    db.drop_keyspace("loaded")?;
+    db.close()?;
+    drop(db);
+    ensure_whole(store, 100, None)
+}
+
+/// In a control group with a limit the default budget fits the limit, and resident memory the budget.
+pub(super) fn memory_cgroup(stage: &Stage) -> Result<Outcome> {
+    if !tools::is_root() {
+        return Ok(Outcome::Skipped("only root may make a control group".to_string()));
+    }
+    let group = Group::new(CGROUP_BYTES);
+    let group = match group {
+        Ok(group) => group,
+        Err(error) => return Ok(Outcome::Skipped(format!("no memory control group, version 1: {error:#}"))),
+    };
+    let store = stage.store();
+    let program = std::env::current_exe()?;
+    let line = format!("echo $$ > '{}' && exec \"$0\" \"$@\"", group.path.join("cgroup.procs").display());
+    let output = std::process::Command::new("sh")
+        .args(["-c", &line])
+        .arg(program)
+        .args(["glutton", text(&store)?, &CGROUP_ROWS.to_string()])
+        .output()?;
+    ensure!(output.status.success(), "{}: {}", output.status, String::from_utf8_lossy(&output.stderr));
+    let told: serde_json::Value = serde_json::from_slice(&output.stdout).context("what the glutton told")?;
+    let (budget, resident) =
+        (told["budget"].as_u64().unwrap_or(0), told["resident_max"].as_u64().unwrap_or(0));
+    ensure!(budget == CGROUP_BYTES / 4, "the budget is {budget}, not a quarter of the limit");
+    let allowed = budget * 115 / 100 + (64 << 20);
+    ensure!(
+        resident > 0 && resident <= allowed,
+        "{} MiB resident, {} allowed",
+        resident >> 20,
+        allowed >> 20
+    );
+    Ok(Outcome::Good(format!(
+        "limit {} MiB, budget {} MiB, resident at most {} MiB of {} allowed",
+        CGROUP_BYTES >> 20,
+        budget >> 20,
+        resident >> 20,
+        allowed >> 20
+    )))
+}
+
+/// Fills a store with default settings and tells, as JSON, its budget and the most memory that was resident.
+pub(crate) fn gorge(store: &Path, rows: usize) -> Result<()> {
+    let db = Db::open(store)?;
+    let budget = kvilt::Env::process()?.memory_budget_bytes();
+    for row in 0..rows {
+        // Spread over the key space, so that every chunk grows at once.
+        let key = (row as u64).wrapping_mul(0x9e37_79b9_7f4a_7c15).to_be_bytes();
+        db.put(key, value(row))?;
+    }
+    db.close()?;
+    let status = fs::read_to_string("/proc/self/status")?;
+    let line = status.lines().find(|line| line.starts_with("VmHWM:")).context("no VmHWM")?;
+    let kilobytes: u64 = line.split_whitespace().nth(1).context("no figure")?.parse()?;
+    println!("{}", serde_json::json!({ "budget": budget, "resident_max": kilobytes << 10 }));
+    Ok(())
+}
+
+/// A control group of memory, removed in the end.
+struct Group {
+    path: PathBuf,
+}
+
+impl Group {
+    fn new(bytes: u64) -> Result<Group> {
+        let path = Path::new("/sys/fs/cgroup/memory").join(format!("kvilt-real-{}", std::process::id()));
+        fs::create_dir(&path).context("make it")?;
+        let group = Group { path };
+        fs::write(group.path.join("memory.limit_in_bytes"), bytes.to_string()).context("limit it")?;
+        Ok(group)
+    }
+}
+
+impl Drop for Group {
+    fn drop(&mut self) {
+        // Empty by now: its one process has ended.
+        let _ = fs::remove_dir(&self.path);
+    }
+}

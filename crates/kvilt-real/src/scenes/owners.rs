@@ -1,0 +1,153 @@
+//! Whose files they are, and files that are not ours.
+
+use std::{
+    fs,
+    os::unix::fs::{PermissionsExt as _, symlink},
+    path::{Path, PathBuf},
+    process::Command,
+};
+
+use anyhow::{Context as _, Result, ensure};
+use kvilt::Db;
+
+use super::{Outcome, Stage, ensure_whole, key, text};
+use crate::tools;
+
+/// Whatever the umask, the directory is 0700 and every file 0600.
+pub(super) fn modes(stage: &Stage) -> Result<Outcome> {
+    let mut files = 0;
+    for umask in ["000", "022", "027", "077"] {
+        let store = stage.place.join(format!("store-{umask}"));
+        for durability in ["async", "sync"] {
+            let line = format!("umask {umask} && exec \"$0\" \"$@\"");
+            let status = Command::new("sh")
+                .args(["-c", &line])
+                .arg(&stage.kvilt)
+                .args(["put", text(&store)?, durability, "value", "--durability", durability])
+                .status()?;
+            ensure!(status.success(), "put under umask {umask}: {status}");
+        }
+        let mode = |path: &Path| Ok::<_, std::io::Error>(fs::metadata(path)?.permissions().mode() & 0o7777);
+        ensure!(mode(&store)? == 0o700, "umask {umask}: the directory has mode {:o}", mode(&store)?);
+        for entry in fs::read_dir(&store)? {
+            let path = entry?.path();
+            ensure!(mode(&path)? == 0o600, "umask {umask}: {} has mode {:o}", path.display(), mode(&path)?);
+            files += 1;
+        }
+    }
+    Ok(Outcome::Good(format!("4 umasks, {files} files")))
+}
+
+/// Who may not read the store gets an error that says so, and nothing changes.
+pub(super) fn another_user(stage: &Stage) -> Result<Outcome> {
+    if !tools::is_root() {
+        return Ok(Outcome::Skipped("only root may become another user".to_string()));
+    }
+    if tools::find("setpriv").is_none() {
+        return Ok(Outcome::Skipped("there is no setpriv".to_string()));
+    }
+    // A copy of the command, where anybody may run it.
+    let kvilt = stage.place.join("kvilt");
+    fs::copy(&stage.kvilt, &kvilt)?;
+    let store = stage.furnish(10)?;
+    let stage = Stage { place: stage.place.clone(), kvilt };
+    let nobody = ["setpriv", "--reuid=65534", "--regid=65534", "--clear-groups", "--"];
+    let before = names(&store)?;
+    for arguments in [&["get", text(&store)?, "k"][..], &["put", text(&store)?, "k", "v"]] {
+        let reply = stage.kvilt(&nobody, arguments)?;
+        reply.ensure_refused(&["io"])?;
+        ensure!(
+            reply.told.contains("ermission denied") && reply.told.contains("owner"),
+            "the error does not say what to do: {}",
+            reply.told
+        );
+    }
+    // A directory that lets them in, with files that do not.
+    fs::set_permissions(&store, fs::Permissions::from_mode(0o755))?;
+    let reply = stage.kvilt(&nobody, &["get", text(&store)?, "k"])?;
+    reply.ensure_refused(&["io"])?;
+    ensure!(names(&store)? == before, "files came or went");
+    ensure_whole(&store, 10, None)?;
+    Ok(Outcome::Good("directory, then files".to_string()))
+}
+
+/// A link, a pipe or a directory under one of our names is damage; it is neither followed nor waited for.
+pub(super) fn strange_things(stage: &Stage) -> Result<Outcome> {
+    let store = stage.furnish(2_000)?;
+    // With compaction and a second life, so that there are tables beside logs.
+    let files: Vec<PathBuf> = fs::read_dir(&store)?
+        .filter_map(|entry| Some(entry.ok()?.path()))
+        .filter(|path| path.metadata().is_ok_and(|m| m.is_file() && m.len() > 0))
+        .collect();
+    let aside = stage.place.join("aside");
+    let mut tried = 0;
+    for file in &files {
+        for thing in ["link", "pipe", "directory"] {
+            fs::rename(file, &aside)?;
+            match thing {
+                "link" => symlink(&aside, file)?,
+                "pipe" => drop(tools::run("mkfifo", &[text(file)?])?),
+                _ => fs::create_dir(file)?,
+            }
+            let name = file.file_name().unwrap_or_default().display();
+            let reply = stage.kvilt(&["timeout", "20"], &["check", text(&store)?])?;
+            reply
+                .ensure_refused(&["corrupted", "damaged"])
+                .with_context(|| format!("a {thing} in place of {name}"))?;
+            if thing == "directory" {
+                fs::remove_dir(file)?
+            } else {
+                fs::remove_file(file)?
+            }
+            fs::rename(&aside, file)?;
+            tried += 1;
+        }
+    }
+    ensure_whole(&store, 2_000, None)?;
+    Ok(Outcome::Good(format!("{tried} strange things in place of {} files", files.len())))
+}
+
+/// The store's own directory may be a link: its owner put it there.
+pub(super) fn linked_store(stage: &Stage) -> Result<Outcome> {
+    let store = stage.furnish(100)?;
+    let link = stage.place.join("link");
+    symlink(&store, &link)?;
+    ensure_whole(&link, 100, None)?;
+    let db = Db::open(&link)?;
+    ensure!(Db::open(&store).is_err(), "one store by two names is still one store");
+    db.close()?;
+    Ok(Outcome::Good("opened, locked and checked by a link".to_string()))
+}
+
+/// Whatever we did not name stays as it is, through crashes and rewrites.
+pub(super) fn foreign_files(stage: &Stage) -> Result<Outcome> {
+    let store = stage.furnish(100)?;
+    // Some almost ours.
+    let foreign = ["notes.txt", ".hidden", "core", "1.table", "0000000000000007.table.bak", "LOCK.old"];
+    for name in foreign {
+        fs::write(store.join(name), name)?;
+    }
+    fs::create_dir(store.join("sub"))?;
+    fs::write(store.join("sub/file"), "file")?;
+    for round in 0..5 {
+        let db = Db::builder(&store).memory_budget(1 << 20).open()?;
+        for row in 0..3_000 {
+            db.put(key(row), format!("{round:0100}"))?;
+        }
+        db.close()?;
+    }
+    for name in foreign {
+        ensure!(fs::read(store.join(name))? == name.as_bytes(), "{name} was changed");
+    }
+    ensure!(fs::read(store.join("sub/file"))? == b"file", "a file in a directory of its own was changed");
+    Ok(Outcome::Good(format!("{} files through 5 lives", foreign.len() + 1)))
+}
+
+fn names(path: &Path) -> Result<Vec<String>> {
+    let mut names = Vec::new();
+    for entry in fs::read_dir(path)? {
+        names.push(entry?.file_name().to_string_lossy().into_owned());
+    }
+    names.sort();
+    Ok(names)
+}

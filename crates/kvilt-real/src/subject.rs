@@ -1,0 +1,174 @@
+//! `Subject`: one store under test over many lives, and what the parent knows of it.
+
+use std::{
+    collections::BTreeMap,
+    path::{Path, PathBuf},
+    time::{Duration, Instant},
+};
+
+use anyhow::{Context as _, Result, bail, ensure};
+
+use crate::{
+    child::{Child, clear_diaries},
+    diary::{Diary, Note},
+    level::{End, Level},
+    tale::{Rows, STEADY_ROWS, Step, Style, Tale, steady_key, writer_of},
+    verdict::{Part, Verdict, judge},
+};
+
+/// A store, its writers' diaries, and its rows as they were seen last.
+#[derive(Debug)]
+pub(crate) struct Subject {
+    pub(crate) store: PathBuf,
+    pub(crate) diaries: PathBuf,
+    pub(crate) seed: u64,
+    pub(crate) style: Style,
+    pub(crate) level: Level,
+    pub(crate) life: u64,
+    /// Notes of each writer that were read before the power was cut; none if that did not happen. What is noted later
+    /// comes from a process that outlived the cut, as none does: the kernel may tell it of a sync that went nowhere.
+    pub(crate) heard: Option<Vec<usize>>,
+    rows: Rows,
+}
+
+/// What a look after a life has shown.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Found {
+    pub(crate) verdict: Verdict,
+    /// How long the open took that recovered the store.
+    pub(crate) open: Duration,
+    /// Chunks that it had.
+    pub(crate) chunks: u64,
+    /// Bytes in the directory, when the store was closed again.
+    pub(crate) directory_bytes: u64,
+    /// Bytes of keys and values.
+    pub(crate) row_bytes: u64,
+}
+
+impl Subject {
+    /// A store that is not there yet, below `place`.
+    pub(crate) fn new(place: &Path, seed: u64, style: Style) -> Self {
+        Subject {
+            store: place.join("store"),
+            diaries: place.join("diaries"),
+            seed,
+            style,
+            level: Level::Async,
+            life: 0,
+            heard: None,
+            rows: Rows::new(),
+        }
+    }
+
+    /// Gives a steady store its rows, durable.
+    pub(crate) fn furnish(&mut self) -> Result<()> {
+        let db = self.level.open(&self.store)?;
+        for row in 0..STEADY_ROWS {
+            let value = vec![b'.'; 112];
+            db.put(steady_key(row), &value)?;
+            self.rows.insert(steady_key(row), value);
+        }
+        Ok(db.close()?)
+    }
+
+    /// The process of the next life.
+    pub(crate) fn next_life(&mut self, level: Level, writers: usize, steps: usize) -> Result<Child> {
+        clear_diaries(&self.diaries).context("empty the diaries")?;
+        self.level = level;
+        self.life += 1;
+        self.heard = None;
+        Ok(Child {
+            store: self.store.clone(),
+            diaries: self.diaries.clone(),
+            level,
+            style: self.style,
+            seed: self.seed,
+            life: self.life,
+            writers,
+            steps,
+        })
+    }
+
+    /// Opens the store after a life that ended so, and holds it to its promise; then checks and closes it.
+    pub(crate) fn look(&mut self, writers: usize, end: End, is_closed: bool) -> Result<Found> {
+        let begun = Instant::now();
+        let db = self.level.open(&self.store).context("open after the life")?;
+        let open = begun.elapsed();
+        let mut rows = Rows::new();
+        for row in db.iter() {
+            let (key, value) = row.context("scan after the life")?;
+            ensure!(rows.insert(key.to_vec(), value.to_vec()).is_none(), "the scan gave {key:?} twice");
+        }
+        let verdict = self.judge(&rows, writers, is_closed || self.level.keeps_all(end))?;
+        for (key, value) in rows.iter().step_by(17) {
+            let found = db.get(key)?;
+            ensure!(
+                found.as_deref() == Some(value.as_slice()),
+                "a get of {key:?} differs from the scan: {found:?}"
+            );
+        }
+        let chunks = db.stats().chunks_now;
+        let report = db.check()?;
+        ensure!(report.damages.is_empty(), "the check found damage: {:?}", report.damages);
+        db.close().context("close after the look")?;
+        drop(db);
+        let row_bytes = rows.iter().map(|(key, value)| (key.len() + value.len()) as u64).sum();
+        self.rows = rows;
+        Ok(Found { verdict, open, chunks, directory_bytes: directory_bytes(&self.store)?, row_bytes })
+    }
+
+    fn judge(&self, rows: &Rows, writers: usize, keeps_all: bool) -> Result<Verdict> {
+        let (mut before, mut now) = (by_writer(&self.rows)?, by_writer(rows)?);
+        let mut parts = Vec::new();
+        for writer in 0..writers {
+            parts.push(Part {
+                before: before.remove(&writer).unwrap_or_default(),
+                tale: Tale::new(self.style, self.seed, self.life, writer),
+                notes: self.notes(writer)?,
+                now: now.remove(&writer).unwrap_or_default(),
+            });
+        }
+        // Writers of earlier lives that did not live this one.
+        ensure!(before == now, "rows changed that nobody wrote");
+        judge(parts, keeps_all).map_err(anyhow::Error::msg)
+    }
+
+    /// What a writer noted, as far as it was heard.
+    fn notes(&self, writer: usize) -> Result<Vec<Note>> {
+        let mut notes = Diary::read(&self.diaries, writer)?;
+        if let Some(heard) = &self.heard {
+            notes.iter_mut().skip(heard[writer]).for_each(|note| note.done = None);
+        }
+        Ok(notes)
+    }
+
+    /// What the writers of this life began, for the counts.
+    pub(crate) fn steps_begun(&self, writers: usize) -> Result<u64> {
+        let mut begun = 0;
+        for writer in 0..writers {
+            let notes = Diary::read(&self.diaries, writer)?.len();
+            let writes = |step: &Step| matches!(step, Step::Write(_) | Step::DeleteRange(..));
+            begun += Tale::new(self.style, self.seed, self.life, writer).take(notes).filter(writes).count();
+        }
+        Ok(begun as u64)
+    }
+}
+
+/// Rows by whose they are.
+fn by_writer(rows: &Rows) -> Result<BTreeMap<usize, Rows>> {
+    let mut parts: BTreeMap<usize, Rows> = BTreeMap::new();
+    for (key, value) in rows {
+        let Some(writer) = writer_of(key) else { bail!("a row that no writer wrote: {key:?}") };
+        parts.entry(writer).or_default().insert(key.clone(), value.clone());
+    }
+    Ok(parts)
+}
+
+/// Bytes of all files in a directory, by their lengths.
+pub(crate) fn directory_bytes(path: &Path) -> Result<u64> {
+    let mut bytes = 0;
+    for entry in std::fs::read_dir(path)? {
+        bytes += entry?.metadata()?.len();
+    }
+    Ok(bytes)
+}
