@@ -1,0 +1,158 @@
+//! `cargo xtask ci`: every check in order, cheapest first, each with its time.
+//!
+//! A step that fails does not hide the next: all run, and the table at the end says which failed. Third-party
+//! crates are built three times: for checking (clippy, docs), for tests, and for release, once, by the README's demo.
+//! Only the models have flags of their own, and so target directories of their own, `loom` and `shuttle` below the
+//! other. Miri and the fuzz targets need a nightly toolchain; without one they skip, and say why.
+
+use std::{
+    path::PathBuf,
+    time::{Duration, Instant},
+};
+
+use anyhow::{Context as _, Result, bail, ensure};
+
+use crate::{explorers, floors, fuzz, readme, real, tidy, workspace::Workspace};
+
+/// How much to check.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Extent {
+    /// Everything.
+    Full,
+    /// What answers within a minute or two on a warm build.
+    Quick,
+}
+
+/// One step of the check.
+struct Step {
+    name: &'static str,
+    is_quick: bool,
+    work: Work,
+}
+
+enum Work {
+    Cargo { arguments: &'static str, environment: Vec<(&'static str, PathBuf)> },
+    Check(fn(&Workspace) -> Result<()>),
+    Readme,
+}
+
+fn steps(workspace: &Workspace) -> Vec<Step> {
+    let cargo = |arguments| Work::Cargo { arguments, environment: Vec::new() };
+    let docs =
+        Work::Cargo { arguments: DOCS, environment: vec![("RUSTDOCFLAGS", PathBuf::from("-Dwarnings"))] };
+    let loom = Work::Cargo {
+        arguments: LOOM,
+        environment: vec![
+            ("RUSTFLAGS", PathBuf::from("--cfg loom")),
+            ("CARGO_TARGET_DIR", workspace.target_directory().join("loom")),
+        ],
+    };
+    let step = |name, is_quick, work| Step { name, is_quick, work };
+    vec![
+        step("fmt", true, cargo("fmt --all -- --check")),
+        step("floors", true, Work::Check(floors::run)),
+        step("tidy", true, Work::Check(tidy::run)),
+        step("clippy", true, cargo("clippy --workspace --all-targets -- -D warnings")),
+        step("docs", false, docs),
+        step("tests", false, cargo("test --workspace")),
+        step("unit tests", true, cargo("test --workspace --lib --bins")),
+        step("loom", false, loom),
+        step("shuttle", false, Work::Check(|workspace| explorers::shuttle(workspace, &[]))),
+        step("miri", false, Work::Check(|workspace| explorers::miri(workspace, &["--seeds", "2"]))),
+        step("fuzz", false, Work::Check(|workspace| fuzz::run(workspace, &["--seconds", "20"]))),
+        step("real", false, Work::Check(|workspace| real::run(workspace, &["round"]))),
+        step("readme", false, Work::Readme),
+    ]
+}
+
+/// Libraries only: the command bears the name of the public crate, and their pages would collide.
+const DOCS: &str = "doc --workspace --no-deps --lib";
+const LOOM: &str = "test --package kvilt-sync --test models";
+
+/// Runs the steps; fails if one failed.
+pub(crate) fn run(workspace: &Workspace, extent: Extent) -> Result<()> {
+    let chosen: Vec<Step> = steps(workspace).into_iter().filter(|step| belongs(step, extent)).collect();
+    let mut commands_done = Vec::new();
+    let mut outcomes = Vec::new();
+    for step in &chosen {
+        println!("\n== {} ==", step.name);
+        let started = Instant::now();
+        let result = step.work.run(workspace, &mut commands_done);
+        if let Err(e) = &result {
+            eprintln!("{} failed: {e:#}", step.name);
+        }
+        outcomes.push((step.name, started.elapsed(), result.is_ok()));
+    }
+    print!("\n{}", table(&outcomes));
+    let failed: Vec<&str> = outcomes.iter().filter(|outcome| !outcome.2).map(|outcome| outcome.0).collect();
+    if failed.is_empty() { Ok(()) } else { bail!("failed: {}", failed.join(", ")) }
+}
+
+/// The full check runs every test once, so it leaves the quick selection of them out.
+fn belongs(step: &Step, extent: Extent) -> bool {
+    match extent {
+        Extent::Full => step.name != "unit tests",
+        Extent::Quick => step.is_quick,
+    }
+}
+
+impl Work {
+    fn run(&self, workspace: &Workspace, commands_done: &mut Vec<String>) -> Result<()> {
+        match self {
+            Work::Check(check) => check(workspace),
+            Work::Readme => readme::run(workspace, commands_done),
+            Work::Cargo { arguments, environment } => {
+                println!("$ cargo {arguments}");
+                commands_done.push(format!("cargo {arguments}"));
+                let mut command = workspace.cargo();
+                command.args(arguments.split_whitespace()).envs(environment.iter().cloned());
+                let status = command.status().context("start cargo")?;
+                ensure!(status.success(), "cargo {arguments}: {status}");
+                Ok(())
+            }
+        }
+    }
+}
+
+fn table(outcomes: &[(&str, Duration, bool)]) -> String {
+    let mut text = String::new();
+    for (name, took, is_good) in outcomes {
+        let verdict = if *is_good { "ok" } else { "FAILED" };
+        text.push_str(&format!("{name:<12} {:>7.1} s  {verdict}\n", took.as_secs_f64()));
+    }
+    let total: Duration = outcomes.iter().map(|outcome| outcome.1).sum();
+    text.push_str(&format!("{:<12} {:>7.1} s\n", "all", total.as_secs_f64()));
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn names(extent: Extent) -> Vec<&'static str> {
+        let steps = steps(&Workspace::here());
+        steps.iter().filter(|step| belongs(step, extent)).map(|step| step.name).collect()
+    }
+
+    #[test]
+    fn the_full_check_leaves_nothing_out_and_the_quick_one_builds_no_release() {
+        let full = names(Extent::Full);
+        assert_eq!(
+            full,
+            [
+                "fmt", "floors", "tidy", "clippy", "docs", "tests", "loom", "shuttle", "miri", "fuzz",
+                "real", "readme"
+            ]
+        );
+        assert_eq!(names(Extent::Quick), ["fmt", "floors", "tidy", "clippy", "unit tests"]);
+    }
+
+    #[test]
+    fn the_table_names_each_step_its_time_and_its_verdict() {
+        let text = table(&[("fmt", Duration::from_millis(1300), true), ("tidy", Duration::ZERO, false)]);
+        let lines: Vec<Vec<&str>> = text.lines().map(|line| line.split_whitespace().collect()).collect();
+        assert_eq!(lines[0], ["fmt", "1.3", "s", "ok"]);
+        assert_eq!(lines[1], ["tidy", "0.0", "s", "FAILED"]);
+        assert_eq!(lines[2], ["all", "1.3", "s"]);
+    }
+}

@@ -1,0 +1,72 @@
+//! `cargo xtask …`: the chores of the house, and the checks that hold its rules.
+//!
+//! Workshop: it reads the tree and calls cargo; it imports no crate of ours and none imports it. A check
+//! prints every finding as `file:line: sentence` and fails if there is one; none changes a file.
+#![forbid(unsafe_code)]
+
+mod arguments;
+mod ci;
+mod explorers;
+mod floors;
+mod fuzz;
+mod nightly;
+mod readme;
+mod real;
+mod tidy;
+mod workspace;
+
+use std::process::ExitCode;
+
+use anyhow::{Result, bail};
+use workspace::Workspace;
+
+const USAGE: &str = "\
+usage: cargo xtask <command>
+
+  ci [--quick]   everything that must hold before a change lands, with the time of each step;
+                 --quick leaves out whatever needs a full build: integration tests, docs, loom, README
+  floors         imports between our crates go down only (docs/design/0001-floors.md)
+  tidy           file heads, file sizes, names, words, invariant numbers, documents (STYLE.md)
+
+  fuzz [--seconds N | --runs N] [--target T] [--no-sanitizer] [--json]
+                 every fuzz target, 20 seconds each if not told (nightly, cargo-fuzz)
+  shuttle [--schedules N] [--seed S] [--model NAME] [--release]
+                 the models of kvilt-sync under schedules chosen by chance; 20000 each if not told
+  miri [--seeds N]
+                 unsafe code and the models under miri's scheduler (nightly)
+  sanitize thread|address [--history SEEDS]
+                 tests of kvilt-sync and kvilt-even, and histories, under a sanitizer (nightly)
+
+  real WHAT …    on the real operating system: round | kill | series | cut | scenes; WHAT --help says more";
+
+fn main() -> ExitCode {
+    let arguments: Vec<String> = std::env::args().skip(1).collect();
+    let words: Vec<&str> = arguments.iter().map(String::as_str).collect();
+    match run(&words) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(e) => {
+            eprintln!("xtask: {e:#}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn run(words: &[&str]) -> Result<()> {
+    let workspace = Workspace::here();
+    match words {
+        ["fuzz", words @ ..] => fuzz::run(&workspace, words),
+        ["shuttle", words @ ..] => explorers::shuttle(&workspace, words),
+        ["miri", words @ ..] => explorers::miri(&workspace, words),
+        ["sanitize", words @ ..] => explorers::sanitize(&workspace, words),
+        ["real", words @ ..] => real::run(&workspace, words),
+        ["ci"] => ci::run(&workspace, ci::Extent::Full),
+        ["ci", "--quick"] => ci::run(&workspace, ci::Extent::Quick),
+        ["floors"] => floors::run(&workspace),
+        ["tidy"] => tidy::run(&workspace),
+        ["help" | "--help" | "-h"] => {
+            println!("{USAGE}");
+            Ok(())
+        }
+        _ => bail!("unknown command\n{USAGE}"),
+    }
+}

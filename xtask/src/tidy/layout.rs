@@ -1,0 +1,91 @@
+//! Layout: how a Rust file begins, how long it is, what it is called, and where unsafe code may live.
+
+use super::{Finding, Tree, source::Source};
+
+/// Longest file, in lines without its tests: a stranger reads it in one sitting.
+const LINES_MAX: usize = 600;
+
+/// Names that say nothing: what would go there has no noun yet.
+const NAMES_BANNED: &[&str] = &["util", "utils", "common", "helper", "helpers", "misc", "types", "impl"];
+
+/// The crates that may contain unsafe code; every other root forbids it.
+const UNSAFE_CRATES: &[&str] = &["kvilt-sync"];
+
+pub(crate) fn check(tree: &Tree) -> Vec<Finding> {
+    tree.sources.iter().flat_map(|s| [head(s), length(s), name(s), forbids_unsafe(s)]).flatten().collect()
+}
+
+fn head(source: &Source) -> Option<Finding> {
+    let has_head = source.text.starts_with("//!");
+    (!has_head).then(|| {
+        Finding::new(&source.path, 1, "the file must open with `//!`: what it is, where, what is always true")
+    })
+}
+
+fn length(source: &Source) -> Option<Finding> {
+    if source.is_test_file() {
+        return None;
+    }
+    let tests: usize = source.tests.iter().map(ExactSizeIterator::len).sum();
+    let lines = source.text.lines().count() - tests;
+    (lines > LINES_MAX).then(|| {
+        let message = format!("{lines} lines without tests, {LINES_MAX} allowed: find the second noun in it");
+        Finding::new(&source.path, 0, message)
+    })
+}
+
+fn name(source: &Source) -> Option<Finding> {
+    let path = source.path.strip_suffix(".rs").unwrap_or(&source.path);
+    let banned = path.split('/').find(|part| NAMES_BANNED.contains(part))?;
+    Some(Finding::new(
+        &source.path,
+        0,
+        format!("`{banned}` names no thing: use the noun of what lives there"),
+    ))
+}
+
+fn forbids_unsafe(source: &Source) -> Option<Finding> {
+    let root = source.path.strip_suffix("/src/lib.rs").or(source.path.strip_suffix("/src/main.rs"))?;
+    let name = root.rsplit('/').next().unwrap_or(root);
+    let is_fine = UNSAFE_CRATES.contains(&name) || source.code.contains("#![forbid(unsafe_code)]");
+    (!is_fine).then(|| Finding::new(&source.path, 1, "this crate must say `#![forbid(unsafe_code)]`"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn findings(path: &str, text: &str) -> usize {
+        check(&Tree::of(&[(path, text)])).len()
+    }
+
+    #[test]
+    fn a_file_opens_with_its_head() {
+        assert_eq!(findings("crates/a/src/munk.rs", "//! Munk.\n"), 0);
+        assert_eq!(findings("crates/a/src/munk.rs", "use a::b;\n//! Late.\n"), 1);
+    }
+
+    #[test]
+    fn a_long_file_is_found_and_its_tests_are_not_counted() {
+        let long = format!("//! Long.\n{}", "fn a() {}\n".repeat(LINES_MAX));
+        assert_eq!(findings("crates/a/src/munk.rs", &long), 1);
+        assert_eq!(findings("crates/a/tests/munk.rs", &long), 0);
+        let tested =
+            format!("//! Short.\n#[cfg(test)]\nmod tests {{\n{}}}\n", "    fn a() {}\n".repeat(LINES_MAX));
+        assert_eq!(findings("crates/a/src/munk.rs", &tested), 0);
+    }
+
+    #[test]
+    fn names_without_a_noun_are_found() {
+        assert_eq!(findings("crates/a/src/util.rs", "//! U.\n"), 1);
+        assert_eq!(findings("crates/a/src/common/log.rs", "//! L.\n"), 1);
+        assert_eq!(findings("crates/a/src/utility_bill.rs", "//! B.\n"), 0);
+    }
+
+    #[test]
+    fn a_root_forbids_unsafe_code_unless_its_crate_is_built_for_it() {
+        assert_eq!(findings("crates/kvilt-even/src/lib.rs", "//! Even.\n"), 1);
+        assert_eq!(findings("crates/kvilt-even/src/lib.rs", "//! Even.\n#![forbid(unsafe_code)]\n"), 0);
+        assert_eq!(findings("crates/kvilt-sync/src/lib.rs", "//! Sync.\n"), 0);
+    }
+}
