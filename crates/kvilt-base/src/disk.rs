@@ -123,6 +123,10 @@ pub trait Disk: Send + Sync + fmt::Debug {
     /// Where it is, for messages; a path if it has one.
     fn place(&self) -> String;
 
+    /// Gives back what the directory and its files hold of the system, descriptors above all, whoever still has them
+    /// open; later calls may fail. A call that is under way may keep what it opens until its handle is dropped.
+    fn close(&self) {}
+
     /// The disk itself behind any wrapper, so that [`Disk::link`] can recognise its like; none if it has no
     /// use for that.
     fn as_any(&self) -> Option<&dyn Any> {

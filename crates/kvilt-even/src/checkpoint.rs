@@ -171,7 +171,7 @@ impl Store {
         if is_idle && durable.manifest.is_some() {
             durable.witness.sync()?;
             // What nobody could give up before may be given up by now.
-            self.sweep(durable);
+            self.sweep(durable, false);
             return Ok(());
         }
         let synced = self.sync_logs(&dirty).and_then(|()| self.sync_log_start(&cut));
@@ -190,7 +190,7 @@ impl Store {
             durable.witness.sync()?;
         }
         self.counters.checkpoints.add(1);
-        self.sweep(durable);
+        self.sweep(durable, is_closing);
         Ok(())
     }
 
@@ -371,13 +371,14 @@ impl Store {
     }
 
     /// Step 5.
-    fn sweep(&self, durable: &Durable) {
-        // What was replaced is freed, and gives up its files, some epochs of the reclaimer later.
+    fn sweep(&self, durable: &Durable, is_closing: bool) {
+        // What was replaced is freed, and gives up its files, some epochs of the reclaimer later; how much later is up to
+        // every thread of the process, so a store that is being closed does not wait for it.
         for _ in 0..3 {
             pin().flush();
         }
         let root = &durable.root;
-        self.files.sweep(|name| match name {
+        self.files.sweep(is_closing, |name| match name {
             FileName::Commit(number) => number >= root.commit_first,
             _ => root.files.contains_key(&name.number()),
         });
@@ -391,7 +392,7 @@ impl Store {
         self.files.sync_names()?;
         let edit = self.edit(&durable, &cut, &[], false);
         self.write_edit(&mut durable, &edit)?;
-        self.sweep(&durable);
+        self.sweep(&durable, false);
         Ok(())
     }
 }

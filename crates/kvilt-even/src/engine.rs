@@ -33,8 +33,8 @@ pub(crate) struct Even {
     settling: Settling,
 }
 
-/// When dropped, lets go of the files of a store that was dropped before it: chunks are published values, and would
-/// otherwise keep their files open, and the file system busy, until somebody happens to use an epoch again.
+/// When dropped, lets go of the memory of a store that was dropped before it: chunks are published values, and would
+/// otherwise keep it, and their part of the budget, until somebody happens to use an epoch again.
 #[derive(Default)]
 struct Settling {
     /// Of the store that was dropped; none if it was not.
@@ -68,6 +68,12 @@ impl Even {
 
     fn is_sync(&self) -> bool {
         matches!(self.store.config.durability, Durability::Sync { .. })
+    }
+
+    /// Why a read failed: the files of a store that was closed meanwhile may be gone.
+    fn unless_closed<T>(&self, error: Error) -> Result<T> {
+        self.store.poison.allow_read()?;
+        Err(error)
     }
 
     fn write_one(&self, key: &[u8], value: Option<&[u8]>) -> Result<()> {
@@ -140,10 +146,11 @@ impl Engine for Even {
     fn get_with(&self, key: &[u8], at: Option<&ReadView>, found: &mut dyn FnMut(&[u8])) -> Result<bool> {
         self.home.allow_read()?;
         allow_key(key)?;
-        match at {
+        let result = match at {
             None => self.store.get(key, Version::NEWEST, found),
             Some(view) => self.store.find_at(key, view.version(), found),
-        }
+        };
+        result.or_else(|error| self.unless_closed(error))
     }
 
     fn put(&self, key: &[u8], value: &[u8]) -> Result<()> {
@@ -217,7 +224,8 @@ impl Engine for Even {
         into: &mut RowBatch,
     ) -> Result<Option<KeyRange>> {
         self.home.allow_read()?;
-        let left = self.store.scan(view.version(), range, direction, into)?;
+        let left = self.store.scan(view.version(), range, direction, into);
+        let left = left.or_else(|error| self.unless_closed(error))?;
         // S-9: behind the last read, before the rows are believed.
         self.store.allow_view(view.version())?;
         Ok(left)
@@ -236,7 +244,7 @@ impl Engine for Even {
     fn checkpoint_to(&self, directory: &Path) -> Result<()> {
         self.home.allow_write()?;
         self.store.poison.allow_write()?;
-        copy::checkpoint_to(&self.store, directory)
+        copy::checkpoint_to(&self.store, directory).or_else(|error| self.unless_closed(error))
     }
 
     fn stats(&self) -> Stats {
@@ -245,7 +253,10 @@ impl Engine for Even {
 
     fn check(&self, progress: &mut dyn FnMut(Progress) -> bool) -> Result<CheckReport> {
         self.home.allow_write()?;
-        self.store.check(progress)
+        let report = self.store.check(progress);
+        // What it missed of a store that was closed meanwhile is no finding.
+        self.store.poison.allow_read()?;
+        report
     }
 
     fn close(&self) -> Result<()> {
@@ -269,18 +280,18 @@ impl Engine for Even {
         for hand in &hands {
             hand.join();
         }
-        match store.poison.cause() {
+        let closed = match store.poison.cause() {
             // What could not be made durable will never be: the caller is told, and the directory is free.
-            Some(cause) => {
-                *lock = None;
-                Err(cause.clone())
-            }
+            Some(cause) => Err(cause.clone()),
             None => {
                 store.checkpoint_now(true)?;
-                *lock = None;
                 Ok(())
             }
-        }
+        };
+        // Whoever still has a file, garbage that waits for its epoch above all, has it no longer.
+        store.files.disk.close();
+        *lock = None;
+        closed
     }
 }
 
@@ -294,6 +305,7 @@ impl Drop for Even {
         }
         // Errors are for those who call `close`.
         let _ = self.close();
+        self.store.files.disk.close();
         self.settling.chunks = Some(self.store.index.load(&pin()).chunks().len());
     }
 }

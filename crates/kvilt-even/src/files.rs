@@ -2,7 +2,7 @@
 //! what nobody needs any more.
 //!
 //! * **E-8** A file is removed only when neither the last durable manifest names it nor anybody in this process
-//!   can still read it.
+//!   can still read it; when the store is closed, whoever holds what it replaced is not asked.
 
 use std::{
     collections::HashMap,
@@ -130,18 +130,20 @@ impl Files {
         })
     }
 
-    /// Removes the files that nobody holds and `is_live` does not claim (E-8). A failure to remove is no error: the
-    /// next open removes what is left.
-    pub(crate) fn sweep(&self, is_live: impl Fn(FileName) -> bool) {
-        let mut unheld = Vec::new();
+    /// Removes the files that nobody holds, or all when `is_closing`, and that `is_live` does not claim (E-8). A
+    /// failure to remove is no error: the next open removes what is left.
+    pub(crate) fn sweep(&self, is_closing: bool, is_live: impl Fn(FileName) -> bool) {
+        let mut garbage = Vec::new();
         self.known.lock().retain(|_, (name, hold)| {
-            let is_garbage = hold.strong_count() == 0 && !is_live(*name);
+            let is_garbage = (is_closing || hold.strong_count() == 0) && !is_live(*name);
             if is_garbage {
-                unheld.push(*name);
+                garbage.push(*name);
             }
             !is_garbage
         });
-        for name in unheld {
+        // In an order that is the same in each run of a simulation.
+        garbage.sort_unstable();
+        for name in garbage {
             let _ = self.disk.remove(name);
         }
     }

@@ -255,6 +255,10 @@ impl Disk for FaultyDisk {
         self.inside.place()
     }
 
+    fn close(&self) {
+        self.inside.close();
+    }
+
     fn as_any(&self) -> Option<&dyn Any> {
         self.inside.as_any()
     }

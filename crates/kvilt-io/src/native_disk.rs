@@ -29,6 +29,7 @@ use rustix::{
     io::{Errno, retry_on_intr},
 };
 
+use descriptors::Owner;
 pub use descriptors::open_descriptors;
 use node::Node;
 
@@ -56,7 +57,10 @@ pub struct NativeDisk {
 
 /// What a disk and its nodes share.
 struct Directory {
-    fd: OwnedFd,
+    /// None once it is closed.
+    fd: Mutex<Option<Arc<OwnedFd>>>,
+    /// Marks the slots of its files.
+    owner: Owner,
     path: PathBuf,
     /// Shared while a name is opened for the first time or made, exclusive while one is renamed or removed: so
     /// what the table below says of a name is true then. Taken before every other lock here.
@@ -81,7 +85,8 @@ impl NativeDisk {
         })?;
         Ok(Arc::new(NativeDisk {
             directory: Arc::new(Directory {
-                fd,
+                fd: Mutex::new(Some(Arc::new(fd))),
+                owner: Owner::next(),
                 path: path.to_path_buf(),
                 naming: RwLock::new(()),
                 nodes: Mutex::default(),
@@ -152,6 +157,7 @@ impl Disk for NativeDisk {
     }
 
     fn rename(&self, from: FileName, to: FileName) -> io::Result<()> {
+        let fd = self.directory.fd()?;
         let _naming = self.directory.naming.write();
         let replaced = if from == to { None } else { self.node(to) };
         // Those who have the replaced file open keep it: its descriptor must not be closed any more.
@@ -164,7 +170,7 @@ impl Disk for NativeDisk {
         moved = nodes.get(&from).and_then(Weak::upgrade);
         let mut name_of_moved = moved.as_ref().map(|node| node.lock_name());
         let texts = (from.to_string(), to.to_string());
-        if let Err(error) = fs::renameat(&self.directory.fd, texts.0, &self.directory.fd, texts.1) {
+        if let Err(error) = fs::renameat(&fd, texts.0, &fd, texts.1) {
             if let Some(node) = &replaced {
                 node.unpin();
             }
@@ -183,13 +189,14 @@ impl Disk for NativeDisk {
     }
 
     fn remove(&self, name: FileName) -> io::Result<()> {
+        let fd = self.directory.fd()?;
         let _naming = self.directory.naming.write();
         let node = self.node(name);
         if let Some(node) = &node {
             node.pin()?;
         }
         let mut nodes = self.directory.nodes.lock();
-        if let Err(error) = fs::unlinkat(&self.directory.fd, name.to_string(), AtFlags::empty()) {
+        if let Err(error) = fs::unlinkat(&fd, name.to_string(), AtFlags::empty()) {
             if let Some(node) = &node {
                 node.unpin();
             }
@@ -201,8 +208,8 @@ impl Disk for NativeDisk {
     }
 
     fn list(&self) -> io::Result<Vec<Listed>> {
-        let entries =
-            descriptors::open_within_limit(|| Ok(retry_on_intr(|| Dir::read_from(&self.directory.fd))?))?;
+        let fd = self.directory.fd()?;
+        let entries = descriptors::open_within_limit(|| Ok(retry_on_intr(|| Dir::read_from(&fd))?))?;
         let mut listed = Vec::new();
         for entry in entries {
             let entry = entry?;
@@ -214,7 +221,7 @@ impl Disk for NativeDisk {
                 listed.push(Listed::Foreign(text.into_owned()));
                 continue;
             };
-            match fs::statat(&self.directory.fd, entry.file_name(), AtFlags::SYMLINK_NOFOLLOW) {
+            match fs::statat(&fd, entry.file_name(), AtFlags::SYMLINK_NOFOLLOW) {
                 Ok(stat) if FileType::from_raw_mode(stat.st_mode) == FileType::RegularFile => {
                     listed.push(Listed::Ours(name, u64::try_from(stat.st_size).unwrap_or(0)));
                 }
@@ -228,7 +235,8 @@ impl Disk for NativeDisk {
     }
 
     fn sync_dir(&self) -> io::Result<()> {
-        Ok(retry_on_intr(|| fs::fsync(&self.directory.fd))?)
+        let fd = self.directory.fd()?;
+        Ok(retry_on_intr(|| fs::fsync(&fd))?)
     }
 
     fn lock(&self) -> Result<Box<dyn Any + Send + Sync>, LockFailure> {
@@ -264,7 +272,7 @@ impl Disk for NativeDisk {
             return self.copy(name, into);
         };
         let text = name.to_string();
-        match fs::linkat(&self.directory.fd, &text, &other.directory.fd, &text, AtFlags::empty()) {
+        match fs::linkat(self.directory.fd()?, &text, other.directory.fd()?, &text, AtFlags::empty()) {
             Ok(()) => Ok(()),
             // Another file system, one without hard links, or too many links already.
             Err(Errno::XDEV | Errno::PERM | Errno::OPNOTSUPP | Errno::NOSYS | Errno::MLINK) => {
@@ -276,6 +284,12 @@ impl Disk for NativeDisk {
 
     fn place(&self) -> String {
         self.directory.path.display().to_string()
+    }
+
+    fn close(&self) {
+        // In this order: nothing is opened any more, then what is open is closed.
+        self.directory.fd.lock().take();
+        self.directory.owner.close_all();
     }
 
     fn as_any(&self) -> Option<&dyn Any> {
@@ -290,6 +304,12 @@ impl fmt::Debug for NativeDisk {
 }
 
 impl Directory {
+    /// The descriptor, for one call.
+    fn fd(&self) -> io::Result<Arc<OwnedFd>> {
+        let is_closed = || io::Error::other(format!("the directory {} was closed", self.path.display()));
+        self.fd.lock().clone().ok_or_else(is_closed)
+    }
+
     fn open_existing(&self, name: FileName) -> io::Result<OwnedFd> {
         self.open_with(name, OFlags::empty())
     }
@@ -306,8 +326,9 @@ impl Directory {
     fn open_with(&self, name: FileName, extra: OFlags) -> io::Result<OwnedFd> {
         // NONBLOCK and NOCTTY: a pipe or a terminal under our name must neither hold us up nor adopt us.
         let flags = OFlags::RDWR | OFlags::NOFOLLOW | OFlags::CLOEXEC | OFlags::NONBLOCK | OFlags::NOCTTY;
-        let opened =
-            retry_on_intr(|| fs::openat(&self.fd, name.to_string(), flags | extra, Mode::RUSR | Mode::WUSR));
+        let directory = self.fd()?;
+        let mode = Mode::RUSR | Mode::WUSR;
+        let opened = retry_on_intr(|| fs::openat(&directory, name.to_string(), flags | extra, mode));
         match opened {
             Ok(fd) => {
                 if FileType::from_raw_mode(fs::fstat(&fd)?.st_mode) != FileType::RegularFile {

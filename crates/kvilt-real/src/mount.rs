@@ -12,7 +12,7 @@ use std::{
 use anyhow::{Context as _, Result, bail};
 use clap::ValueEnum;
 
-use crate::{level::Level, tools};
+use crate::tools;
 
 /// Set in the environment of a process that has its own mount namespace.
 const MARK: &str = "KVILT_REAL_NAMESPACE";
@@ -125,28 +125,8 @@ impl Mount {
         let place = self.place.clone();
         std::mem::forget(self);
         let place = place.to_str().context("the place is text")?;
-        for _ in 0..UNMOUNT_TRIES {
-            if tools::run("umount", &[place]).is_ok() {
-                return Ok(());
-            }
-            let_go().context("let go of what was closed")?;
-        }
         tools::run("umount", &[place]).map(drop)
     }
-}
-
-/// How often unmounting is tried.
-const UNMOUNT_TRIES: u32 = 50;
-
-/// A store that was closed may keep files open until each thread that it worked on has moved on: gives them work.
-fn let_go() -> Result<()> {
-    let place = tempfile::tempdir()?;
-    let db = Level::Async.open(&place.path().join("store"))?;
-    for row in 0_u32..400 {
-        db.put(row.to_be_bytes(), [0; 64])?;
-    }
-    db.sync()?;
-    Ok(db.close()?)
 }
 
 impl Drop for Mount {

@@ -15,7 +15,7 @@ use std::{
     os::fd::{AsFd, BorrowedFd, OwnedFd},
     sync::{
         Arc,
-        atomic::{AtomicBool, AtomicI32, AtomicUsize, Ordering},
+        atomic::{AtomicBool, AtomicI32, AtomicU64, AtomicUsize, Ordering},
     },
 };
 
@@ -60,9 +60,28 @@ fn is_out_of_descriptors(error: &io::Error) -> bool {
     [Errno::MFILE, Errno::NFILE].iter().any(|errno| error.raw_os_error() == Some(errno.raw_os_error()))
 }
 
+/// Who a slot belongs to: one directory.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Owner(u64);
+
+impl Owner {
+    /// One that nobody is yet.
+    pub(super) fn next() -> Self {
+        static NEXT: AtomicU64 = AtomicU64::new(0);
+        Owner(NEXT.fetch_add(1, Ordering::Relaxed))
+    }
+
+    /// Closes the descriptors of all its slots, synced or not.
+    pub(super) fn close_all(self) {
+        // The ring's lock comes after a slot's, so it is not held while they are closed.
+        let slots: Vec<_> = RING.lock().slots.iter().filter(|slot| slot.owner == self).cloned().collect();
+        slots.iter().for_each(|slot| slot.close());
+    }
+}
+
 /// A file's descriptor, when it has one, and what must be remembered when it has none.
-#[derive(Default)]
 pub(super) struct Slot {
+    owner: Owner,
     fd: RwLock<Option<OwnedFd>>,
     /// Used since the hand last came by.
     is_used: AtomicBool,
@@ -78,13 +97,21 @@ pub(super) struct Slot {
 
 impl Slot {
     /// A slot without a descriptor.
-    pub(super) fn closed() -> Arc<Self> {
-        Arc::new(Slot { position: AtomicUsize::new(NOWHERE), ..Slot::default() })
+    pub(super) fn closed(owner: Owner) -> Arc<Self> {
+        Arc::new(Slot {
+            owner,
+            fd: RwLock::default(),
+            is_used: AtomicBool::default(),
+            is_dirty: AtomicBool::default(),
+            is_pinned: AtomicBool::default(),
+            sync_error: AtomicI32::default(),
+            position: AtomicUsize::new(NOWHERE),
+        })
     }
 
     /// A slot with this one, made just now.
-    pub(super) fn with_fd(fd: OwnedFd) -> Arc<Self> {
-        let slot = Slot::closed();
+    pub(super) fn with_fd(owner: Owner, fd: OwnedFd) -> Arc<Self> {
+        let slot = Slot::closed(owner);
         slot.admit(&mut slot.fd.write(), fd);
         slot
     }
@@ -167,7 +194,7 @@ impl Slot {
         self.is_pinned.store(false, Ordering::Relaxed);
     }
 
-    /// Closes the descriptor for good, synced or not: nobody has the file open any more.
+    /// Closes the descriptor for good, synced or not: nobody has the file open any more, or its directory is closed.
     pub(super) fn close(&self) {
         let mut guard = self.fd.write();
         if let Some(fd) = guard.take() {

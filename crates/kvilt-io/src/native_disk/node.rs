@@ -32,13 +32,15 @@ pub(super) struct Node {
 impl Node {
     /// A node that opens its file when first used.
     pub(super) fn closed(directory: Arc<Directory>, name: FileName) -> Self {
-        Node { directory, name: Mutex::new(name), identity: OnceLock::new(), slot: Slot::closed() }
+        let slot = Slot::closed(directory.owner);
+        Node { directory, name: Mutex::new(name), identity: OnceLock::new(), slot }
     }
 
     /// A node for the file that `fd` has open.
     pub(super) fn with_fd(directory: Arc<Directory>, name: FileName, fd: OwnedFd) -> io::Result<Self> {
         let identity = OnceLock::from(identity_of(&fd)?);
-        Ok(Node { directory, name: Mutex::new(name), identity, slot: Slot::with_fd(fd) })
+        let slot = Slot::with_fd(directory.owner, fd);
+        Ok(Node { directory, name: Mutex::new(name), identity, slot })
     }
 
     /// Opens the file if it is not open.

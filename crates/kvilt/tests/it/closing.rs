@@ -1,6 +1,8 @@
 //! Row 21: a store is closed, or dropped, whatever is going on: in the background, in other threads, or already.
 
-use std::{collections::BTreeSet, sync::Barrier, time::Duration};
+#![expect(clippy::disallowed_methods, reason = "looks at the directory of a closed store")]
+
+use std::{collections::BTreeSet, fs, path::Path, sync::Barrier, time::Duration};
 
 use kvilt::{Db, Durability, Env, ErrorKind};
 
@@ -12,7 +14,7 @@ const WRITERS: u32 = 3;
 const ROWS_BEFORE: u32 = 400;
 
 /// A store of tiny chunks, so that the background always has something to do.
-fn open(path: &std::path::Path, durability: Durability) -> Db {
+fn open(path: &Path, durability: Durability) -> Db {
     let env = Env::new(4 << 20).unwrap();
     Db::builder(path)
         .env(&env)
@@ -44,7 +46,7 @@ fn write_until_closed(db: &Db, writer: u32, begun: &Barrier) -> BTreeSet<String>
 }
 
 /// What is in the store when it is opened again; it must be sound.
-fn keys_after_reopen(path: &std::path::Path, durability: Durability) -> BTreeSet<String> {
+fn keys_after_reopen(path: &Path, durability: Durability) -> BTreeSet<String> {
     let db = open(path, durability);
     assert!(db.check().unwrap().damages.is_empty());
     db.iter().keys().map(|key| crate::text(&key.unwrap())).collect()
@@ -123,4 +125,46 @@ fn readers_of_a_store_that_is_closed_come_to_an_end() {
         begun.wait();
         db.close().unwrap();
     });
+}
+
+/// Names of files with rows, in order.
+fn files_with_rows(path: &Path) -> BTreeSet<String> {
+    let names = fs::read_dir(path).unwrap().map(|entry| entry.unwrap().file_name().into_string().unwrap());
+    names.filter(|name| [".table", ".log", ".commit"].iter().any(|suffix| name.ends_with(suffix))).collect()
+}
+
+/// Files below `path` that this process has open, removed ones included.
+fn open_files(path: &Path) -> Vec<std::path::PathBuf> {
+    let descriptors = fs::read_dir("/proc/self/fd").unwrap();
+    // Other tests open and close theirs meanwhile.
+    let targets = descriptors.filter_map(|entry| fs::read_link(entry.unwrap().path()).ok());
+    targets.filter(|target| target.starts_with(path)).collect()
+}
+
+/// A pin, as any thread of the process may have one, keeps what was replaced in memory, and with it the hold on its files.
+#[test]
+fn a_closed_store_leaves_nothing_behind() {
+    for durability in MODES {
+        for is_dropped in [false, true] {
+            let dir = tempfile::tempdir().unwrap();
+            let pin = kvilt_sync::pin();
+            let db = open(dir.path(), durability);
+            // Until files were replaced.
+            let puts = (0..1_000_000_u32).take_while(|i| i % 100 > 0 || db.stats().funk_rebalances < 3);
+            puts.for_each(|i| db.put(format!("{:03}-{}", i % 97, i % 3001), [7; 100]).unwrap());
+            assert!(db.stats().funk_rebalances > 0);
+            let mut scan = db.iter();
+            scan.next().unwrap().unwrap();
+            if is_dropped {
+                drop((db, scan));
+            } else {
+                db.close().unwrap();
+            }
+            assert_eq!(open_files(dir.path()), [] as [std::path::PathBuf; 0]);
+            let left = files_with_rows(dir.path());
+            drop(pin);
+            open(dir.path(), durability).close().unwrap();
+            assert_eq!(left, files_with_rows(dir.path()), "an open has nothing to tidy up");
+        }
+    }
 }

@@ -14,7 +14,7 @@ fn sync(slot: &Arc<Slot>) -> io::Result<()> {
 
 #[test]
 fn a_failed_sync_is_never_followed_by_a_good_one() {
-    let slot = Slot::with_fd(unsyncable());
+    let slot = Slot::with_fd(Owner::next(), unsyncable());
     let first = sync(&slot).unwrap_err().raw_os_error();
     assert_eq!(first, Some(Errno::INVAL.raw_os_error()));
     assert_eq!(sync(&slot).unwrap_err().raw_os_error(), first);
@@ -23,7 +23,7 @@ fn a_failed_sync_is_never_followed_by_a_good_one() {
 
 #[test]
 fn a_sync_that_fails_while_making_room_is_told_to_the_next_who_syncs() {
-    let slot = Slot::with_fd(unsyncable());
+    let slot = Slot::with_fd(Owner::next(), unsyncable());
     slot.mark_dirty();
     assert!(slot.evict());
     assert!(slot.fd.read().is_none());
@@ -33,7 +33,7 @@ fn a_sync_that_fails_while_making_room_is_told_to_the_next_who_syncs() {
 
 #[test]
 fn what_is_pinned_or_in_use_stays_open() {
-    let slot = Slot::with_fd(unsyncable());
+    let slot = Slot::with_fd(Owner::next(), unsyncable());
     slot.pin();
     assert!(!slot.evict());
     slot.unpin();
