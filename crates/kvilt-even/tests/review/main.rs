@@ -7,17 +7,24 @@ use kvilt_base::{Direction, Disk, Engine, ErrorKind, FileName, KeyRange, Result,
 use kvilt_even::{Durability, Options, World};
 use kvilt_io::{Call, Fault, FaultyDisk, Keep, ManualClock, MemoryDisk, SeededRng, StepSpawn, Times};
 use kvilt_sync::budget::Budget;
+use parking_lot::{ReentrantMutex, ReentrantMutexGuard};
+
+/// One test at a time: what a store has given up is freed when no thread of the process is still reading, and several
+/// tests here ask whether it was.
+static ALONE: ReentrantMutex<()> = ReentrantMutex::new(());
 
 struct Bed {
     clock: Arc<ManualClock>,
     spawn: Arc<StepSpawn>,
     budget: Arc<Budget>,
+    _alone: ReentrantMutexGuard<'static, ()>,
 }
 
 impl Bed {
     fn new(budget: u64) -> Bed {
         let clock = ManualClock::new();
-        Bed { spawn: StepSpawn::new(clock.clone(), 1), clock, budget: Budget::new(budget) }
+        let spawn = StepSpawn::new(clock.clone(), 1);
+        Bed { spawn, clock, budget: Budget::new(budget), _alone: ALONE.lock() }
     }
     fn open(&self, disk: Arc<dyn Disk>, options: Options) -> Result<Arc<dyn Engine>> {
         let world = World {
