@@ -66,6 +66,16 @@ impl Output {
         writeln!(self.out, "{value}")
     }
 
+    /// A report, as lines or as an object, and nothing else.
+    pub(crate) fn report(mut self, lines: &[String], object: &Value) -> io::Result<()> {
+        if self.is_json {
+            self.json(object)?;
+        } else {
+            lines.iter().try_for_each(|line| self.line(line))?;
+        }
+        self.end()
+    }
+
     /// For a command that has nothing to show but that it is done.
     pub(crate) fn done(&mut self) -> io::Result<()> {
         if self.is_json { self.json(&json!({ "ok": true })) } else { Ok(()) }

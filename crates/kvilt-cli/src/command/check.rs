@@ -41,13 +41,7 @@ impl Check {
         bar.finish_and_clear();
         let report = report?;
         db.close()?;
-        let mut output = Output::new(globals);
-        if output.is_json() {
-            output.json(&json(&report))?;
-        } else {
-            print(&mut output, &report)?;
-        }
-        output.end()?;
+        Output::new(globals).report(&lines(&report), &json(&report))?;
         match report.damages.len() {
             0 if report.is_cancelled => Err(Failure::Cancelled("cancelled before the end".to_string())),
             0 => Ok(()),
@@ -65,21 +59,19 @@ pub(super) fn progress_bar() -> ProgressBar {
     ProgressBar::new(0).with_style(style.expect("the template is sound"))
 }
 
-fn print(output: &mut Output, report: &CheckReport) -> std::io::Result<()> {
-    for damage in &report.damages {
-        output.line(&describe(damage))?;
-    }
+fn lines(report: &CheckReport) -> Vec<String> {
     let verdict = match (report.damages.is_empty(), report.is_cancelled) {
         (false, _) => "damaged",
         (true, true) => "sound so far",
         (true, false) => "sound",
     };
-    output.line(&format!(
+    let summary = format!(
         "{verdict}: {} files, {} bytes, {} entries verified",
         grouped(report.files),
         grouped(report.bytes),
         grouped(report.entries)
-    ))
+    );
+    report.damages.iter().map(describe).chain([summary]).collect()
 }
 
 pub(super) fn describe(damage: &Damage) -> String {
@@ -109,13 +101,7 @@ fn refused(globals: &Globals, error: &kvilt::Error) -> Result<(), Failure> {
         }],
         ..CheckReport::default()
     };
-    let mut output = Output::new(globals);
-    if output.is_json() {
-        output.json(&json(&report))?;
-    } else {
-        print(&mut output, &report)?;
-    }
-    output.end()?;
+    Output::new(globals).report(&lines(&report), &json(&report))?;
     Err(Failure::Damaged("the store cannot be opened; `kvilt repair` copies what is left of it".to_string()))
 }
 

@@ -28,13 +28,7 @@ impl Repair {
         });
         bar.finish_and_clear();
         let report = report?;
-        let mut output = Output::new(globals);
-        if output.is_json() {
-            output.json(&json(&report))?;
-        } else {
-            print(&mut output, &report)?;
-        }
-        output.end()?;
+        Output::new(globals).report(&lines(&report), &json(&report))?;
         match report.losses.len() {
             0 => Ok(()),
             count => Err(Failure::Damaged(format!("rows may be lost to damage in {count} places"))),
@@ -42,21 +36,19 @@ impl Repair {
     }
 }
 
-fn print(output: &mut Output, report: &RepairReport) -> std::io::Result<()> {
-    for loss in &report.losses {
-        output.line(&describe(loss))?;
-    }
+fn lines(report: &RepairReport) -> Vec<String> {
     let verdict = match (report.losses.is_empty(), report.is_proven) {
         (true, _) => "whole",
         (false, true) => "proven, but for what is listed",
         (false, false) => "not proven",
     };
-    output.line(&format!(
+    let summary = format!(
         "{verdict}: {} rows with {} bytes copied, {} older rows withheld",
         grouped(report.rows),
         grouped(report.bytes),
         grouped(report.rows_withheld)
-    ))
+    );
+    report.losses.iter().map(describe).chain([summary]).collect()
 }
 
 fn json(report: &RepairReport) -> Value {
