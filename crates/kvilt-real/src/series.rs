@@ -92,6 +92,7 @@ impl Series {
         let tenth = (sizes.len() / 10).max(1);
         let mean = |sizes: &[u64]| sizes.iter().sum::<u64>() as f64 / sizes.len() as f64;
         let (first, last) = (mean(&sizes[..tenth]), mean(&sizes[sizes.len() - tenth..]));
+        let by_tenth: Vec<u64> = sizes.chunks(tenth).map(|sizes| mean(sizes) as u64).collect();
         let growth = 100.0 * (last / first - 1.0);
         opens.sort_unstable();
         let at = |percent: usize| opens[(opens.len() - 1) * percent / 100].as_secs_f64() * 1e3;
@@ -99,6 +100,7 @@ impl Series {
             let summary = json!({
                 "what": "series", "seed": self.seed, "cycles": sizes.len(), "seconds": took.as_secs_f64(),
                 "first_bytes": first, "last_bytes": last, "growth_percent": growth, "chunks": chunks,
+                "mean_bytes_by_tenth": by_tenth,
                 "open_median_ms": at(50), "open_p99_ms": at(99), "open_max_ms": at(100), "opens_late": late,
             });
             println!("{summary}");

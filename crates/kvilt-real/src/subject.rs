@@ -12,9 +12,13 @@ use crate::{
     child::{Child, clear_diaries},
     diary::{Diary, Note},
     level::{End, Level},
-    tale::{Rows, STEADY_ROWS, Step, Style, Tale, steady_key, writer_of},
+    tale::{Rows, STEADY_ROWS, Step, Style, Tale, steady_key, steady_value, writer_of},
     verdict::{Part, Verdict, judge},
 };
+
+/// How often each row of a steady store is written before its lives begin. A chunk is rewritten with some ten writes to
+/// it, and the files that it shares with its neighbours go when all of them were.
+const STEADY_PASSES: u64 = 8;
 
 /// A store, its writers' diaries, and its rows as they were seen last.
 #[derive(Debug)]
@@ -60,13 +64,16 @@ impl Subject {
         }
     }
 
-    /// Gives a steady store its rows, durable.
+    /// Gives a steady store its rows, durable, and writes them over until every chunk has come to its usual size.
     pub(crate) fn furnish(&mut self) -> Result<()> {
         let db = self.level.open(&self.store)?;
-        for row in 0..STEADY_ROWS {
-            let value = vec![b'.'; 112];
-            db.put(steady_key(row), &value)?;
-            self.rows.insert(steady_key(row), value);
+        for pass in 0..STEADY_PASSES {
+            for row in 0..STEADY_ROWS {
+                let value = steady_value(pass, row);
+                db.put(steady_key(row), &value)?;
+                self.rows.insert(steady_key(row), value);
+            }
+            db.sync()?;
         }
         Ok(db.close()?)
     }

@@ -110,14 +110,9 @@ impl Tale {
         (key, Some(self.value(bytes)))
     }
 
-    /// No two steps write the same value: it says whose it is, and is as long as asked for or a little longer.
+    /// No two steps write the same value.
     fn value(&mut self, bytes: usize) -> Vec<u8> {
-        let mut value = format!("{:06} {:06} ", self.life, self.step).into_bytes();
-        let number = self.dice.number();
-        while value.len() < bytes {
-            value.extend_from_slice(&mix(number ^ value.len() as u64).to_le_bytes());
-        }
-        value
+        value(self.life, self.step, self.dice.number(), bytes)
     }
 
     fn key(&mut self) -> Vec<u8> {
@@ -130,6 +125,20 @@ impl Tale {
         let writer = self.writer;
         (format!("{group:02}/{writer}/").into_bytes(), format!("{group:02}/{writer}0").into_bytes())
     }
+}
+
+/// A value that says whose it is, and is as long as asked for or a little longer.
+fn value(life: u64, step: u64, number: u64, bytes: usize) -> Vec<u8> {
+    let mut value = format!("{life:06} {step:06} ").into_bytes();
+    while value.len() < bytes {
+        value.extend_from_slice(&mix(number ^ value.len() as u64).to_le_bytes());
+    }
+    value
+}
+
+/// The value of a row of a steady store before its first life, as long as those of its lives.
+pub(crate) fn steady_value(pass: u64, row: usize) -> Vec<u8> {
+    value(0, row as u64, pass, STEADY_VALUE_BYTES)
 }
 
 impl Iterator for Tale {
