@@ -8,6 +8,8 @@ use std::{
 
 use anyhow::{Context as _, Result, bail, ensure};
 
+use kvilt_sim::dice::Dice;
+
 use crate::{
     child::{Child, clear_diaries},
     diary::{Diary, Note},
@@ -16,9 +18,10 @@ use crate::{
     verdict::{Part, Verdict, judge},
 };
 
-/// How often each row of a steady store is written before its lives begin. A chunk is rewritten with some ten writes to
-/// it, and the files that it shares with its neighbours go when all of them were.
-const STEADY_PASSES: u64 = 8;
+/// Lives of a steady store before those that are killed, and writes in each: enough that every chunk's log has filled
+/// and been rewritten several times, in lives of their kind, so that some are about to be rewritten and some just were.
+const PEACEFUL_LIVES: u64 = 80;
+const PEACEFUL_STEPS: usize = 300;
 
 /// A store, its writers' diaries, and its rows as they were seen last.
 #[derive(Debug)]
@@ -64,18 +67,21 @@ impl Subject {
         }
     }
 
-    /// Gives a steady store its rows, durable, and writes them over until every chunk has come to its usual size.
+    /// Gives a steady store its rows, durable, and some lives in peace, until every chunk has come to its usual size.
     pub(crate) fn furnish(&mut self) -> Result<()> {
-        let db = self.level.open(&self.store)?;
-        for pass in 0..STEADY_PASSES {
-            for row in 0..STEADY_ROWS {
-                let value = steady_value(pass, row);
+        let mut dice = Dice::new(self.seed);
+        for life in 0..=PEACEFUL_LIVES {
+            let db = self.level.open(&self.store)?;
+            let steps = if life == 0 { STEADY_ROWS } else { PEACEFUL_STEPS };
+            for step in 0..steps {
+                let row = if life == 0 { step } else { dice.below(STEADY_ROWS) };
+                let value = steady_value(life, step);
                 db.put(steady_key(row), &value)?;
                 self.rows.insert(steady_key(row), value);
             }
-            db.sync()?;
+            db.close()?;
         }
-        Ok(db.close()?)
+        Ok(())
     }
 
     /// The process of the next life.

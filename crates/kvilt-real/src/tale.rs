@@ -136,9 +136,9 @@ fn value(life: u64, step: u64, number: u64, bytes: usize) -> Vec<u8> {
     value
 }
 
-/// The value of a row of a steady store before its first life, as long as those of its lives.
-pub(crate) fn steady_value(pass: u64, row: usize) -> Vec<u8> {
-    value(0, row as u64, pass, STEADY_VALUE_BYTES)
+/// A value of a steady store from before the lives that have a tale, as long as theirs.
+pub(crate) fn steady_value(life: u64, step: usize) -> Vec<u8> {
+    value(0, step as u64, life, STEADY_VALUE_BYTES)
 }
 
 impl Iterator for Tale {
