@@ -30,7 +30,6 @@ use kvilt_sync::published::pin;
 use parking_lot::Mutex;
 
 use crate::{
-    chunk::ChunkState,
     commit::{CutOrder, Deed},
     funk::{Funk, PartFile, log::ChunkLog},
     store::Store,
@@ -116,8 +115,9 @@ impl Checkpoint {
 /// What step 1 collects.
 pub(crate) struct Cut {
     version: Version,
-    /// First keys of changed chunks, with what they consist of now; none if there is no such chunk any more.
-    changed: BTreeMap<Vec<u8>, Option<ChunkState>>,
+    /// First keys of changed chunks, with their funks of now; none if there is no such chunk any more. Not their
+    /// munks: a cut lives as long as its checkpoint syncs, and would keep memory that was long since replaced.
+    changed: BTreeMap<Vec<u8>, Option<Arc<Funk>>>,
     /// Where the commit logs begin that hold what is behind this cut, if that changed.
     log_start: Option<LogStart>,
 }
@@ -225,8 +225,8 @@ impl Store {
         let changed = std::mem::take(&mut structure.changed)
             .into_iter()
             .map(|key| {
-                let state = index.starting_at(&key).map(|chunk| chunk.state(&pin).clone());
-                (key, state)
+                let funk = index.starting_at(&key).map(|chunk| Arc::clone(&chunk.state(&pin).funk));
+                (key, funk)
             })
             .collect();
         Cut { version, changed, log_start }
@@ -275,17 +275,17 @@ impl Store {
         };
         let mut records: BTreeMap<u64, FileRecord> = BTreeMap::new();
         let mut users: HashMap<u64, i64> = HashMap::new();
-        for (key, state) in &cut.changed {
+        for (key, funk) in &cut.changed {
             for number in root.chunks.get(key).into_iter().flatten() {
                 *users.entry(*number).or_default() -= 1;
             }
-            let Some(state) = state else {
+            let Some(funk) = funk else {
                 if root.chunks.contains_key(key) {
                     edit.chunks_removed.push(key.clone());
                 }
                 continue;
             };
-            let (files, is_whole) = files_of(&state.funk);
+            let (files, is_whole) = files_of(funk);
             if !is_whole {
                 // Its log has no file yet: look again next time.
                 self.structure.lock().changed.insert(key.clone());
