@@ -256,7 +256,7 @@ fn log_source<'f>(
     whole_upto: Option<u64>,
 ) -> Result<LogSource<'f>> {
     let order = match whole_upto {
-        Some(upto) => Arc::new(LogOrder::read(log, files, upto, true)?),
+        Some(upto) => Arc::new(LogOrder::read_rows(log, files, upto, range)?),
         None => log.order(files)?,
     };
     LogSource::new(order, Arc::clone(log), files, range, direction, view)

@@ -513,7 +513,7 @@ impl ChunkLog {
         if let Some((order, _)) = order.as_ref().filter(|(order, _)| order.upto() >= len) {
             return Ok(Arc::clone(order));
         }
-        let fresh = Arc::new(LogOrder::read(self, files, len, false)?);
+        let fresh = Arc::new(LogOrder::read(self, files, len)?);
         let charge = files.budget.charge(Part::LogIndexes, fresh.memory_bytes() as u64);
         *order = Some((Arc::clone(&fresh), charge));
         Ok(fresh)

@@ -8,7 +8,7 @@ use std::{cmp::Ordering, ops::Range, sync::Arc};
 
 use kvilt_base::{Direction, EntryRef, KeyRange, Kind, Result, Source, Version};
 
-use super::log::ChunkLog;
+use super::log::{ChunkLog, ROTATE_BYTES};
 use crate::{files::Files, growing::Growing};
 
 struct Item {
@@ -31,23 +31,43 @@ pub(crate) struct LogOrder {
 }
 
 impl LogOrder {
-    /// Reads and sorts the first `upto` bytes of `log`; range tombstones are left out.
-    pub(crate) fn read(log: &ChunkLog, files: &Files, upto: u64, with_values: bool) -> Result<Self> {
+    /// The keys of the first `upto` bytes of `log`; range tombstones are left out.
+    pub(crate) fn read(log: &ChunkLog, files: &Files, upto: u64) -> Result<Self> {
         let mut order =
-            LogOrder { bytes: Growing::with_capacity(0)?, items: Vec::new(), has_values: with_values, upto };
-        log.for_each(files, 0, upto, &mut |offset, entry, _batch| {
-            if entry.kind != Kind::RangeTombstone {
-                order.push(offset, entry)?;
+            LogOrder { bytes: Growing::with_capacity(0)?, items: Vec::new(), has_values: false, upto };
+        order.fill(log, files, &mut |_| true)?;
+        Ok(order)
+    }
+
+    /// The rows of `range` in the first `upto` bytes of `log`, with their values; range tombstones are left out.
+    /// A log that siblings share may be many times as long as what one of them has in it.
+    pub(crate) fn read_rows(log: &ChunkLog, files: &Files, upto: u64, range: &KeyRange) -> Result<Self> {
+        // Pages that are not written to take no memory; growing by halves would take half as much again.
+        let bytes = Growing::with_capacity(upto.min(ROTATE_BYTES) as usize)?;
+        let mut order = LogOrder { bytes, items: Vec::new(), has_values: true, upto };
+        order.fill(log, files, &mut |key| range.contains(key))?;
+        Ok(order)
+    }
+
+    fn fill(
+        &mut self,
+        log: &ChunkLog,
+        files: &Files,
+        is_wanted: &mut dyn FnMut(&[u8]) -> bool,
+    ) -> Result<()> {
+        log.for_each(files, 0, self.upto, &mut |offset, entry, _batch| {
+            if entry.kind != Kind::RangeTombstone && is_wanted(entry.key) {
+                self.push(offset, entry)?;
             }
             Ok(())
         })?;
-        let mut items = std::mem::take(&mut order.items);
-        items.sort_unstable_by(|a, b| order.compare(a, b));
+        let mut items = std::mem::take(&mut self.items);
+        items.sort_unstable_by(|a, b| self.compare(a, b));
         // Of records that no view can tell apart the newest stays, which the order puts first.
-        items.dedup_by(|b, a| a.version == b.version && order.key(a) == order.key(b));
+        items.dedup_by(|b, a| a.version == b.version && self.key(a) == self.key(b));
         items.shrink_to_fit();
-        order.items = items;
-        Ok(order)
+        self.items = items;
+        Ok(())
     }
 
     fn push(&mut self, offset: u64, entry: EntryRef<'_>) -> Result<()> {
