@@ -90,9 +90,9 @@ enum Room<'s> {
 }
 
 /// A chunk whose gate is held, with the changes that go to it.
-struct Entered<'p, 'c> {
-    chunk: &'p Arc<Chunk>,
-    gate: MutexGuard<'p, GateState>,
+struct Entered<'e, 'c> {
+    chunk: &'e Arc<Chunk>,
+    gate: MutexGuard<'e, GateState>,
     changes: &'c [Change<'c>],
 }
 
@@ -115,27 +115,27 @@ impl Store {
     fn apply_if(&self, change: Change<'_>, expected: Option<Option<&[u8]>>, if_full: IfFull) -> Result<Swap> {
         let mut waits = 0;
         loop {
-            let pin = pin();
-            let chunk = self.index.load(&pin).find(change.key);
+            let chunk = Arc::clone(self.index.load(&pin()).find(change.key));
             let gate = chunk.gate();
             if gate.is_retired {
                 continue;
             }
-            if let Some(expected) = expected
-                && let Some(actual) = self.newest_differs(chunk.state(&pin), change.key, expected)?
-            {
-                return Ok(Swap::Differs(actual));
+            if let Some(expected) = expected {
+                let state = chunk.state(&pin()).clone();
+                if let Some(actual) = self.newest_differs(&state, change.key, expected)? {
+                    return Ok(Swap::Differs(actual));
+                }
             }
             let needed = Needed::of(std::slice::from_ref(&change));
-            if let Room::Wait(reason) = self.make_room(chunk, &gate, &pin, needed, if_full, &mut waits)? {
+            if let Room::Wait(reason) = self.make_room(&chunk, &gate, needed, if_full, &mut waits)? {
                 drop(gate);
-                drop(pin);
                 self.stall(reason);
                 continue;
             }
+            let pin = pin();
             self.put_one(chunk.state(&pin), change);
             drop(gate);
-            self.after_put(chunk, &pin, 1, change.key.len() + change.bytes().len());
+            self.after_put(&chunk, &pin, 1, change.key.len() + change.bytes().len());
             return Ok(Swap::Done);
         }
     }
@@ -165,12 +165,12 @@ impl Store {
         }
         let mut waits = 0;
         loop {
-            let pin = pin();
-            let Some(entered) = self.enter_all(changes, &pin) else { continue };
+            let chunks = self.chunks_of(changes);
+            let Some(entered) = enter_all(&chunks) else { continue };
             let mut wait = None;
             for Entered { chunk, gate, changes } in &entered {
                 if let Room::Wait(reason) =
-                    self.make_room(chunk, gate, &pin, Needed::of(changes), if_full, &mut waits)?
+                    self.make_room(chunk, gate, Needed::of(changes), if_full, &mut waits)?
                 {
                     wait = Some(reason);
                     break;
@@ -178,14 +178,13 @@ impl Store {
             }
             if let Some(reason) = wait {
                 drop(entered);
-                drop(pin);
                 self.stall(reason);
                 continue;
             }
+            let pin = pin();
             self.put_all(&entered, &pin);
-            let touched: Vec<_> = entered.iter().map(|e| (e.chunk, e.changes)).collect();
             drop(entered);
-            for (chunk, changes) in touched {
+            for (chunk, changes) in &chunks {
                 let bytes = changes.iter().map(|c| c.key.len() + c.bytes().len()).sum();
                 self.after_put(chunk, &pin, changes.len(), bytes);
             }
@@ -194,23 +193,19 @@ impl Store {
         }
     }
 
-    /// Takes the gates of all chunks that `changes` go to, in key order; none if one was retired.
-    fn enter_all<'p, 'c>(&self, changes: &'c [Change<'c>], pin: &'p Pin) -> Option<Vec<Entered<'p, 'c>>> {
-        let index = self.index.load(pin);
-        let mut entered: Vec<Entered<'p, 'c>> = Vec::new();
+    /// The chunks that `changes` go to, in key order, with what goes to each.
+    fn chunks_of<'c>(&self, changes: &'c [Change<'c>]) -> Vec<(Arc<Chunk>, &'c [Change<'c>])> {
+        let pin = pin();
+        let index = self.index.load(&pin);
+        let mut chunks = Vec::new();
         let mut left = changes;
         while let Some(first) = left.first() {
             let chunk = index.find(first.key);
-            let count = left.partition_point(|c| chunk.range.contains(c.key));
-            let gate = chunk.gate();
-            if gate.is_retired {
-                return None;
-            }
-            let (here, behind) = left.split_at(count);
-            entered.push(Entered { chunk, gate, changes: here });
+            let (here, behind) = left.split_at(left.partition_point(|c| chunk.range.contains(c.key)));
+            chunks.push((Arc::clone(chunk), here));
             left = behind;
         }
-        Some(entered)
+        chunks
     }
 
     /// Steps 3 to 5 for a batch.
@@ -244,8 +239,8 @@ impl Store {
         }
         let mut waits = 0;
         loop {
-            let pin = pin();
-            let Some(entered) = self.enter_range(range, &pin) else { continue };
+            let chunks = self.chunks_in(range);
+            let Some(entered) = enter_each(&chunks) else { continue };
             let mut wait = None;
             for (chunk, gate) in &entered {
                 let log_bytes = record_len_max(
@@ -253,19 +248,17 @@ impl Store {
                     range_value_len(chunk, range),
                 );
                 let needed = Needed { records: 1, log_bytes, tail_bytes: 0 };
-                if let Room::Wait(reason) = self.make_room(chunk, gate, &pin, needed, if_full, &mut waits)? {
+                if let Room::Wait(reason) = self.make_room(chunk, gate, needed, if_full, &mut waits)? {
                     wait = Some(reason);
                     break;
                 }
             }
             if let Some(reason) = wait {
                 drop(entered);
-                drop(pin);
                 self.stall(reason);
                 continue;
             }
-            self.put_range_tombstones(&entered, range, &pin);
-            let chunks: Vec<_> = entered.iter().map(|(chunk, _)| Arc::clone(chunk)).collect();
+            self.put_range_tombstones(&entered, range, &pin());
             drop(entered);
             self.counters.puts.add(1);
             // What was deleted is to give its space back soon.
@@ -274,25 +267,12 @@ impl Store {
         }
     }
 
-    /// Takes the gates of all chunks that `range` touches, in key order; none if one was retired.
-    fn enter_range<'p>(
-        &self,
-        range: &KeyRange,
-        pin: &'p Pin,
-    ) -> Option<Vec<(&'p Arc<Chunk>, MutexGuard<'p, GateState>)>> {
-        let index = self.index.load(pin);
-        let mut entered = Vec::new();
-        for chunk in &index.chunks()[index.position(&range.start)..] {
-            if chunk.range.intersection(range).is_empty() {
-                break;
-            }
-            let gate = chunk.gate();
-            if gate.is_retired {
-                return None;
-            }
-            entered.push((chunk, gate));
-        }
-        Some(entered)
+    /// The chunks that `range` touches, in key order.
+    fn chunks_in(&self, range: &KeyRange) -> Vec<Arc<Chunk>> {
+        let pin = pin();
+        let index = self.index.load(&pin);
+        let from = &index.chunks()[index.position(&range.start)..];
+        from.iter().take_while(|chunk| !chunk.range.intersection(range).is_empty()).cloned().collect()
     }
 
     /// Steps 3 to 5 for a range delete. No put to these chunks is in flight while their gates are held, so what they
@@ -369,12 +349,12 @@ impl Store {
         (log, offset)
     }
 
-    /// Step 2: afterwards `needed` fits into the chunk's log buffer and tail.
+    /// Step 2: afterwards `needed` fits into the chunk's log buffer and tail. Nothing is pinned when it writes the
+    /// log's buffer to the file: all that the process replaces in the meantime would have to be kept.
     fn make_room(
         &self,
         chunk: &Arc<Chunk>,
         gate: &MutexGuard<'_, GateState>,
-        pin: &Pin,
         needed: Needed,
         if_full: IfFull,
         waits: &mut u32,
@@ -388,48 +368,29 @@ impl Store {
             // Durable already: `close` waits for the commit log, and everything in it is applied.
             IfFull::Grow => self.poison.allow_apply()?,
         }
-        let state = chunk.state(pin);
-        if let Some(munk) = &state.munk
-            && !munk.tail().has_room(needed.tail_bytes)
-        {
-            // With a chunk at its limit, puts wait for the split that is under way rather than outrun it.
-            let is_too_large =
-                munk.has_frozen_tails() && munk.entry_bytes() > 2 * self.config.chunk_bytes_max;
-            if munk.tails.len() > FROZEN_TAILS_MAX || is_too_large {
-                self.want(chunk);
-                if *waits < SORT_WAITS_MAX {
-                    *waits += 1;
-                    return Ok(Room::Wait(&self.counters.stalls_tail_full));
-                }
-                if munk.tails.len() > TAILS_MAX {
-                    return Err(self.cannot_sort());
-                }
-            }
-            if *waits < self.memory_waits_max() && self.has_workers() {
+        if let Some(reason) = self.make_tail_room(chunk, gate, needed.tail_bytes, waits)? {
+            return Ok(Room::Wait(reason));
+        }
+        let log = {
+            let pin = pin();
+            let state = chunk.state(&pin);
+            let is_outrun = state.munk.is_none()
+                && state.funk.log_bytes() > LOG_OUTRUN * self.config.log_bytes_max_unread;
+            if is_outrun && *waits < WAITS_MAX && self.has_workers() {
                 *waits += 1;
-                return Ok(Room::Wait(&self.counters.stalls_memory));
+                self.want(chunk);
+                return Ok(Room::Wait(&self.counters.stalls_log_full));
             }
-            let munk = Arc::new(munk.with_fresh_tail(self.new_tail(needed.tail_bytes)));
-            chunk.replace_state(gate, ChunkState { munk: Some(munk), ..state.clone() });
-            self.want(chunk);
-        }
-        let state = chunk.state(pin);
-        let is_outrun =
-            state.munk.is_none() && state.funk.log_bytes() > LOG_OUTRUN * self.config.log_bytes_max_unread;
-        if is_outrun && *waits < WAITS_MAX && self.has_workers() {
-            *waits += 1;
-            self.want(chunk);
-            return Ok(Room::Wait(&self.counters.stalls_log_full));
-        }
-        let log = match &state.funk.log {
-            Some(log) if log.len() < ROTATE_BYTES || chunk.is_occupied() => {
-                if log.is_empty() {
-                    // A checkpoint may have looked while it was empty, and left it out.
-                    self.structure.lock().changed.insert(chunk.range.start.clone());
+            match &state.funk.log {
+                Some(log) if log.len() < ROTATE_BYTES || chunk.is_occupied() => {
+                    if log.is_empty() {
+                        // A checkpoint may have looked while it was empty, and left it out.
+                        self.structure.lock().changed.insert(chunk.range.start.clone());
+                    }
+                    Arc::clone(log)
                 }
-                Arc::clone(log)
+                Some(_) | None => self.begin_log(chunk, gate, state),
             }
-            Some(_) | None => self.begin_log(chunk, gate, state),
         };
         log.reserve(
             &self.files,
@@ -438,6 +399,44 @@ impl Store {
             if_full,
         )?;
         Ok(Room::Made)
+    }
+
+    /// Begins another tail if `bytes` do not fit into the one there is, or says what to wait for.
+    fn make_tail_room(
+        &self,
+        chunk: &Arc<Chunk>,
+        gate: &MutexGuard<'_, GateState>,
+        bytes: usize,
+        waits: &mut u32,
+    ) -> Result<Option<&Stall>> {
+        let pin = pin();
+        let state = chunk.state(&pin);
+        let Some(munk) = state.munk.as_ref().filter(|munk| !munk.tail().has_room(bytes)) else {
+            return Ok(None);
+        };
+        // With a chunk at its limit, puts wait for the split that is under way rather than outrun it.
+        let is_too_large = munk.has_frozen_tails() && munk.entry_bytes() > 2 * self.config.chunk_bytes_max;
+        if munk.tails.len() > FROZEN_TAILS_MAX || is_too_large {
+            self.want(chunk);
+            if *waits < SORT_WAITS_MAX {
+                *waits += 1;
+                return Ok(Some(&self.counters.stalls_tail_full));
+            }
+            if munk.tails.len() > TAILS_MAX {
+                return Err(self.cannot_sort());
+            }
+        }
+        if *waits < self.memory_waits_max() && self.has_workers() {
+            *waits += 1;
+            return Ok(Some(&self.counters.stalls_memory));
+        }
+        let munk = Arc::new(munk.with_fresh_tail(self.new_tail(bytes)));
+        chunk.replace_state(gate, ChunkState { munk: Some(munk), ..state.clone() });
+        // The state that was replaced keeps run and tails. Were it among what this thread keeps to itself, nobody could
+        // free them until the thread has replaced some more.
+        pin.flush();
+        self.want(chunk);
+        Ok(None)
     }
 
     /// Gives the chunk a new log; the old one, if any, becomes a part.
@@ -485,6 +484,21 @@ impl Store {
             self.want(chunk);
         }
     }
+}
+
+/// Takes the gates of chunks in key order, with what goes to each; none if one was retired.
+fn enter_all<'e, 'c>(chunks: &'e [(Arc<Chunk>, &'c [Change<'c>])]) -> Option<Vec<Entered<'e, 'c>>> {
+    let entered = chunks.iter().map(|(chunk, changes)| Some(Entered { chunk, gate: enter(chunk)?, changes }));
+    entered.collect()
+}
+
+/// Takes the gates of chunks in key order; none if one was retired.
+fn enter_each(chunks: &[Arc<Chunk>]) -> Option<Vec<(&Arc<Chunk>, MutexGuard<'_, GateState>)>> {
+    chunks.iter().map(|chunk| Some((chunk, enter(chunk)?))).collect()
+}
+
+fn enter(chunk: &Chunk) -> Option<MutexGuard<'_, GateState>> {
+    Some(chunk.gate()).filter(|gate| !gate.is_retired)
 }
 
 /// Bytes of the value that says where a range tombstone ends within a chunk.

@@ -292,25 +292,24 @@ impl ChunkLog {
         if_full: IfFull,
     ) -> Result<()> {
         let mut writer = self.writer.lock();
-        let pin = pin();
-        let tail = self.tail.load(&pin);
         writer.promised_bytes = bytes;
         writer.promised_records = records;
-        if tail.buffer.as_ref().is_some_and(|b| b.bytes.remaining() >= bytes) {
+        if self.tail.load(&pin()).buffer.as_ref().is_some_and(|b| b.bytes.remaining() >= bytes) {
             return Ok(());
         }
-        let is_first = tail.start == 0 && tail.buffer.is_none();
-        if let Some(full) = &tail.buffer {
-            match self.write_buffer(files, tail.start, full) {
+        let (start, buffer) = self.end();
+        let is_first = start == 0 && buffer.is_none();
+        if let Some(full) = &buffer {
+            match self.write_buffer(files, start, full) {
                 Ok(()) => writer.buffer_bytes = (writer.buffer_bytes * 2).min(buffer_bytes_max),
                 Err(e) if e.kind() == ErrorKind::NoSpace && if_full.may_grow(full.bytes.len()) => {
-                    self.grow_buffer(files, tail.start, full, bytes);
+                    self.grow_buffer(files, start, full, bytes);
                     return Ok(());
                 }
                 Err(e) => return Err(e),
             }
         }
-        let start = tail.start + tail.buffer.as_ref().map_or(0, |b| b.bytes.len() as u64);
+        let start = start + buffer.map_or(0, |b| b.bytes.len() as u64);
         let header_bytes = if is_first { HEADER_BYTES } else { 0 };
         let is_short = files.budget.used(Part::LogBuffers) > files.budget.bytes_max() / BUFFER_SHARE;
         let wanted = if is_short { BUFFER_BYTES_MIN } else { writer.buffer_bytes };
@@ -369,6 +368,13 @@ impl ChunkLog {
         self.tombstones.replace(self.tombstones.load(&pin).with(tombstone, batch));
     }
 
+    /// Where the file ends, and the buffer that begins there; held without a pin, for who reads or writes the file.
+    fn end(&self) -> (u64, Option<Arc<Buffer>>) {
+        let pin = pin();
+        let tail = self.tail.load(&pin);
+        (tail.start, tail.buffer.clone())
+    }
+
     fn new_buffer(&self, files: &Files, bytes: usize) -> Arc<Buffer> {
         let charge = files.budget.charge(Part::LogBuffers, bytes as u64);
         Arc::new(Buffer { bytes: AppendBuffer::new(bytes), _charge: charge })
@@ -408,14 +414,13 @@ impl ChunkLog {
     /// Writes the buffer to the file. No promise that it survives.
     fn flush(&self, files: &Files) -> Result<u64> {
         let mut writer = self.writer.lock();
-        let pin = pin();
-        let tail = self.tail.load(&pin);
-        let Some(buffer) = &tail.buffer else { return Ok(tail.start) };
-        self.write_buffer(files, tail.start, buffer)?;
+        let (start, buffer) = self.end();
+        let Some(buffer) = buffer else { return Ok(start) };
+        self.write_buffer(files, start, &buffer)?;
         if buffer.bytes.len() < writer.buffer_bytes / 4 {
             writer.buffer_bytes = (writer.buffer_bytes / 2).max(BUFFER_BYTES_MIN);
         }
-        let start = tail.start + buffer.bytes.len() as u64;
+        let start = start + buffer.bytes.len() as u64;
         // The buffer is given back: a log that is not written to costs nothing between checkpoints.
         let is_awaited = writer.promised_bytes > 0 && !self.is_closed.load(Ordering::Relaxed);
         let fresh =

@@ -34,11 +34,7 @@ impl ChunkLog {
         offset: u64,
         read: impl FnOnce(EntryRef<'_>, u64) -> R,
     ) -> Result<R> {
-        let (start, buffer) = {
-            let pin = pin();
-            let tail = self.tail.load(&pin);
-            (tail.start, tail.buffer.clone())
-        };
+        let (start, buffer) = self.end();
         if offset >= start {
             let buffer = buffer.expect("an offset behind the file lies in the buffer");
             let bytes = &buffer.bytes.read()[(offset - start) as usize..];
@@ -109,11 +105,7 @@ impl ChunkLog {
         upto: u64,
         each: &mut dyn FnMut(u64, EntryRef<'_>, u64) -> Result<()>,
     ) -> Result<()> {
-        let (start, buffer) = {
-            let pin = pin();
-            let tail = self.tail.load(&pin);
-            (tail.start, tail.buffer.clone())
-        };
+        let (start, buffer) = self.end();
         let mut at = from.max(HEADER_BYTES as u64);
         if at < start.min(upto) {
             at = self.for_each_in_file(files, at, start.min(upto), each)?;
