@@ -28,7 +28,7 @@ use std::{
 };
 
 use kvilt_base::{Error, ErrorKind, Next, Result, Worker};
-use kvilt_sync::published::pin;
+use kvilt_sync::published::{pin, settle};
 
 use crate::{
     chunk::{Chunk, ChunkState, Occupied},
@@ -83,8 +83,9 @@ impl Worker for Rebalancer {
             store.index.load(&pin).chunks().iter().for_each(|chunk| chunk.heat.decay());
         }
         let has_worked = store.balance_memory() | store.attend_next() || store.attend_idle(&self.walk);
-        // What was replaced goes back to the system now, not when some later retirement happens to push it out.
-        pin().flush();
+        // What was replaced goes back to the system now. One flush a step would not do: a chunk's munk is freed some
+        // ten flushes after the index that named it, and in ten steps the replaced munks of ten chunks would pile up.
+        settle(0);
         store.progress.signal();
         if has_worked { Next::Again } else { Next::Rest(Some(TICK)) }
     }

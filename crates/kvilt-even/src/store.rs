@@ -7,7 +7,7 @@
 use std::{
     collections::{BTreeSet, VecDeque},
     sync::{
-        Arc,
+        Arc, Weak,
         atomic::{AtomicU64, Ordering},
     },
     time::Duration,
@@ -98,7 +98,7 @@ impl Store {
     /// Asks the background to look at a chunk.
     pub(crate) fn want(&self, chunk: &Arc<Chunk>) {
         if !chunk.is_queued.swap(true, Ordering::AcqRel) {
-            self.attention.push(Arc::clone(chunk));
+            self.attention.push(chunk);
             self.wake();
         }
     }
@@ -128,20 +128,25 @@ impl Store {
     }
 }
 
-/// Chunks that want the background's attention, first come first served.
+/// Chunks that want the background's attention, first come first served. It keeps none of them: one that was split
+/// while it waited would keep its munk for as long as the queue is long.
 #[derive(Default)]
-pub(crate) struct Attention(Mutex<VecDeque<Arc<Chunk>>>);
+pub(crate) struct Attention(Mutex<VecDeque<Weak<Chunk>>>);
 
 impl Attention {
-    fn push(&self, chunk: Arc<Chunk>) {
-        self.0.lock().push_back(chunk);
+    fn push(&self, chunk: &Arc<Chunk>) {
+        self.0.lock().push_back(Arc::downgrade(chunk));
     }
 
-    /// The next one; its flag is cleared, so that it can be wanted again meanwhile.
+    /// The next one that is still there; its flag is cleared, so that it can be wanted again meanwhile.
     pub(crate) fn pop(&self) -> Option<Arc<Chunk>> {
-        let chunk = self.0.lock().pop_front()?;
-        chunk.is_queued.store(false, Ordering::Release);
-        Some(chunk)
+        loop {
+            let chunk = self.0.lock().pop_front()?;
+            if let Some(chunk) = chunk.upgrade() {
+                chunk.is_queued.store(false, Ordering::Release);
+                return Some(chunk);
+            }
+        }
     }
 }
 
@@ -171,5 +176,31 @@ impl ProgressSignal {
         if *finished == seen {
             self.changed.wait_for(&mut finished, STALL_WAIT_MAX);
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use kvilt_base::KeyRange;
+
+    use super::*;
+    use crate::chunk::{ChunkState, Heat};
+
+    fn chunk(id: u64) -> Arc<Chunk> {
+        let state = ChunkState { munk: None, funk: Arc::default(), cold_id: 0 };
+        Chunk::new(id, KeyRange::all(), state, Heat::default())
+    }
+
+    /// Chunks that were split waited here with their munks, behind all others, and memory went over the budget.
+    #[test]
+    fn a_chunk_that_is_gone_is_not_kept_by_those_that_wait_for_attention() {
+        let attention = Attention::default();
+        let (split, live) = (chunk(1), chunk(2));
+        attention.push(&split);
+        attention.push(&live);
+        assert_eq!(Arc::strong_count(&split), 1);
+        drop(split);
+        assert!(attention.pop().is_some_and(|next| Arc::ptr_eq(&next, &live)));
+        assert!(attention.pop().is_none());
     }
 }
