@@ -18,6 +18,8 @@ pub enum FileName {
     Lock,
     /// What of the manifest is known to be synced, see `docs/format/witness.md`.
     Witness,
+    /// Room kept back for a full disk; its bytes mean nothing, see `docs/design/0024-reserve.md`.
+    Reserve,
     /// The list of live files, see `docs/format/manifest.md`.
     Manifest(u64),
     /// A manifest under construction; renamed when complete.
@@ -36,6 +38,7 @@ impl FileName {
         match text {
             "LOCK" => return Some(FileName::Lock),
             "WITNESS" => return Some(FileName::Witness),
+            "RESERVE" => return Some(FileName::Reserve),
             _ => {}
         }
         let (number, suffix) = text.split_once('.')?;
@@ -56,7 +59,7 @@ impl FileName {
     /// The number in the name; zero for those without.
     pub fn number(self) -> u64 {
         match self {
-            FileName::Lock | FileName::Witness => 0,
+            FileName::Lock | FileName::Witness | FileName::Reserve => 0,
             FileName::Manifest(n)
             | FileName::ManifestTemp(n)
             | FileName::Table(n)
@@ -71,6 +74,7 @@ impl fmt::Display for FileName {
         match self {
             FileName::Lock => f.write_str("LOCK"),
             FileName::Witness => f.write_str("WITNESS"),
+            FileName::Reserve => f.write_str("RESERVE"),
             FileName::Manifest(n) => write!(f, "{n:016x}.manifest"),
             FileName::ManifestTemp(n) => write!(f, "{n:016x}.manifest.tmp"),
             FileName::Table(n) => write!(f, "{n:016x}.table"),
@@ -142,6 +146,14 @@ pub trait File: Send + Sync + fmt::Debug {
     fn write_at(&self, offset: u64, bytes: &[u8]) -> io::Result<usize>;
     /// Makes all written bytes and the length durable (D-1).
     fn sync(&self) -> io::Result<()>;
+    /// Makes the file `len` bytes long, and all of them the disk's promise: the room is taken now, and given back only
+    /// when a later call makes the file shorter, or its name goes and nobody has it open. If there is no room the file
+    /// stays as long as it was. For a file that is nothing but room: what its bytes are, and which of its lengths a crash
+    /// leaves, is not said. `Unsupported` where a disk cannot.
+    fn allocate(&self, len: u64) -> io::Result<()> {
+        let _ = len;
+        Err(io::ErrorKind::Unsupported.into())
+    }
     /// The length, in bytes.
     fn len(&self) -> io::Result<u64>;
     /// Its name.
@@ -198,6 +210,7 @@ mod tests {
         for name in [
             FileName::Lock,
             FileName::Witness,
+            FileName::Reserve,
             FileName::Manifest(1),
             FileName::ManifestTemp(2),
             FileName::Table(0xabc),
@@ -209,6 +222,7 @@ mod tests {
         for text in [
             "lock",
             "WITNESS.tmp",
+            "reserve",
             "1.log",
             "000000000000000g.log",
             "000000000000000A.log",

@@ -17,7 +17,7 @@
 //! * **E-9** Every version in a table that the manifest names is at most the manifest's checkpoint.
 
 use std::{
-    collections::{BTreeMap, HashMap},
+    collections::{BTreeMap, HashMap, HashSet},
     sync::{
         Arc, OnceLock,
         atomic::{AtomicU64, Ordering},
@@ -31,7 +31,8 @@ use parking_lot::Mutex;
 
 use crate::{
     commit::{CutOrder, Deed},
-    funk::{Funk, PartFile, log::ChunkLog},
+    funk::{Funk, Part, PartFile, log::ChunkLog},
+    reserve::{TRIES_MAX, Use},
     store::Store,
 };
 
@@ -146,7 +147,10 @@ impl Store {
         let number = self.checkpoint.begun.fetch_add(1, Ordering::SeqCst) + 1;
         // By a panic it would forget which logs it took for its own.
         let half_done = self.poison.unless_done("a checkpoint");
-        let result = self.run_checkpoint(&mut durable, is_closing);
+        let result = self
+            .run_checkpoint(&mut durable, is_closing)
+            .or_else(|error| self.run_on_reserve(&mut durable, is_closing, error))
+            .inspect(|()| self.keep_reserve(&durable.root));
         half_done.done();
         match &result {
             Ok(()) => {
@@ -161,6 +165,58 @@ impl Store {
             Err(_) => {}
         }
         result
+    }
+
+    /// Again, with the room of the reserve, if it was the disk that is full.
+    fn run_on_reserve(&self, durable: &mut Durable, is_closing: bool, error: Error) -> Result<()> {
+        let mut refused = error;
+        for _ in 0..TRIES_MAX {
+            if refused.kind() != ErrorKind::NoSpace {
+                break;
+            }
+            self.forget_replaced_logs();
+            let buffered: u64 = self.dirty.lock().iter().map(|log| log.buffered_bytes()).sum();
+            let to = Use::Checkpoint { has_logs: buffered > 0 };
+            let Some(lease) = self.files.reserve.give(to, buffered) else { break };
+            match self.run_checkpoint(durable, is_closing) {
+                Ok(()) => return Ok(()),
+                Err(error) => refused = error,
+            }
+            if !lease.has_given {
+                break;
+            }
+        }
+        Err(refused)
+    }
+
+    /// Takes the logs off the list that rewrites have taken the place of: a checkpoint from here on names none of them,
+    /// so what is left of them in memory needs no room.
+    fn forget_replaced_logs(&self) {
+        // In this order: a log that enters the list meanwhile is in use, and no log that was replaced comes back.
+        let mut replaced: HashSet<u64> = self.dirty.lock().iter().map(|log| log.number()).collect();
+        let pin = pin();
+        for chunk in self.index.load(&pin).chunks() {
+            let funk = &chunk.state(&pin).funk;
+            for number in funk.parts.iter().map(Part::number).chain(funk.log.iter().map(|log| log.number())) {
+                replaced.remove(&number);
+            }
+        }
+        self.dirty.lock().retain(|log| !replaced.contains(&log.number()));
+    }
+
+    /// Behind a checkpoint, which may have freed some room, or found the store grown.
+    fn keep_reserve(&self, root: &Root) {
+        self.files.reserve.keep(root.files.values().map(|record| record.len).sum());
+    }
+
+    /// Whether everything that this run was given is durable, so that nothing is lost if the last checkpoint cannot be
+    /// written: the next open takes the store as after a crash.
+    pub(crate) fn is_all_durable(&self) -> bool {
+        let durable = self.checkpoint.durable.lock();
+        !durable.has_old_commit_logs
+            && self.counters.commit_bytes_written.sum() == 0
+            && self.dirty.lock().is_empty()
+            && self.structure.lock().changed.is_empty()
     }
 
     fn run_checkpoint(&self, durable: &mut Durable, is_closing: bool) -> Result<()> {

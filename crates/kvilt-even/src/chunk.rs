@@ -78,6 +78,8 @@ pub(crate) struct Heat {
     pub(crate) puts: AtomicU32,
     /// Scans that had to read a log since the funk was rewritten last.
     pub(crate) log_scans: AtomicU32,
+    /// Deletes since the funk was rewritten last.
+    pub(crate) deletes: AtomicU32,
     /// The benefit that a munk would have, accumulated with decay.
     pub(crate) score: AtomicU64,
 }
@@ -91,6 +93,7 @@ impl Heat {
             scans: half(&self.scans),
             puts: half(&self.puts),
             log_scans: AtomicU32::new(0),
+            deletes: half(&self.deletes),
             score: AtomicU64::new(self.score.load(Ordering::Relaxed) / 2),
         }
     }

@@ -21,7 +21,7 @@ use std::{
     sync::{Arc, OnceLock},
 };
 
-use kvilt_base::{Error, File, FileName, KeyRange, Result, Swap};
+use kvilt_base::{Error, ErrorKind, File, FileName, KeyRange, Result, Swap};
 use kvilt_format::commit::{Change as Logged, HEADER_BYTES, encode_header, encode_mark, encode_record};
 use kvilt_sync::{group::Group, published::pin};
 use parking_lot::Mutex;
@@ -32,6 +32,7 @@ use crate::{
     files::Hold,
     funk::log::{IfFull, sync_failed},
     options::Durability,
+    reserve::Use,
     store::Store,
 };
 
@@ -75,6 +76,17 @@ pub(crate) enum Deed {
     Swap { key: Vec<u8>, expected: Option<Vec<u8>>, new: Option<Vec<u8>> },
     /// Make a checkpoint's cut, behind which a commit log begins.
     Cut(CutOrder),
+}
+
+impl Deed {
+    /// Whether it puts anything: what only deletes is let through on a full disk.
+    fn brings_data(&self) -> bool {
+        match self {
+            Deed::Write(changes) => changes.iter().any(|(_, value)| value.is_some()),
+            Deed::Swap { new, .. } => new.is_some(),
+            Deed::DeleteRange(_) | Deed::Cut(_) => false,
+        }
+    }
 }
 
 /// What a leader must know to make a cut.
@@ -189,9 +201,9 @@ impl Store {
             self.poison.poison(&error);
             return Err(error);
         }
-        Arc::into_inner(outcome).and_then(OnceLock::into_inner).unwrap_or_else(|| {
-            Err(Error::new(kvilt_base::ErrorKind::Poisoned, "a group ended without an outcome"))
-        })
+        Arc::into_inner(outcome)
+            .and_then(OnceLock::into_inner)
+            .unwrap_or_else(|| Err(Error::new(ErrorKind::Poisoned, "a group ended without an outcome")))
     }
 
     /// Does what the group wants, in order. Deeds are logged together as long as none must see what
@@ -228,8 +240,11 @@ impl Store {
         Ok(())
     }
 
-    /// Fails if the deed goes to a chunk whose files were found damaged. What is in the log is applied in any case.
+    /// Fails if the deed brings data to a full disk, or goes to a chunk whose files were found damaged. What is in the log is applied in any case.
     fn allow_deed(&self, deed: &Deed) -> Result<()> {
+        if deed.brings_data() {
+            self.files.reserve.allow_data()?;
+        }
         let pin = pin();
         let index = self.index.load(&pin);
         match deed {
@@ -246,11 +261,12 @@ impl Store {
     /// Logs and applies the waiting deeds. The leader is the only one who applies, so what a swap compared with
     /// stays true until it is applied.
     fn settle_all(&self, log: &CommitLog, waiting: &mut Vec<&Task>) {
-        let waiting = std::mem::take(waiting);
+        let mut waiting = std::mem::take(waiting);
         if waiting.is_empty() {
             return;
         }
-        if let Err(error) = self.log_group(log, &waiting) {
+        let logged = self.log_group(log, &waiting);
+        if let Err(error) = logged.or_else(|error| self.log_deletes(log, &mut waiting, error)) {
             waiting.iter().for_each(|task| task.settle(Err(error.clone())));
             return;
         }
@@ -262,6 +278,23 @@ impl Store {
             }
             task.settle(applied.map(|()| Swap::Done));
         }
+    }
+
+    /// If it was the disk that is full, logs those of the group that only delete, with the room of the reserve, and
+    /// refuses the others.
+    fn log_deletes(&self, log: &CommitLog, waiting: &mut Vec<&Task>, error: Error) -> Result<()> {
+        if error.kind() != ErrorKind::NoSpace {
+            return Err(error);
+        }
+        for task in waiting.extract_if(.., |task| task.deed.brings_data()) {
+            task.settle(Err(error.clone()));
+        }
+        if waiting.is_empty() {
+            return Ok(());
+        }
+        let bytes = waiting.iter().map(|task| weigh(task) as u64).sum();
+        let Some(_lease) = self.files.reserve.give(Use::Deletes, bytes) else { return Err(error) };
+        self.log_group(log, waiting)
     }
 
     fn log_group(&self, log: &CommitLog, tasks: &[&Task]) -> Result<()> {

@@ -3,8 +3,8 @@
 use std::{path::Path, sync::Arc, sync::atomic::Ordering};
 
 use kvilt_base::{
-    CheckReport, Direction, Disk, Engine, Error, KeyRange, Operation, Progress, ReadView, Result, RowBatch,
-    Stats, Swap, Version, WriteBatch,
+    CheckReport, Direction, Disk, Engine, Error, ErrorKind, KeyRange, Operation, Progress, ReadView, Result,
+    RowBatch, Stats, Swap, Version, WriteBatch,
     key::successor,
     limits::{BATCH_BYTES_MAX, BATCH_OPERATIONS_MAX, ENGINE_KEY_BYTES_MAX, VALUE_BYTES_MAX},
 };
@@ -187,7 +187,7 @@ impl Engine for Even {
         allow_key(key)?;
         allow_value(new)?;
         match &self.store.commit {
-            None => self.store.apply_swap(Change { key, value: new }, expected, IfFull::Fail),
+            None => self.store.apply_swap(Change { key, value: new }, expected, if_full([new])),
             Some(log) => {
                 let owned = |bytes: Option<&[u8]>| bytes.map(<[u8]>::to_vec);
                 let deed = Deed::Swap { key: key.to_vec(), expected: owned(expected), new: owned(new) };
@@ -283,10 +283,11 @@ impl Engine for Even {
         let closed = match store.poison.cause() {
             // What could not be made durable will never be: the caller is told, and the directory is free.
             Some(cause) => Err(cause.clone()),
-            None => {
-                store.checkpoint_now(true)?;
-                Ok(())
-            }
+            None => match store.checkpoint_now(true) {
+                // Who only read on a full disk has nothing to lose.
+                Err(error) if error.kind() == ErrorKind::NoSpace && store.is_all_durable() => Ok(()),
+                closed => Ok(closed?),
+            },
         };
         // Whoever still has a file, garbage that waits for its epoch above all, has it no longer.
         store.files.disk.close();

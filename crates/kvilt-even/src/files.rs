@@ -17,7 +17,7 @@ use kvilt_format::FileIdentity;
 use kvilt_sync::budget::Budget;
 use parking_lot::Mutex;
 
-use crate::stats::Counters;
+use crate::{reserve::Reserve, stats::Counters};
 
 /// Held by whoever may still read a file; the file outlives every hold.
 pub(crate) type Hold = Arc<()>;
@@ -41,6 +41,7 @@ pub(crate) struct Files {
     pub(crate) budget: Arc<Budget>,
     pub(crate) counters: Arc<Counters>,
     pub(crate) dead: DeadVersions,
+    pub(crate) reserve: Reserve,
     next: AtomicU64,
     /// Files that exist, with a way to see whether anybody holds them.
     known: Mutex<HashMap<u64, (FileName, Weak<()>)>>,
@@ -57,6 +58,7 @@ impl Files {
         store_id: u64,
         next: u64,
         dead: DeadVersions,
+        reserve: Reserve,
         budget: Arc<Budget>,
         counters: Arc<Counters>,
     ) -> Self {
@@ -66,6 +68,7 @@ impl Files {
             budget,
             counters,
             dead,
+            reserve,
             next: AtomicU64::new(next),
             known: Mutex::default(),
             has_new_names: AtomicBool::new(false),

@@ -56,6 +56,7 @@ mod copy;
 mod files;
 mod rebalance;
 mod recovery;
+mod reserve;
 
 mod check;
 pub mod options;

@@ -89,6 +89,9 @@ pub struct Options {
     pub log_bytes_max_unread: u64,
     /// Bytes of a log's write buffer, at most; a chunk's buffer adapts to how much is written to it.
     pub log_buffer_bytes_max: usize,
+    /// Bytes of disk that are kept back, at most, for deletes and checkpoints on a full disk; see
+    /// `docs/design/0024-reserve.md`.
+    pub reserve_bytes_max: u64,
     /// Part of the memory budget for the row cache, in percent.
     pub row_cache_percent: u32,
     /// A snapshot or scan older than this expires, so that one which was forgotten does not keep old versions for ever.
@@ -113,6 +116,7 @@ impl Default for Options {
             log_bytes_max_cached: 20 << 20,
             log_bytes_max_unread: 48 << 20,
             log_buffer_bytes_max: 64 << 10,
+            reserve_bytes_max: 4 << 20,
             row_cache_percent: 10,
             view_age_max: Duration::from_secs(24 * 60 * 60),
             compression: Compression::None,
@@ -133,6 +137,7 @@ impl Options {
             log_bytes_max_cached: 4 << 10,
             log_bytes_max_unread: 6 << 10,
             log_buffer_bytes_max: 512,
+            reserve_bytes_max: 4 << 10,
             block_bytes: 256,
             ..Options::default()
         }
@@ -188,6 +193,7 @@ impl Options {
             log_bytes_max_cached: self.log_bytes_max_cached.min((budget_bytes / 4).max(4 << 10)),
             log_bytes_max_unread: self.log_bytes_max_unread.min((budget_bytes / 8).max(4 << 10)),
             log_buffer_bytes_max: self.log_buffer_bytes_max.min((budget_bytes / 1024).max(512) as usize),
+            reserve_bytes_max: self.reserve_bytes_max,
             row_cache_bytes: budget_bytes / 100 * u64::from(self.row_cache_percent),
             view_age_max: self.view_age_max,
             tail_bytes: (rebalance / 4).max(512) as usize,
@@ -210,6 +216,7 @@ pub(crate) struct Config {
     pub(crate) log_bytes_max_cached: u64,
     pub(crate) log_bytes_max_unread: u64,
     pub(crate) log_buffer_bytes_max: usize,
+    pub(crate) reserve_bytes_max: u64,
     pub(crate) row_cache_bytes: u64,
     pub(crate) view_age_max: Duration,
     /// Capacity of a munk's tail: what may be unsorted before it is compacted.

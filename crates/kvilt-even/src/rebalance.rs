@@ -35,6 +35,7 @@ use crate::{
     commit,
     funk::PartFile,
     munk::Munk,
+    reserve::Use,
     store::Store,
 };
 
@@ -46,6 +47,8 @@ const DECAY_INTERVAL: Duration = Duration::from_millis(1000);
 const PARTS_MAX: usize = 10;
 /// Range tombstones that the logs of a cold chunk may carry: each is looked at by every read.
 const TOMBSTONES_MAX: usize = 16;
+/// Deletes in a chunk for which its files are rewritten when the disk is full: what they free is needed.
+pub(crate) const DELETES_WORTH_A_REWRITE: u32 = 16;
 /// Scans that may sort a cold log before the chunk is rewritten for them.
 const LOG_SCANS_MAX: u32 = 2;
 
@@ -179,13 +182,24 @@ impl Store {
             return Ok(false);
         }
         if self.funk_wants_rewrite(chunk, &state) || has_many_tombstones(chunk, &state) {
-            self.rewrite_funk(chunk).inspect_err(|error| chunk.note(error))?;
+            let Some(_alone) = self.files.reserve.rewrite_alone() else { return Ok(false) };
+            let rewritten = self.rewrite_funk(chunk).or_else(|error| self.rewrite_on_reserve(chunk, error));
+            rewritten.inspect_err(|error| chunk.note(error))?;
             return Ok(true);
         }
         if self.is_small(&state) {
             return self.coalesce(chunk);
         }
         Ok(false)
+    }
+
+    /// Once more, with some of the reserve's room, if it was the disk that is full.
+    fn rewrite_on_reserve(&self, chunk: &Occupied, error: Error) -> Result<()> {
+        if error.kind() != ErrorKind::NoSpace {
+            return Err(error);
+        }
+        let Some(_lease) = self.files.reserve.give(Use::Rewrite, 0) else { return Err(error) };
+        self.rewrite_funk(chunk)
     }
 
     fn is_too_large(&self, run: &crate::munk::run::Run) -> bool {
@@ -205,6 +219,12 @@ impl Store {
     pub(crate) fn funk_wants_rewrite(&self, chunk: &Chunk, state: &ChunkState) -> bool {
         let funk = &state.funk;
         if funk.parts.len() > PARTS_MAX {
+            return true;
+        }
+        // Relaxed: a statistic.
+        if self.files.reserve.is_short()
+            && chunk.heat.deletes.load(Ordering::Relaxed) >= DELETES_WORTH_A_REWRITE
+        {
             return true;
         }
         let log_bytes = funk.log_bytes();

@@ -30,6 +30,7 @@ use crate::{
     munk::{ChargedRun, Munk, run::Run},
     options::{Mutant, Options},
     poison::Poison,
+    reserve::Reserve,
     stats::Counters,
     store::{Attention, ProgressSignal, Store, World},
     tombstones::Tombstones,
@@ -53,6 +54,7 @@ pub(crate) fn open(
         None => (make(&*disk, &world, options)?, true),
     };
     let listed = disk.list().map_err(|e| Error::io("list the store", e).in_file(disk.place()))?;
+    refuse_false_reserve(&listed)?;
     let leftovers = Leftovers::find(&root, &listed);
     if !is_new {
         make_visible_durable(&*disk, &listed)?;
@@ -62,11 +64,13 @@ pub(crate) fn open(
     let counters = Arc::<Counters>::default();
     counters.torn_tails.add(leftovers.torn_tails);
     let next_file = root.next_file.max(leftovers.next_file);
+    let reserve = Reserve::found(Arc::clone(&disk), config.reserve_bytes_max, leftovers.reserve_bytes);
     let files = Files::new(
         disk,
         root.store_id,
         next_file,
         DeadVersions(dead.clone()),
+        reserve,
         Arc::clone(&world.budget),
         counters.clone(),
     );
@@ -119,7 +123,13 @@ fn refuse_strangers(disk: &dyn Disk, options: &Options) -> Result<()> {
         return Err(Error::corrupted(name, 0, message));
     }
     let is_harmless = |l: &Listed| {
-        matches!(l, Listed::Ours(FileName::Lock | FileName::Witness | FileName::ManifestTemp(_), _))
+        matches!(
+            l,
+            Listed::Ours(
+                FileName::Lock | FileName::Witness | FileName::Reserve | FileName::ManifestTemp(_),
+                _
+            )
+        )
     };
     if let Some(stranger) = listed.iter().find(|l| !is_harmless(l)) {
         let name = match stranger {
@@ -136,6 +146,14 @@ fn refuse_strangers(disk: &dyn Disk, options: &Options) -> Result<()> {
             "there is no store in {}, and it was not to be made",
             disk.place()
         )));
+    }
+    Ok(())
+}
+
+/// Nobody would read it; but what bears a name of ours and is no file of ours is damage, whichever it is.
+fn refuse_false_reserve(listed: &[Listed]) -> Result<()> {
+    if listed.contains(&Listed::Foreign(FileName::Reserve.to_string())) {
+        return Err(Error::corrupted(FileName::Reserve, 0, "it is not a regular file"));
     }
     Ok(())
 }
@@ -216,6 +234,7 @@ struct Leftovers {
     commit_logs: Vec<u64>,
     /// Actual lengths of logs.
     log_lens: HashMap<u64, u64>,
+    reserve_bytes: u64,
 }
 
 impl Leftovers {
@@ -226,6 +245,7 @@ impl Leftovers {
             torn_tails: 0,
             commit_logs: Vec::new(),
             log_lens: HashMap::new(),
+            reserve_bytes: 0,
         };
         let newest_manifest = listed.iter().filter_map(|l| match l {
             Listed::Ours(FileName::Manifest(n), _) => Some(*n),
@@ -237,6 +257,8 @@ impl Leftovers {
             let number = name.number();
             let is_orphan = match name {
                 FileName::Lock | FileName::Witness => false,
+                // One without room is what a crash left of one that was being made.
+                FileName::Reserve => *len == 0,
                 FileName::Manifest(n) => Some(*n) != newest_manifest,
                 FileName::ManifestTemp(_) => true,
                 FileName::Table(n) => !root.files.contains_key(n),
@@ -251,6 +273,7 @@ impl Leftovers {
                 continue;
             }
             match name {
+                FileName::Reserve => left.reserve_bytes = *len,
                 FileName::Commit(_) => left.commit_logs.push(number),
                 FileName::Log(_) => {
                     let durable = root.files.get(&number).map_or(0, |record| record.len);

@@ -127,7 +127,7 @@ fn two_files(level: Durability) -> (Arc<MemoryDisk>, Bed, [FileName; 2]) {
     let bed = open(faulty.clone(), level).unwrap();
     (0..2).for_each(|number| bed.put(number).unwrap());
     // The next commit log is made; the chunk's log is not.
-    faulty.fail(Some(Call::Create), 1, Fault::NoSpace, Times::Once);
+    faulty.fail(Some(Call::Create), 1, Fault::Io, Times::Once);
     bed.checkpoint();
     faulty.heal();
     (2..4).for_each(|number| bed.put(number).unwrap());

@@ -62,6 +62,7 @@ pub fn read_identity(bytes: &[u8], name: FileName) -> Result<FileIdentity> {
         FileName::Manifest(_) | FileName::ManifestTemp(_) => MANIFEST_MAGIC,
         FileName::Witness => WITNESS_MAGIC,
         FileName::Lock => return Err(Error::corrupted(name, 0, "a lock has no header")),
+        FileName::Reserve => return Err(Error::corrupted(name, 0, "a reserve has no header")),
     };
     decode(bytes, magic, name).map(|header| header.id)
 }

@@ -35,6 +35,7 @@ calls! {
     Open: Disk => open,
     Read: File => read_at,
     Write: File => write_at,
+    Allocate: File => allocate,
     Sync: File => sync,
     SyncDir: Disk => sync_dir,
     Rename: Disk => rename,
@@ -319,6 +320,11 @@ impl File for FaultyFile {
             return self.inside.sync();
         }
         fault.and_then(Fault::error).map_or_else(|| self.inside.sync(), Err)
+    }
+
+    fn allocate(&self, len: u64) -> io::Result<()> {
+        meet(&self.orders, Call::Allocate)?;
+        self.inside.allocate(len)
     }
 
     fn len(&self) -> io::Result<u64> {

@@ -69,6 +69,7 @@ struct State {
     is_crashed: bool,
     sync_failure_at: Option<u64>,
     capacity_bytes: Option<u64>,
+    full_at: Option<u64>,
 }
 
 struct Directory {
@@ -152,6 +153,9 @@ impl State {
             self.is_crashed = true;
             return Ok(Turn::Last);
         }
+        if self.full_at.take_if(|at| *at <= self.ops).is_some() {
+            self.capacity_bytes = Some(self.total_bytes());
+        }
         self.ops += 1;
         Ok(Turn::Whole)
     }
@@ -214,11 +218,12 @@ impl MemoryDisk {
             is_crashed: false,
             sync_failure_at: None,
             capacity_bytes,
+            full_at: None,
         };
         Arc::new(MemoryDisk { world: Arc::new(World { seed, state: Mutex::new(state) }), directory })
     }
 
-    /// How many changing calls (create, write, sync, rename, remove, link, new directory) came so far: the
+    /// How many changing calls (create, write, allocate, sync, rename, remove, link, new directory) came so far: the
     /// number that the next one gets. Failed ones count.
     pub fn ops(&self) -> u64 {
         self.world.state.lock().ops
@@ -249,6 +254,11 @@ impl MemoryDisk {
     /// None: no limit. A removed file gives its room back at once.
     pub fn set_capacity(&self, bytes: Option<u64>) {
         self.world.state.lock().capacity_bytes = bytes;
+    }
+
+    /// Before the changing call with number `op` or higher, gives the disk the capacity that it uses then, once.
+    pub fn set_full_at(&self, op: Option<u64>) {
+        self.world.state.lock().full_at = op;
     }
 
     /// Bytes of all files that have a name, in all directories.
@@ -515,6 +525,19 @@ impl File for MemoryFile {
                 return Err(rustix::io::Errno::IO.into());
             }
             self.inode.sync();
+            Ok(())
+        })
+    }
+
+    fn allocate(&self, len: u64) -> io::Result<()> {
+        self.world.change(|state, _| {
+            let growth = len.saturating_sub(self.inode.len());
+            let has_room = |capacity: u64| growth <= capacity.saturating_sub(state.total_bytes());
+            if !state.capacity_bytes.is_none_or(has_room) {
+                return Err(io::Error::from(io::ErrorKind::StorageFull));
+            }
+            let len = usize::try_from(len).map_err(|_| io::Error::from(io::ErrorKind::FileTooLarge))?;
+            self.inode.resize(len);
             Ok(())
         })
     }

@@ -7,6 +7,7 @@
 //! What is always true: names come from [`FileName`]; every path is resolved from the directory's descriptor,
 //! never through a symbolic link below it; a reopened file is the same inode or an error.
 
+mod allocation;
 mod descriptors;
 mod node;
 

@@ -39,6 +39,7 @@ fn check_disk(disk: &dyn Disk, elsewhere: &Path) {
     check_names(disk);
     check_open_files_outlive_their_names(disk);
     check_handles_share_a_file(disk);
+    check_allocation(disk);
     check_lock(disk);
     check_links(disk, elsewhere);
 }
@@ -135,6 +136,16 @@ fn check_handles_share_a_file(disk: &dyn Disk) {
     drop((first, second));
     assert_eq!(bytes_of(&*disk.open(name).unwrap()), b"shared");
     disk.remove(name).unwrap();
+}
+
+fn check_allocation(disk: &dyn Disk) {
+    let file = disk.create(FileName::Reserve).unwrap();
+    for len in [100_000, 100_000, 300_000, 150_000, 0, 1] {
+        file.allocate(len).unwrap();
+        assert_eq!(file.len().unwrap(), len);
+        assert!(disk.list().unwrap().contains(&Listed::Ours(FileName::Reserve, len)));
+    }
+    disk.remove(FileName::Reserve).unwrap();
 }
 
 fn check_lock(disk: &dyn Disk) {

@@ -29,6 +29,7 @@ fn make(call: Call, Setting { disk, file, .. }: &Setting) -> std::io::Result<()>
         Call::Open => disk.open(NAME).map(drop),
         Call::Read => file.read_at(0, &mut [0; 4]).map(drop),
         Call::Write => file.write_at(8, b"9").map(drop),
+        Call::Allocate => file.allocate(8),
         Call::Sync => file.sync(),
         Call::SyncDir => disk.sync_dir(),
         Call::Rename => disk.rename(NAME, FileName::Log(3)),

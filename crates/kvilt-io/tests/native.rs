@@ -83,6 +83,25 @@ fn only_regular_files_are_opened() {
     assert_eq!(fs::read(place.path().join("target")).unwrap(), b"precious");
 }
 
+/// Blocks and not only a length: else a full disk would find nothing kept back.
+#[test]
+fn what_is_allocated_has_blocks_also_where_only_the_length_was_there() {
+    let place = tempfile::tempdir().unwrap();
+    let disk = NativeDisk::open(place.path(), true).unwrap();
+    let path = place.path().join(FileName::Reserve.to_string());
+    let blocks = || fs::metadata(&path).unwrap().blocks() * 512;
+    let file = disk.create(FileName::Reserve).unwrap();
+    // As a copy of the store may be, or a backup come back.
+    fs::OpenOptions::new().write(true).open(&path).unwrap().set_len(1 << 20).unwrap();
+    assert_eq!(blocks(), 0);
+    file.allocate(1 << 20).unwrap();
+    assert!(blocks() >= 1 << 20, "{} bytes of blocks", blocks());
+    file.allocate(1 << 19).unwrap();
+    assert!((1 << 19..1 << 20).contains(&blocks()), "{} bytes of blocks", blocks());
+    file.allocate(0).unwrap();
+    assert_eq!(blocks(), 0);
+}
+
 #[test]
 fn a_link_is_the_same_inode() {
     let place = tempfile::tempdir().unwrap();

@@ -260,7 +260,10 @@ fn has_store(disk: &dyn Disk) -> Result<bool> {
         match item {
             Listed::Ours(FileName::Manifest(_), _) => return Ok(true),
             // What an open leaves that was cut short before there was a store.
-            Listed::Ours(FileName::Lock | FileName::Witness | FileName::ManifestTemp(_), _) => {}
+            Listed::Ours(
+                FileName::Lock | FileName::Witness | FileName::Reserve | FileName::ManifestTemp(_),
+                _,
+            ) => {}
             Listed::Ours(name @ (FileName::Table(_) | FileName::Log(_) | FileName::Commit(_)), bytes) => {
                 rows_file = Some((name, bytes)).filter(|(_, bytes)| **bytes > 0).or(rows_file);
             }

@@ -29,6 +29,7 @@ use crate::{
         log::{ChunkLog, IfFull, ROTATE_BYTES, range_end_value},
     },
     munk::{FROZEN_TAILS_MAX, Munk, tail::Tail},
+    rebalance::DELETES_WORTH_A_REWRITE,
     stats::Stall,
     store::Store,
 };
@@ -135,7 +136,7 @@ impl Store {
             let pin = pin();
             self.put_one(chunk.state(&pin), change);
             drop(gate);
-            self.after_put(&chunk, &pin, 1, change.key.len() + change.bytes().len());
+            self.after_put(&chunk, &pin, std::slice::from_ref(&change));
             return Ok(Swap::Done);
         }
     }
@@ -185,8 +186,7 @@ impl Store {
             self.put_all(&entered, &pin);
             drop(entered);
             for (chunk, changes) in &chunks {
-                let bytes = changes.iter().map(|c| c.key.len() + c.bytes().len()).sum();
-                self.after_put(chunk, &pin, changes.len(), bytes);
+                self.after_put(chunk, &pin, changes);
             }
             self.counters.batches.add(1);
             return Ok(());
@@ -262,7 +262,11 @@ impl Store {
             drop(entered);
             self.counters.puts.add(1);
             // What was deleted is to give its space back soon.
-            chunks.iter().for_each(|chunk| self.want(chunk));
+            for chunk in &chunks {
+                // A range is likely to be of many keys. Relaxed: a statistic.
+                chunk.heat.deletes.fetch_add(DELETES_WORTH_A_REWRITE, Ordering::Relaxed);
+                self.want(chunk);
+            }
             return Ok(());
         }
     }
@@ -364,6 +368,9 @@ impl Store {
             IfFull::Fail | IfFull::GrowForDeletes => {
                 self.poison.allow_write()?;
                 chunk.allow_write()?;
+                if if_full == IfFull::Fail {
+                    self.files.reserve.allow_data()?;
+                }
             }
             // Durable already: `close` waits for the commit log, and everything in it is applied.
             IfFull::Grow => self.poison.allow_apply()?,
@@ -471,11 +478,16 @@ impl Store {
     }
 
     /// Counts, and asks for what the put made necessary.
-    fn after_put(&self, chunk: &Arc<Chunk>, pin: &Pin, puts: usize, bytes: usize) {
-        self.counters.puts.add(puts as u64);
+    fn after_put(&self, chunk: &Arc<Chunk>, pin: &Pin, changes: &[Change<'_>]) {
+        let bytes: usize = changes.iter().map(|c| c.key.len() + c.bytes().len()).sum();
+        let deletes = changes.iter().filter(|change| change.value.is_none()).count();
+        self.counters.puts.add(changes.len() as u64);
         self.counters.user_bytes.add(bytes as u64);
-        // Relaxed: a statistic.
-        chunk.heat.puts.fetch_add(puts as u32, Ordering::Relaxed);
+        // Relaxed, both: statistics.
+        chunk.heat.puts.fetch_add(changes.len() as u32, Ordering::Relaxed);
+        if deletes > 0 {
+            chunk.heat.deletes.fetch_add(deletes as u32, Ordering::Relaxed);
+        }
         let wants_rewrite = || self.funk_wants_rewrite(chunk, chunk.state(pin));
         if !chunk.is_queued.load(Ordering::Relaxed)
             && wants_rewrite()

@@ -39,6 +39,7 @@ use parking_lot::Mutex;
 use super::{log_index, log_index::LogIndex, log_order::LogOrder};
 use crate::{
     files::{Files, Hold},
+    reserve::Use,
     tombstones::Tombstones,
 };
 
@@ -270,6 +271,11 @@ impl ChunkLog {
         self.durable.load(Ordering::Acquire)
     }
 
+    /// Bytes appended that are not in the file yet.
+    pub(crate) fn buffered_bytes(&self) -> u64 {
+        self.len().saturating_sub(self.tail.load(&pin()).start)
+    }
+
     /// Marks it dirty; true if it was not, and the caller must enter it into the list of dirty logs.
     pub(crate) fn becomes_dirty(&self) -> bool {
         !self.is_dirty.load(Ordering::Relaxed) && !self.is_dirty.swap(true, Ordering::AcqRel)
@@ -305,6 +311,12 @@ impl ChunkLog {
                 Err(e) if e.kind() == ErrorKind::NoSpace && if_full.may_grow(full.bytes.len()) => {
                     self.grow_buffer(files, start, full, bytes);
                     return Ok(());
+                }
+                // So many deletes that memory must not hold them: the reserve does.
+                Err(e) if e.kind() == ErrorKind::NoSpace && if_full == IfFull::GrowForDeletes => {
+                    let _lease =
+                        files.reserve.give(Use::DeletesUnderGate, full.bytes.len() as u64).ok_or(e)?;
+                    self.write_buffer(files, start, full)?;
                 }
                 Err(e) => return Err(e),
             }

@@ -34,6 +34,8 @@ pub(super) struct FrozenChunk {
 impl Store {
     /// Rewrites the chunk's funk.
     pub(super) fn rewrite_funk(&self, chunk: &Occupied) -> Result<()> {
+        // Those that come while it is being rewritten are not in it. Relaxed: a statistic.
+        let deletes = chunk.heat.deletes.load(Ordering::Relaxed);
         let frozen = self.freeze_chunk(chunk);
         let bytes = frozen.funk.table_bytes() + frozen.funk.log_bytes();
         // With a munk, sizes are the munk's affair: it splits in memory.
@@ -45,6 +47,7 @@ impl Store {
         self.counters.funk_rebalances.add(1);
         // Relaxed: a statistic.
         chunk.heat.log_scans.store(0, Ordering::Relaxed);
+        chunk.heat.deletes.fetch_sub(deletes, Ordering::Relaxed);
         self.flip_funk(chunk, tables);
         if self.config.mutant == Mutant::PaperGarbageCollection {
             self.commit_structure_without_cut()?;

@@ -1,11 +1,12 @@
 //! Row 5: no space.
 
-use std::time::Duration;
+use std::{sync::Arc, time::Duration};
 
-use kvilt_base::ErrorKind;
-use kvilt_io::{Call, Fault, FaultyDisk, MemoryDisk, Times};
+use kvilt_base::{Engine, ErrorKind, FileName, KeyRange, WriteBatch};
+use kvilt_even::Options;
+use kvilt_io::{Call, Fault, FaultyDisk, Keep, MemoryDisk, Times};
 
-use crate::bed::{Bed, rows, synchronous, without_checkpoints};
+use crate::bed::{Bed, rows, synchronous, without_checkpoints, written};
 
 /// Found by seed 11 of `kvilt-sim faults`: short of memory, the balancer asked for the rewrite of the chunk with the
 /// longest logs again and again, while that chunk waited out a rewrite that had failed.
@@ -55,4 +56,167 @@ fn a_refused_put_is_not_seen_and_the_rest_is() {
     db.close().unwrap();
     let db = bed.open(faulty, without_checkpoints()).unwrap();
     assert_eq!(rows(&*db).unwrap(), accepted);
+}
+
+const ROWS: u32 = 300;
+
+fn key(row: u32) -> Vec<u8> {
+    format!("key{row:04}").into_bytes()
+}
+
+/// A store with rows, all of them durable and at rest, on a disk on which nothing is free.
+fn full_store(options: &Options) -> (Bed, Arc<MemoryDisk>, Arc<dyn Engine>) {
+    let bed = Bed::new(1 << 20);
+    let disk = MemoryDisk::new(5);
+    let db = bed.open(disk.clone(), options.clone()).unwrap();
+    for row in 0..ROWS {
+        db.put(&key(row), &[7; 100]).unwrap();
+        bed.spawn.step(u64::from(row));
+    }
+    pass(&bed, 2);
+    db.sync().unwrap();
+    assert_eq!(reserve_bytes(&disk), options.reserve_bytes_max);
+    disk.set_capacity(Some(disk.total_bytes()));
+    (bed, disk, db)
+}
+
+fn reserve_bytes(disk: &MemoryDisk) -> u64 {
+    disk.contents(FileName::Reserve).map_or(0, |bytes| bytes.len() as u64)
+}
+
+/// So many checkpoint intervals, with all the work that there is in them.
+fn pass(bed: &Bed, intervals: u32) {
+    for _ in 0..intervals {
+        bed.clock.advance(Duration::from_secs(3601));
+        assert!(bed.rests_within(5000), "busy on a full disk");
+    }
+}
+
+/// Puts until one is refused; says how many were not.
+fn put_until_full(db: &dyn Engine) -> u32 {
+    let is_refused = |row: &u32| match db.put(&key(10_000 + row), &[7; 100]) {
+        Ok(()) => false,
+        Err(error) => {
+            assert_eq!(error.kind(), ErrorKind::NoSpace, "{error}");
+            true
+        }
+    };
+    (0..1_000).find(is_refused).expect("a full disk refuses puts some time")
+}
+
+/// What the fault table promises for a full disk, at each level: puts are refused, everything else works, and what deletes
+/// freed is written again without a reopen.
+#[test]
+fn deletes_and_checkpoints_use_the_reserve_and_make_room_for_puts() {
+    for mut options in [without_checkpoints(), written(), synchronous()] {
+        // What a store of this size has that is not tiny.
+        options.reserve_bytes_max = 64 << 10;
+        let (bed, disk, db) = full_store(&options);
+        let added = put_until_full(&*db);
+        db.delete(&key(0)).unwrap();
+        db.sync().unwrap();
+        let mut batch = WriteBatch::new();
+        for row in 1..20 {
+            batch.delete(key(row));
+        }
+        db.write(batch).unwrap();
+        db.compare_and_swap(&key(20), Some(&[7; 100]), None).unwrap();
+        db.delete_range(&KeyRange { start: key(21), end: Some(key(ROWS / 2)) }).unwrap();
+        (ROWS / 2..ROWS).for_each(|row| db.delete(&key(row)).unwrap());
+        db.sync().unwrap();
+        let left = rows(&*db).unwrap();
+        assert_eq!(left.len() as u32, added, "{options:?}");
+        // What a power cut leaves now is what there is: the checkpoint, or the commit log, had its room.
+        let image = disk.crash_image(Keep::SyncedOnly);
+        image.set_capacity(None);
+        let after = Bed::new(1 << 20).open(image, options.clone()).unwrap();
+        let has_loss = options.durability == written().durability;
+        assert!(rows(&*after).unwrap() == left || has_loss, "{options:?}");
+        drop(after);
+        pass(&bed, 4);
+        db.close().unwrap();
+        let db = bed.open(disk.clone(), options.clone()).unwrap();
+        let resumed = (0..ROWS / 2).filter(|row| db.put(&key(*row), &[8; 100]).is_ok()).count();
+        assert!(resumed > 50, "{resumed} puts where {ROWS} rows were deleted, {options:?}");
+    }
+}
+
+/// Room that somebody else frees is used at once: no checkpoint has to come first.
+#[test]
+fn puts_resume_by_themselves_when_there_is_room() {
+    for options in [without_checkpoints(), written(), synchronous()] {
+        let (bed, disk, db) = full_store(&options);
+        put_until_full(&*db);
+        db.delete(&key(0)).unwrap();
+        bed.clock.advance(Duration::from_secs(3601));
+        bed.rests_within(5000);
+        disk.set_capacity(None);
+        db.put(b"more", &[7; 100]).unwrap();
+        db.sync().unwrap();
+        assert_eq!(reserve_bytes(&disk), options.reserve_bytes_max, "{options:?}");
+    }
+}
+
+/// E-12: while what was kept back is in use, a put must not take it: not even into a buffer that has room.
+#[test]
+fn no_put_begins_while_the_reserve_is_short() {
+    for options in [without_checkpoints(), written(), synchronous()] {
+        let (_bed, disk, db) = full_store(&options);
+        put_until_full(&*db);
+        db.delete(&key(0)).unwrap();
+        if options.durability == without_checkpoints().durability {
+            // Where there is no commit log, it is the checkpoint that needs room for the delete.
+            db.sync().unwrap();
+        }
+        assert!(reserve_bytes(&disk) < options.reserve_bytes_max, "{options:?}");
+        for row in 0..ROWS {
+            assert_eq!(db.put(&key(row), b"").unwrap_err().kind(), ErrorKind::NoSpace, "{options:?}");
+        }
+        let mut batch = WriteBatch::new();
+        batch.delete(key(1));
+        batch.put(key(2), b"");
+        assert_eq!(db.write(batch).unwrap_err().kind(), ErrorKind::NoSpace, "{options:?}");
+        assert!(db.get(&key(1), None).unwrap().is_some(), "{options:?}");
+    }
+}
+
+/// Who opens, reads and closes writes nothing that cannot wait, with a reserve and without.
+#[test]
+fn a_store_on_a_full_disk_is_opened_read_and_closed() {
+    for has_reserve in [true, false] {
+        let (bed, disk, db) = full_store(&without_checkpoints());
+        db.close().unwrap();
+        drop(db);
+        if !has_reserve {
+            assert!(disk.lose(FileName::Reserve));
+        }
+        disk.set_capacity(Some(disk.total_bytes()));
+        for _ in 0..3 {
+            let db = bed.open(disk.clone(), without_checkpoints()).unwrap();
+            assert_eq!(rows(&*db).unwrap().len() as u32, ROWS);
+            if !has_reserve {
+                // The run before may have given it up: what is left of its room is not for new data.
+                assert_eq!(db.put(b"a", b"a").unwrap_err().kind(), ErrorKind::NoSpace);
+            }
+            db.close().unwrap();
+            disk.set_capacity(Some(disk.total_bytes()));
+        }
+    }
+}
+
+/// A reserve is a help, not a condition: a disk that cannot make one takes writes like any other.
+#[test]
+fn a_disk_that_cannot_allocate_is_used_without_a_reserve() {
+    let bed = Bed::new(1 << 20);
+    let faulty = FaultyDisk::new(MemoryDisk::new(1));
+    faulty.fail(Some(Call::Allocate), 0, Fault::Io, Times::Always);
+    let db = bed.open(faulty.clone(), without_checkpoints()).unwrap();
+    for row in 0..ROWS {
+        db.put(&key(row), &[7; 100]).unwrap();
+    }
+    db.sync().unwrap();
+    faulty.fail(Some(Call::Write), 0, Fault::NoSpace, Times::Once);
+    put_until_full(&*db);
+    db.put(b"more", b"again").unwrap();
+    db.close().unwrap();
 }

@@ -162,6 +162,14 @@ impl Inode {
         contents.live.change(change)
     }
 
+    /// Makes it `len` bytes long. Durable at once: nobody may rely on what it was before.
+    pub(super) fn resize(&self, len: usize) {
+        self.damage(|bytes| {
+            bytes.resize(len, 0);
+            true
+        });
+    }
+
     pub(super) fn copy_contents(&self) -> Contents {
         self.0.lock().clone()
     }

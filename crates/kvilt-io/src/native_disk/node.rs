@@ -14,7 +14,7 @@ use kvilt_base::{File, FileName};
 use parking_lot::{Mutex, MutexGuard};
 use rustix::fs;
 
-use super::{Directory, descriptors::Slot};
+use super::{Directory, allocation, descriptors::Slot};
 
 /// Device and inode number.
 type Identity = (u64, u64);
@@ -106,6 +106,10 @@ impl File for Node {
 
     fn sync(&self) -> io::Result<()> {
         self.slot.with(|| self.reopen(), |fd| self.slot.sync(fd))
+    }
+
+    fn allocate(&self, len: u64) -> io::Result<()> {
+        self.slot.with(|| self.reopen(), |fd| allocation::allocate(fd, len))
     }
 
     fn len(&self) -> io::Result<u64> {

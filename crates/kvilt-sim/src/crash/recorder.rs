@@ -223,6 +223,11 @@ impl File for RecordedFile {
         self.inner.sync()
     }
 
+    fn allocate(&self, len: u64) -> io::Result<()> {
+        self.film.before_change()?;
+        self.inner.allocate(len)
+    }
+
     fn len(&self) -> io::Result<u64> {
         self.film.before_read()?;
         self.inner.len()

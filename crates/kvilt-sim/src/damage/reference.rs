@@ -51,6 +51,8 @@ impl Reference {
         let image = disk.crash_image(Keep::All);
         let mut files = image.snapshot();
         files.remove(&FileName::Lock);
+        // It has no bytes that matter.
+        files.remove(&FileName::Reserve);
         let mut older = generations;
         for (name, all) in &mut older {
             all.retain(|bytes| files.get(name) != Some(bytes));

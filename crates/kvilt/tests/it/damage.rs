@@ -40,9 +40,14 @@ fn expected(i: u32) -> Option<Vec<u8>> {
     (!i.is_multiple_of(10)).then(|| format!("{i} ").repeat(20).into_bytes())
 }
 
+/// Files whose bytes mean nothing.
+const EMPTY_FILES: [&str; 2] = ["LOCK", "RESERVE"];
+
+/// All others, sorted.
 fn files(path: &Path) -> Vec<PathBuf> {
     let files = fs::read_dir(path).unwrap().map(|entry| entry.unwrap().path());
-    let mut files: Vec<_> = files.filter(|file| !file.ends_with("LOCK")).collect();
+    let mut files: Vec<_> =
+        files.filter(|file| !EMPTY_FILES.iter().any(|name| file.ends_with(name))).collect();
     files.sort();
     files
 }
@@ -50,7 +55,7 @@ fn files(path: &Path) -> Vec<PathBuf> {
 /// A copy of a closed store, to be hurt.
 fn copy(path: &Path, to: &Path) {
     fs::create_dir(to).unwrap();
-    for file in files(path).into_iter().chain([path.join("LOCK")]) {
+    for file in files(path).into_iter().chain(EMPTY_FILES.map(|name| path.join(name))) {
         fs::copy(&file, to.join(file.file_name().unwrap())).unwrap();
     }
 }
@@ -84,7 +89,7 @@ fn a_link_or_a_directory_under_a_name_of_ours_is_corruption() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("store");
     store(&path);
-    let names: Vec<_> = files(&path).into_iter().chain([path.join("LOCK")]).collect();
+    let names: Vec<_> = files(&path).into_iter().chain(EMPTY_FILES.map(|name| path.join(name))).collect();
     for (number, file) in names.into_iter().enumerate() {
         let elsewhere = dir.path().join(format!("{number}-elsewhere"));
         for is_link in [true, false] {

@@ -1,0 +1,43 @@
+//! Room on the disk for a file that is nothing but room.
+//!
+//! What is always true: after Ok every block of the file is there, whoever else fills the disk; after an error the file
+//! is as long as it was before, and holds no blocks beyond.
+
+use std::{io, os::fd::BorrowedFd};
+
+use rustix::{
+    fs::{self, FallocateFlags},
+    io::{Errno, retry_on_intr},
+};
+
+/// Bytes of zeros written at a time where the file system cannot allocate by itself.
+const PIECE_BYTES: u64 = 64 << 10;
+
+/// Makes the file `len` bytes long, with all its blocks.
+pub(super) fn allocate(fd: BorrowedFd<'_>, len: u64) -> io::Result<()> {
+    let before = u64::try_from(fs::fstat(fd)?.st_size).unwrap_or(0);
+    if len < before {
+        return Ok(retry_on_intr(|| fs::ftruncate(fd, len))?);
+    }
+    // From the beginning: a file that was copied may have its length and not its blocks.
+    let allocated = match retry_on_intr(|| fs::fallocate(fd, FallocateFlags::empty(), 0, len)) {
+        Err(Errno::OPNOTSUPP | Errno::NOSYS) => write_zeros(fd, len),
+        outcome => outcome.map_err(io::Error::from),
+    };
+    // What a failed call took is room that others lack. The error before is the one to tell.
+    allocated.inspect_err(|_| {
+        let _ = retry_on_intr(|| fs::ftruncate(fd, before));
+    })
+}
+
+/// The same by writing. Synced, since a file system may promise blocks that it then does not find; a failure says only
+/// that the room is not there.
+fn write_zeros(fd: BorrowedFd<'_>, len: u64) -> io::Result<()> {
+    let zeros = vec![0; PIECE_BYTES as usize];
+    let mut at = 0;
+    while at < len {
+        let piece = &zeros[..PIECE_BYTES.min(len - at) as usize];
+        at += retry_on_intr(|| rustix::io::pwrite(fd, piece, at))? as u64;
+    }
+    Ok(retry_on_intr(|| fs::fdatasync(fd))?)
+}
