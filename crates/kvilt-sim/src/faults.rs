@@ -14,6 +14,8 @@
 //! A call that *panics* stands for a bug in our own code below an operation, or in a worker: the operation is as good as
 //! refused, nobody hangs, and 2, 5 and 6 hold.
 
+mod full;
+
 use std::{
     panic::{AssertUnwindSafe, catch_unwind},
     sync::{
