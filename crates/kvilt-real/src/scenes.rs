@@ -69,7 +69,7 @@ const SCENES: &[Scene] = &[
     Scene { name: "every_open_may_lack_a_descriptor", row: 16, play: errors::descriptors },
     Scene { name: "a_full_tmpfs_takes_writes_again_when_there_is_space", row: 5, play: full::tmpfs },
     Scene { name: "a_full_ext4_takes_writes_again_when_there_is_space", row: 5, play: full::ext4 },
-    Scene { name: "an_open_on_a_full_disk_says_so_and_loses_nothing", row: 5, play: full::brimful },
+    Scene { name: "a_store_on_a_full_disk_is_opened_read_and_deleted_from", row: 5, play: full::brimful },
     Scene { name: "a_read_only_file_system_is_refused_at_open", row: 15, play: full::read_only },
 ];
 
@@ -192,6 +192,12 @@ impl Reply {
             kind,
             told,
         }
+    }
+
+    /// Whether it did what it was told.
+    fn ensure_good(&self) -> Result<()> {
+        ensure!(self.code == Some(0), "exit code {:?}, {:?}: {}", self.code, self.kind, self.told);
+        Ok(())
     }
 
     /// Whether it failed as it should: the exit code of a store's error, and one of these kinds.

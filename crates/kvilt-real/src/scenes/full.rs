@@ -1,8 +1,13 @@
 //! File systems without space, and ones that may not be written.
 
-use std::{fs, io::Write as _, path::Path};
+use std::{
+    fs,
+    io::Write as _,
+    path::Path,
+    time::{Duration, Instant},
+};
 
-use anyhow::{Context as _, Result, bail, ensure};
+use anyhow::{Context as _, Result, ensure};
 use kvilt::{Db, Durability, ErrorKind};
 
 use super::{Outcome, Stage, key, text};
@@ -11,8 +16,12 @@ use crate::mount::{Kind, Mount, obstacle};
 /// Takes space away, beside the store, and gives it back when removed.
 const BALLAST: &str = "ballast";
 
-/// Puts that may be tried until one succeeds, once there is space again.
-const TRIES: usize = 2_000;
+/// Rows that are not deleted on the full disk.
+const KEPT: usize = 10;
+
+/// How long rewrites and checkpoints may take to give back what was deleted, and a file system to let others have it: ext4
+/// does when its journal is committed, every five seconds.
+const FREED_WITHIN: Duration = Duration::from_secs(60);
 
 /// 256 KiB in memory.
 pub(super) fn tmpfs(stage: &Stage) -> Result<Outcome> {
@@ -47,7 +56,8 @@ pub(super) fn ext4(stage: &Stage) -> Result<Outcome> {
     Ok(outcome)
 }
 
-/// Writes until there is no space, reads, makes space, writes on; then everything acknowledged must be there.
+/// Writes until there is no space, reads, deletes, and writes into what that freed; fills the disk again, makes space
+/// beside the store, writes on; then everything acknowledged must be there.
 fn fill(root: &Path, ballast_bytes: usize, value_bytes: usize) -> Result<Outcome> {
     let value = |row: usize| format!("{row:0value_bytes$}");
     let store = root.join("store");
@@ -56,11 +66,26 @@ fn fill(root: &Path, ballast_bytes: usize, value_bytes: usize) -> Result<Outcome
         fs::write(root.join(BALLAST), vec![1; ballast_bytes])?;
         let open = || Db::builder(&store).memory_budget(1 << 20).durability(durability).open();
         let db = open()?;
-        let full = write_until_full(&db, value)?;
+        let full = write_until_full(&db, 0, value)?;
         ensure_rows(&db, full, value).context("reads on a full disk")?;
+        for row in KEPT..full {
+            db.delete(key(row)).with_context(|| format!("delete row {row} of {full} on a full disk"))?;
+        }
+        db.sync().context("a sync on a full disk")?;
+        ensure_rows(&db, KEPT, value).context("after deletes on a full disk")?;
+        let begun = Instant::now();
+        while db.put(key(KEPT), value(KEPT)).is_err() {
+            ensure!(begun.elapsed() < FREED_WITHIN, "what was deleted is not given back");
+        }
+        let waited = begun.elapsed().as_millis();
+        let deleted = full - KEPT;
+        let full = write_until_full(&db, KEPT + 1, value)?;
         fs::remove_file(root.join(BALLAST))?;
-        let resumed = (0..TRIES).find(|_| db.put(key(full), value(full)).is_ok());
-        let Some(tries) = resumed else { bail!("writes do not resume when there is space") };
+        let begun = Instant::now();
+        while db.put(key(full), value(full)).is_err() {
+            ensure!(begun.elapsed() < FREED_WITHIN, "writes do not resume when there is space");
+        }
+        let resumed = begun.elapsed().as_millis();
         db.sync().context("a sync when there is space again")?;
         ensure_rows(&db, full + 1, value)?;
         db.close()?;
@@ -71,15 +96,17 @@ fn fill(root: &Path, ballast_bytes: usize, value_bytes: usize) -> Result<Outcome
         ensure!(report.damages.is_empty(), "damage: {:?}", report.damages);
         db.close()?;
         drop(db);
-        told.push(format!("full at {full} rows, resumed after {tries} tries"));
+        told.push(format!(
+            "{deleted} rows deleted, room for more {waited} ms later; full at {full} rows, resumed after {resumed} ms"
+        ));
         fs::remove_dir_all(&store)?;
     }
     Ok(Outcome::Good(told.join("; in sync mode ")))
 }
 
-/// Puts rows until one is refused for want of space; says which. Every other error is a failure.
-fn write_until_full(db: &Db, value: impl Fn(usize) -> String) -> Result<usize> {
-    for row in 0.. {
+/// Puts rows from this one on until one is refused for want of space; says which. Every other error is a failure.
+fn write_until_full(db: &Db, from: usize, value: impl Fn(usize) -> String) -> Result<usize> {
+    for row in from.. {
         match db.put(key(row), value(row)).and_then(|()| if row % 50 == 49 { db.sync() } else { Ok(()) }) {
             Ok(()) => {}
             Err(error) if error.kind() == ErrorKind::NoSpace => {
@@ -127,7 +154,8 @@ pub(super) fn read_only(stage: &Stage) -> Result<Outcome> {
     Ok(Outcome::Good("get and put refused".to_string()))
 }
 
-/// With not a byte to spare an open says so, since it begins with a new manifest; with a few, all is there.
+/// With not a byte to spare the store is opened and read, and rows are deleted, by the reserve; only new data is refused,
+/// once that had to give its room. Without a reserve it is still opened and read.
 pub(super) fn brimful(stage: &Stage) -> Result<Outcome> {
     if let Some(reason) = obstacle() {
         return Ok(Outcome::Skipped(reason));
@@ -143,15 +171,27 @@ pub(super) fn brimful(stage: &Stage) -> Result<Outcome> {
     let mut ballast = fs::File::create(root.join(BALLAST))?;
     // A kilobyte at a time, down to the last page.
     while ballast.write_all(&[1; 1024]).is_ok() {}
-    for _ in 0..2 {
-        inner.kvilt(&[], &["get", text(&store)?, &key(7)])?.ensure_refused(&["no-space"])?;
+    let reads = |count: usize| {
+        (0..count).try_for_each(|row| inner.kvilt(&[], &["get", text(&store)?, &key(row)])?.ensure_good())
+    };
+    reads(2).context("with a reserve")?;
+    // The first may find room in memory, and its checkpoint in the reserve.
+    let put = |name: &str| inner.kvilt(&[], &["put", text(&store)?, name, &"x".repeat(20_000)]);
+    let first = put("more")?;
+    if first.ensure_good().is_err() {
+        first.ensure_refused(&["no-space"])?;
     }
-    let reply = inner.kvilt(&[], &["put", text(&store)?, "more", &"x".repeat(20_000)])?;
-    reply.ensure_refused(&["no-space"])?;
+    put("even more")?.ensure_refused(&["no-space"])?;
+    reads(2).context("with a reserve that had to give its room")?;
+    inner.kvilt(&[], &["delete", text(&store)?, "more"])?.ensure_good().context("a delete")?;
+    while ballast.write_all(&[1; 1024]).is_ok() {}
+    let _ = fs::remove_file(store.join("RESERVE"));
+    while ballast.write_all(&[1; 1024]).is_ok() {}
+    reads(2).context("without a reserve")?;
     // Its space comes back when nobody has it open.
     drop(ballast);
     fs::remove_file(root.join(BALLAST))?;
     super::ensure_whole(&store, 50, None)?;
     mount.unmount()?;
-    Ok(Outcome::Good("refused without a free byte, whole with some".to_string()))
+    Ok(Outcome::Good("read and deleted without a free byte, new data refused, whole with some".to_string()))
 }
