@@ -44,7 +44,7 @@ const TICK: Duration = Duration::from_millis(50);
 /// Heat decays this often (EvenDB §4: access counts are halved periodically).
 const DECAY_INTERVAL: Duration = Duration::from_millis(1000);
 /// A funk with more parts than this is rewritten: each costs a cold read a look.
-const PARTS_MAX: usize = 10;
+pub(crate) const PARTS_MAX: usize = 10;
 /// Range tombstones that the logs of a cold chunk may carry: each is looked at by every read.
 const TOMBSTONES_MAX: usize = 16;
 /// Deletes in a chunk for which its files are rewritten when the disk is full: what they free is needed.

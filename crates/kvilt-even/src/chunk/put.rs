@@ -29,7 +29,7 @@ use crate::{
         log::{ChunkLog, IfFull, ROTATE_BYTES, range_end_value},
     },
     munk::{FROZEN_TAILS_MAX, Munk, tail::Tail},
-    rebalance::DELETES_WORTH_A_REWRITE,
+    rebalance::{DELETES_WORTH_A_REWRITE, PARTS_MAX},
     stats::Stall,
     store::Store,
 };
@@ -43,6 +43,8 @@ const SORT_WAITS_MAX: u32 = 200;
 const TAILS_MAX: usize = 8 * FROZEN_TAILS_MAX;
 /// A cold chunk's log may be this many times as long as its limit before puts wait for the rewrite.
 const LOG_OUTRUN: u64 = 4;
+/// A chunk's files may be this many times as many as its limit before puts wait for the rewrite.
+const PARTS_OUTRUN: usize = 3;
 
 thread_local! {
     static ENCODED: Cell<Vec<u8>> = const { Cell::new(Vec::new()) };
@@ -381,9 +383,11 @@ impl Store {
         let log = {
             let pin = pin();
             let state = chunk.state(&pin);
-            let is_outrun = state.munk.is_none()
+            let is_too_long = state.munk.is_none()
                 && state.funk.log_bytes() > LOG_OUTRUN * self.config.log_bytes_max_unread;
-            if is_outrun && *waits < WAITS_MAX && self.has_workers() {
+            // Each run of the database begins a log of its own, and may end before the background has come to rewrite.
+            let has_too_many = state.funk.parts.len() > PARTS_OUTRUN * PARTS_MAX;
+            if (is_too_long || has_too_many) && *waits < WAITS_MAX && self.has_workers() {
                 *waits += 1;
                 self.want(chunk);
                 return Ok(Room::Wait(&self.counters.stalls_log_full));

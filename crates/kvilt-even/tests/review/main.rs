@@ -750,3 +750,15 @@ fn r26_failed_manifests_do_not_pile_up() {
     db.sync().unwrap();
     assert!(during < 3 && temps() == 0, "{during} temporary manifests, {} after space came back", temps());
 }
+
+/// Runs that end before the background has done anything begin a log each; writers wait before those are too many.
+#[test]
+fn r27_short_runs_do_not_pile_up_logs() {
+    let memory = MemoryDisk::new(1);
+    for run in 0..200u32 {
+        let db = Bed::new(64 << 20).open(memory.clone(), never()).unwrap();
+        db.put(b"k", &run.to_be_bytes()).unwrap();
+        assert!(db.stats().files_now < 50, "{} files after {run} runs", db.stats().files_now);
+        db.close().unwrap();
+    }
+}
