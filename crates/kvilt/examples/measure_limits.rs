@@ -76,7 +76,7 @@ fn main() -> Result<(), Failure> {
     let db = open()?;
     println!("open after close, ms     {:>12.2}", opening.elapsed().as_secs_f64() * 1e3);
     let getting = Instant::now();
-    let found = get_some(&db, plan)?;
+    let found = look_some_up(&db, plan)?;
     println!("1000 first gets, ms      {:>12.2}  ({found} found)", getting.elapsed().as_secs_f64() * 1e3);
     Ok(())
 }
@@ -166,8 +166,8 @@ fn print_peak(peak: &Peak) {
     println!("  {:<24} {:>12}", "not counted", peak.resident_bytes.saturating_sub(counted) >> 20);
 }
 
-/// Gets a thousand rows; how many there were.
-fn get_some(db: &Db, plan: Plan) -> Result<u64, kvilt::Error> {
+/// Looks a thousand rows up; how many there were.
+fn look_some_up(db: &Db, plan: Plan) -> Result<u64, kvilt::Error> {
     let mut chance = Chance::new(plan.threads);
     let mut found = 0;
     for n in 0..1000u64 {
