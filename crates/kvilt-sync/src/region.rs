@@ -89,7 +89,7 @@ mod tests {
 
     #[test]
     fn what_is_pushed_is_read_on_the_heap_and_in_a_mapping() {
-        for capacity in [0, 1, 7, 4096, 64 << 10] {
+        for capacity in [0, 1, 7, 4096, 128 << 10] {
             check(capacity);
         }
     }
