@@ -15,9 +15,10 @@ use crate::{
     tools,
 };
 
-/// Growth of the series' store that is too much, in per cent. Its logs, each filled by chance, add up to 0.9 per cent of it
-/// more or less (one standard deviation), so only the campaign, which is looked at tenth by tenth, is held to 1.
-const GROWTH_MAX: f64 = 5.0;
+/// Growth of the series' store that is too much here, in per cent. Its chunks are rewritten when they have more than ten
+/// files, and how many they have is chance: the size of the whole goes up and down by a tenth. The campaign is longer, and
+/// is looked at tenth by tenth; this catches a store that never gives back.
+const GROWTH_MAX: f64 = 25.0;
 
 /// Cuts on each kind of file system.
 const CUTS: u64 = 25;

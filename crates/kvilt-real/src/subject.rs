@@ -79,6 +79,8 @@ impl Subject {
                 db.put(steady_key(row), &value)?;
                 self.rows.insert(steady_key(row), value);
             }
+            // As after each life that is killed: the background has some time to rewrite what is due.
+            ensure!(db.check()?.damages.is_empty(), "the store is damaged before anything was killed");
             db.close()?;
         }
         Ok(())
