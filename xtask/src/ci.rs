@@ -56,6 +56,7 @@ fn steps(workspace: &Workspace) -> Vec<Step> {
         step("docs", false, docs),
         step("tests", false, cargo("test --workspace")),
         step("unit tests", true, cargo("test --workspace --lib --bins")),
+        step("planted bugs", false, cargo(PLANTED_BUGS)),
         step("loom", false, loom),
         step("shuttle", false, Work::Check(|workspace| explorers::shuttle(workspace, &[]))),
         step("miri", false, Work::Check(|workspace| explorers::miri(workspace, &["--seeds", "2"]))),
@@ -68,6 +69,9 @@ fn steps(workspace: &Workspace) -> Vec<Step> {
 /// Libraries only: the command bears the name of the public crate, and their pages would collide.
 const DOCS: &str = "doc --workspace --no-deps --lib";
 const LOOM: &str = "test --package kvilt-sync --test models";
+
+/// With a feature that nothing else is built with, so that no other step ever sees a planted bug.
+const PLANTED_BUGS: &str = "run --package kvilt-sim --features mutants -- mutants";
 
 /// Runs the steps; fails if one failed.
 pub(crate) fn run(workspace: &Workspace, extent: Extent) -> Result<()> {
@@ -140,8 +144,19 @@ mod tests {
         assert_eq!(
             full,
             [
-                "fmt", "floors", "tidy", "clippy", "docs", "tests", "loom", "shuttle", "miri", "fuzz",
-                "real", "readme"
+                "fmt",
+                "floors",
+                "tidy",
+                "clippy",
+                "docs",
+                "tests",
+                "planted bugs",
+                "loom",
+                "shuttle",
+                "miri",
+                "fuzz",
+                "real",
+                "readme"
             ]
         );
         assert_eq!(names(Extent::Quick), ["fmt", "floors", "tidy", "clippy", "unit tests"]);
