@@ -56,6 +56,7 @@ fn steps(workspace: &Workspace) -> Vec<Step> {
         step("docs", false, docs),
         step("tests", false, cargo("test --workspace")),
         step("unit tests", true, cargo("test --workspace --lib --bins")),
+        step("crashes", false, cargo(CRASHES)),
         step("planted bugs", false, cargo(PLANTED_BUGS)),
         step("loom", false, loom),
         step("shuttle", false, Work::Check(|workspace| explorers::shuttle(workspace, &[]))),
@@ -70,6 +71,8 @@ fn steps(workspace: &Workspace) -> Vec<Step> {
 const DOCS: &str = "doc --workspace --no-deps --lib";
 const LOOM: &str = "test --package kvilt-sync --test models";
 
+/// As many crash cases as a run of the check promises.
+const CRASHES: &str = "run --package kvilt-sim -- crash --cases 250000 --threads 2";
 /// With a feature that nothing else is built with, so that no other step ever sees a planted bug.
 const PLANTED_BUGS: &str = "run --package kvilt-sim --features mutants -- mutants";
 
@@ -150,6 +153,7 @@ mod tests {
                 "clippy",
                 "docs",
                 "tests",
+                "crashes",
                 "planted bugs",
                 "loom",
                 "shuttle",
