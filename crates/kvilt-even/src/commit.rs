@@ -21,7 +21,7 @@ use std::{
     sync::{Arc, OnceLock},
 };
 
-use kvilt_base::{Error, ErrorKind, File, FileName, KeyRange, Mutant, Result, Swap, mutant};
+use kvilt_base::{Error, ErrorKind, File, FileName, KeyRange, Result, Swap};
 use kvilt_format::commit::{Change as Logged, HEADER_BYTES, encode_header, encode_mark, encode_record};
 use kvilt_sync::{group::Group, published::pin};
 use parking_lot::Mutex;
@@ -85,6 +85,19 @@ impl Deed {
             Deed::Write(changes) => changes.iter().any(|(_, value)| value.is_some()),
             Deed::Swap { new, .. } => new.is_some(),
             Deed::DeleteRange(_) | Deed::Cut(_) => false,
+        }
+    }
+
+    /// The same once more, if it only deletes.
+    fn delete(&self) -> Option<Deed> {
+        match self {
+            _ if self.brings_data() => None,
+            Deed::Write(changes) => Some(Deed::Write(changes.clone())),
+            Deed::DeleteRange(range) => Some(Deed::DeleteRange(range.clone())),
+            Deed::Swap { key, expected, .. } => {
+                Some(Deed::Swap { key: key.clone(), expected: expected.clone(), new: None })
+            }
+            Deed::Cut(_) => None,
         }
     }
 }
@@ -185,8 +198,20 @@ impl CommitLog {
 }
 
 impl Store {
-    /// Logs `deed` and applies it, together with others that come at the same time.
+    /// Logs `deed` and applies it, together with others that come at the same time. What only deletes, and finds no room
+    /// even with the reserve, first makes a checkpoint: all that is logged so far needs no log then.
     pub(crate) fn commit(&self, log: &CommitLog, deed: Deed) -> Result<Swap> {
+        let again = deed.delete();
+        match (self.submit(log, deed), again) {
+            (Err(error), Some(deed)) if error.kind() == ErrorKind::NoSpace && !is_leading() => {
+                self.checkpoint_now(false)?;
+                self.submit(log, deed)
+            }
+            (outcome, _) => outcome,
+        }
+    }
+
+    fn submit(&self, log: &CommitLog, deed: Deed) -> Result<Swap> {
         match deed {
             Deed::Cut(_) => self.poison.allow_apply()?,
             Deed::Write(_) | Deed::DeleteRange(_) | Deed::Swap { .. } => self.poison.allow_write()?,
@@ -265,9 +290,6 @@ impl Store {
         if waiting.is_empty() {
             return;
         }
-        if mutant(Mutant::AppliedEarly) {
-            waiting.iter().for_each(|task| drop(self.apply_deed(&task.deed)));
-        }
         let logged = self.log_group(log, &waiting);
         if let Err(error) = logged.or_else(|error| self.log_deletes(log, &mut waiting, error)) {
             waiting.iter().for_each(|task| task.settle(Err(error.clone())));
@@ -322,7 +344,7 @@ impl Store {
             }
             return Err(error);
         }
-        if log.is_synced && !mutant(Mutant::AcknowledgedEarly) {
+        if log.is_synced {
             open.file.sync().map_err(|e| {
                 let error = sync_failed(e, name);
                 self.poison.poison(&error);
@@ -332,6 +354,7 @@ impl Store {
         open.offset += records.len() as u64;
         open.has_records = true;
         self.counters.commit_bytes_written.add(records.len() as u64);
+        self.files.reserve.grow_with(records.len() as u64);
         if log.is_synced {
             // Not synced itself: it says that the group was, wherever it gets through. Where it cannot be written,
             // the next one says as much.
@@ -366,9 +389,6 @@ impl Store {
                 self.poison.poison(&error);
                 return Err(error);
             }
-        }
-        if let Some(old) = tail.open.as_ref().filter(|_| mutant(Mutant::CommitRemovedEarly)) {
-            self.files.remove_unfinished(FileName::Commit(old.number));
         }
         // The old file stays until a checkpoint covers it; the sweep is told what is live.
         let offset = head.len() as u64;
@@ -435,12 +455,6 @@ fn touches(deed: &Deed, key: &[u8]) -> bool {
 fn encode_deed(out: &mut Vec<u8>, id: kvilt_format::FileIdentity, offset: u64, deed: &Deed) {
     let offset = offset + out.len() as u64;
     match deed {
-        Deed::Write(changes) if mutant(Mutant::BatchInPieces) => {
-            let start = offset - out.len() as u64;
-            for (k, v) in changes {
-                encode_record(out, id, start + out.len() as u64, [as_logged(k, v)]);
-            }
-        }
         Deed::Write(changes) => encode_record(out, id, offset, changes.iter().map(|(k, v)| as_logged(k, v))),
         Deed::DeleteRange(range) => {
             let change = Logged::DeleteRange { start: &range.start, end: range.end.as_deref() };

@@ -182,9 +182,14 @@ impl Store {
             return Ok(false);
         }
         if self.funk_wants_rewrite(chunk, &state) || has_many_tombstones(chunk, &state) {
-            let Some(_alone) = self.files.reserve.rewrite_alone() else { return Ok(false) };
+            let Some(alone) = self.files.reserve.rewrite_alone() else { return Ok(false) };
             let rewritten = self.rewrite_funk(chunk).or_else(|error| self.rewrite_on_reserve(chunk, error));
+            drop(alone);
             rewritten.inspect_err(|error| chunk.note(error))?;
+            if self.files.reserve.is_short() && !commit::is_leading() {
+                // What was replaced goes now: the next rewrite may need its room. A failure is seen by those who sync.
+                let _ = self.checkpoint_now(false);
+            }
             return Ok(true);
         }
         if self.is_small(&state) {

@@ -7,7 +7,7 @@
 //!
 //! | from | to | function | condition |
 //! | --- | --- | --- | --- |
-//! | whole, none | whole | [`Reserve::keep`] | a checkpoint succeeded; the store may have grown |
+//! | whole, none | whole | [`Reserve::keep`], [`Reserve::grow_with`] | a checkpoint succeeded, or much was written; the store may have grown |
 //! | none | short | [`Reserve::found`] | an open finds less than the least: the store is new, or the run before gave of it |
 //! | whole, short | short | [`Reserve::give`] | a checkpoint, a delete or a rewrite met a full disk, and enough is left |
 //! | short | whole | [`Reserve::keep`], [`Reserve::allow_data`] | there is room again, and nobody has a [`Lease`] |
@@ -19,7 +19,7 @@ use std::{
     io,
     sync::{
         Arc,
-        atomic::{AtomicBool, Ordering},
+        atomic::{AtomicBool, AtomicU64, Ordering},
     },
 };
 
@@ -30,6 +30,8 @@ use parking_lot::{Mutex, RwLock, RwLockReadGuard, RwLockWriteGuard};
 const SHARE: u64 = 16;
 /// … but at least this much: a checkpoint of a small store needs a manifest, and a few pages of logs.
 const BYTES_MIN: u64 = 64 << 10;
+/// It is looked after whenever so many bytes were written to logs.
+const LOGGED_STEP: u64 = BYTES_MIN * SHARE;
 /// It is given in as many pieces, so that what is not needed yet is nobody else's.
 const PIECES: u64 = 4;
 /// A write is tried again as often as there are pieces.
@@ -41,6 +43,8 @@ pub(crate) struct Reserve {
     bytes_max: u64,
     /// Whether room was given up that has not come back. Written under the lock.
     is_short: AtomicBool,
+    /// Bytes written to logs since the last checkpoint, which has not counted them.
+    logged: AtomicU64,
     held: Mutex<Held>,
     /// Held alone by a rewrite, shared by those who try again. Taken before `held`.
     rewriting: RwLock<()>,
@@ -102,7 +106,14 @@ impl Reserve {
         let wanted = bytes.clamp(BYTES_MIN.min(bytes_max), bytes_max);
         let is_short = AtomicBool::new(bytes < wanted);
         let held = Held { bytes, wanted, is_allocated: false, leases: 0 };
-        Reserve { disk, bytes_max, is_short, held: Mutex::new(held), rewriting: RwLock::default() }
+        Reserve {
+            disk,
+            bytes_max,
+            is_short,
+            logged: AtomicU64::new(0),
+            held: Mutex::new(held),
+            rewriting: RwLock::default(),
+        }
     }
 
     /// Whether room was given up that has not come back.
@@ -123,8 +134,23 @@ impl Reserve {
         Ok(())
     }
 
-    /// Makes it as large as a store of so many bytes should have it, if there is room. It never shrinks by itself.
+    /// So many bytes were written to a log: a disk may be full before the first checkpoint.
+    pub(crate) fn grow_with(&self, bytes: u64) {
+        // Relaxed: a statistic.
+        let before = self.logged.fetch_add(bytes, Ordering::Relaxed);
+        if (before / LOGGED_STEP) != (before + bytes) / LOGGED_STEP && !self.is_short() {
+            self.resize_for(before + bytes);
+        }
+    }
+
+    /// Behind a checkpoint: makes it as large as a store of so many bytes should have it, if there is room.
     pub(crate) fn keep(&self, store_bytes: u64) {
+        self.logged.store(0, Ordering::Relaxed);
+        self.resize_for(store_bytes);
+    }
+
+    /// It never shrinks by itself.
+    fn resize_for(&self, store_bytes: u64) {
         let mut held = self.held.lock();
         let least = BYTES_MIN.min(self.bytes_max);
         let wanted = (store_bytes / SHARE).next_power_of_two().clamp(least, self.bytes_max);

@@ -6,7 +6,7 @@
 
 use std::{sync::Arc, time::Duration};
 
-use kvilt_base::{Direction, Kind, Mutant, RangeTombstone, Result, mutant};
+use kvilt_base::{Direction, Kind, RangeTombstone, Result};
 use kvilt_sync::{
     budget::Part,
     published::{Pin, pin},
@@ -145,9 +145,7 @@ impl Store {
         let index = match &log {
             Some(log) => {
                 let index = ChargedIndex::new(&self.files);
-                if !mutant(Mutant::EvictedHalfIndexed) {
-                    log.extend_index(&self.files, &index, 0, upto)?;
-                }
+                log.extend_index(&self.files, &index, 0, upto)?;
                 Some(index)
             }
             None => None,
@@ -256,9 +254,7 @@ impl Store {
         if let Some(log) = &state.funk.log {
             let is_same = seen.funk.log.as_ref().is_some_and(|seen| Arc::ptr_eq(seen, log));
             let from = if is_same { upto } else { 0 };
-            if !mutant(Mutant::LoadNotCaughtUp) {
-                since.read(self, log, from)?;
-            }
+            since.read(self, log, from)?;
         }
         let tail = self.new_tail(since.room());
         since.fill(&tail);

@@ -38,6 +38,18 @@ fn the_first_write_of_data_makes_it_and_a_checkpoint_lets_it_grow_up_to_its_limi
 }
 
 #[test]
+fn it_grows_with_what_is_written_before_a_checkpoint_counts_it() {
+    let disk = MemoryDisk::new(1);
+    let reserve = on(&disk);
+    reserve.allow_data().unwrap();
+    (0..40).for_each(|_| reserve.grow_with(50_000));
+    assert_eq!(bytes_in(&disk), 2 * WHOLE, "for 2 MB");
+    reserve.keep(0);
+    (0..20).for_each(|_| reserve.grow_with(50_000));
+    assert_eq!(bytes_in(&disk), 2 * WHOLE, "what a checkpoint has counted counts no more");
+}
+
+#[test]
 fn it_is_given_in_quarters_of_which_each_use_leaves_some() {
     for (to, left) in [
         (Use::Rewrite, 2 * QUARTER),
