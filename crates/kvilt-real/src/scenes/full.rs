@@ -68,23 +68,21 @@ fn fill(root: &Path, ballast_bytes: usize, value_bytes: usize) -> Result<Outcome
         let db = open()?;
         let full = write_until_full(&db, 0, value)?;
         ensure_rows(&db, full, value).context("reads on a full disk")?;
+        let mut waits = 0;
         for row in KEPT..full {
-            db.delete(key(row)).with_context(|| format!("delete row {row} of {full} on a full disk"))?;
+            let what = || format!("delete row {row} of {full} on a full disk");
+            waits += try_until_done(|| db.delete(key(row))).with_context(what)?;
         }
-        db.sync().context("a sync on a full disk")?;
+        waits += try_until_done(|| db.sync()).context("a sync on a full disk")?;
         ensure_rows(&db, KEPT, value).context("after deletes on a full disk")?;
         let begun = Instant::now();
-        while db.put(key(KEPT), value(KEPT)).is_err() {
-            ensure!(begun.elapsed() < FREED_WITHIN, "what was deleted is not given back");
-        }
+        try_until_done(|| db.put(key(KEPT), value(KEPT))).context("a put where rows were deleted")?;
         let waited = begun.elapsed().as_millis();
         let deleted = full - KEPT;
         let full = write_until_full(&db, KEPT + 1, value)?;
         fs::remove_file(root.join(BALLAST))?;
         let begun = Instant::now();
-        while db.put(key(full), value(full)).is_err() {
-            ensure!(begun.elapsed() < FREED_WITHIN, "writes do not resume when there is space");
-        }
+        try_until_done(|| db.put(key(full), value(full))).context("a put when there is space")?;
         let resumed = begun.elapsed().as_millis();
         db.sync().context("a sync when there is space again")?;
         ensure_rows(&db, full + 1, value)?;
@@ -97,11 +95,24 @@ fn fill(root: &Path, ballast_bytes: usize, value_bytes: usize) -> Result<Outcome
         db.close()?;
         drop(db);
         told.push(format!(
-            "{deleted} rows deleted, room for more {waited} ms later; full at {full} rows, resumed after {resumed} ms"
+            "{deleted} rows deleted, {waits} refusals on the way, room for more {waited} ms later; full at {full} rows, resumed after {resumed} ms"
         ));
         fs::remove_dir_all(&store)?;
     }
     Ok(Outcome::Good(told.join("; in sync mode ")))
+}
+
+/// Does it until it is not refused for want of space; says how often it was.
+fn try_until_done(deed: impl Fn() -> kvilt::Result<()>) -> Result<usize> {
+    let begun = Instant::now();
+    for refusals in 0.. {
+        match deed() {
+            Ok(()) => return Ok(refusals),
+            Err(error) if error.kind() == ErrorKind::NoSpace && begun.elapsed() < FREED_WITHIN => {}
+            Err(error) => return Err(error.into()),
+        }
+    }
+    unreachable!("time passes")
 }
 
 /// Puts rows from this one on until one is refused for want of space; says which. Every other error is a failure.

@@ -7,5 +7,6 @@ mod determinism;
 mod faults;
 mod history;
 mod model;
+mod mutants;
 mod oracles;
 mod toy;
