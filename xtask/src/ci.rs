@@ -56,6 +56,8 @@ fn steps(workspace: &Workspace) -> Vec<Step> {
         step("docs", false, docs),
         step("tests", false, cargo("test --workspace")),
         step("unit tests", true, cargo("test --workspace --lib --bins")),
+        step("crashes", false, cargo(CRASHES)),
+        step("planted bugs", false, cargo(PLANTED_BUGS)),
         step("loom", false, loom),
         step("shuttle", false, Work::Check(|workspace| explorers::shuttle(workspace, &[]))),
         step("miri", false, Work::Check(|workspace| explorers::miri(workspace, &["--seeds", "2"]))),
@@ -68,6 +70,11 @@ fn steps(workspace: &Workspace) -> Vec<Step> {
 /// Libraries only: the command bears the name of the public crate, and their pages would collide.
 const DOCS: &str = "doc --workspace --no-deps --lib";
 const LOOM: &str = "test --package kvilt-sync --test models";
+
+/// As many crash cases as a run of the check promises.
+const CRASHES: &str = "run --package kvilt-sim -- crash --cases 250000 --threads 2";
+/// With a feature that nothing else is built with, so that no other step ever sees a planted bug.
+const PLANTED_BUGS: &str = "run --package kvilt-sim --features mutants -- mutants";
 
 /// Runs the steps; fails if one failed.
 pub(crate) fn run(workspace: &Workspace, extent: Extent) -> Result<()> {
@@ -140,8 +147,20 @@ mod tests {
         assert_eq!(
             full,
             [
-                "fmt", "floors", "tidy", "clippy", "docs", "tests", "loom", "shuttle", "miri", "fuzz",
-                "real", "readme"
+                "fmt",
+                "floors",
+                "tidy",
+                "clippy",
+                "docs",
+                "tests",
+                "crashes",
+                "planted bugs",
+                "loom",
+                "shuttle",
+                "miri",
+                "fuzz",
+                "real",
+                "readme"
             ]
         );
         assert_eq!(names(Extent::Quick), ["fmt", "floors", "tidy", "clippy", "unit tests"]);

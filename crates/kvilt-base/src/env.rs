@@ -52,4 +52,8 @@ pub trait Spawn: Send + Sync {
     fn help(&self) -> bool {
         false
     }
+
+    /// The caller is between two pieces of a step, and holds no lock that a write could need. A simulation may let a
+    /// write come in between; threads go on.
+    fn pause(&self) {}
 }

@@ -23,6 +23,8 @@ pub mod invariant;
 pub mod key;
 pub mod limits;
 pub mod merge;
+#[doc(hidden)]
+pub mod mutant;
 pub mod rows;
 pub mod stats;
 pub mod value;
@@ -37,6 +39,8 @@ pub use env::{Clock, Hand, Next, Rng, Spawn, Worker};
 pub use error::{Error, ErrorKind, Result};
 pub use key::KeyRange;
 pub use merge::{Direction, Merge, Source};
+#[doc(hidden)]
+pub use mutant::{Mutant, mutant};
 pub use rows::RowBatch;
 pub use stats::Stats;
 pub use value::Value;

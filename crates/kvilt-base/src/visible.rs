@@ -1,6 +1,6 @@
 //! `Visible`: of one stream of entries, the rows that a reader at one version may see.
 
-use crate::{Direction, EntryRef, KeyRange, Kind, Merge, Result, Source, Version};
+use crate::{Direction, EntryRef, KeyRange, Kind, Merge, Mutant, Result, Source, Version, mutant};
 
 /// "Nothing in `range` that was written before `version` has a value."
 ///
@@ -17,7 +17,9 @@ pub struct RangeTombstone {
 impl RangeTombstone {
     /// Whether a reader at `view` finds that this deletes `entry`.
     pub fn hides(&self, key: &[u8], written: Version, view: Version) -> bool {
-        self.version <= view && written < self.version && self.range.contains(key)
+        let is_in_range = self.range.contains(key)
+            || (mutant(Mutant::RangeEndIncluded) && self.range.end.as_deref() == Some(key));
+        self.version <= view && written < self.version && is_in_range
     }
 }
 

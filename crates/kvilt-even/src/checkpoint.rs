@@ -24,7 +24,7 @@ use std::{
     },
 };
 
-use kvilt_base::{Disk, Error, ErrorKind, FileName, Listed, Result, Version};
+use kvilt_base::{Disk, Error, ErrorKind, FileName, Listed, Mutant, Result, Version, mutant};
 use kvilt_format::manifest::{Edit, FileKind, FileRecord, ManifestWriter, Root, Witness, read_root};
 use kvilt_sync::published::pin;
 use parking_lot::Mutex;
@@ -159,7 +159,9 @@ impl Store {
                 self.checkpoint.ended_us.store(now, Ordering::Relaxed);
             }
             Err(error) if matches!(error.kind(), ErrorKind::Poisoned | ErrorKind::Corrupted) => {
-                self.poison.poison(error);
+                if !mutant(Mutant::NotPoisoned) {
+                    self.poison.poison(error);
+                }
             }
             // A full disk, say: everything is still in memory, and the next checkpoint tries again.
             Err(_) => {}
@@ -220,9 +222,16 @@ impl Store {
     }
 
     fn run_checkpoint(&self, durable: &mut Durable, is_closing: bool) -> Result<()> {
+        let take_dirty = || std::mem::take(&mut *self.dirty.lock());
+        let early = mutant(Mutant::DirtyTakenEarly).then(take_dirty);
+        self.world.spawn.pause();
         let cut = self.cut_in_order(durable, is_closing)?;
+        self.world.spawn.pause();
         self.versions.wait_for_pending(cut.version);
-        let dirty = std::mem::take(&mut *self.dirty.lock());
+        let mut dirty = early.unwrap_or_else(take_dirty);
+        if mutant(Mutant::LogLeftOut) && dirty.len() > 1 {
+            dirty.pop();
+        }
         let is_idle = dirty.is_empty() && cut.changed.is_empty() && !is_closing && cut.log_start.is_none();
         if is_idle && durable.manifest.is_some() {
             durable.witness.sync()?;
@@ -237,7 +246,9 @@ impl Store {
             self.write_edit(durable, &edit)
         });
         if let Err(error) = done {
-            self.take_back(cut, dirty);
+            if !mutant(Mutant::NotTakenBack) {
+                self.take_back(cut, dirty);
+            }
             return Err(error);
         }
         self.keep_dirty(&dirty, cut.version);
@@ -364,7 +375,10 @@ impl Store {
             root.files.get(number) != Some(record) && !is_unused(number)
         };
         edit.files_upserted = records.into_iter().filter(is_news).collect();
-        let dead = self.needed_dead(durable, &edit);
+        let mut dead = self.needed_dead(durable, &edit);
+        if mutant(Mutant::DeadForgotten) {
+            dead.clear();
+        }
         edit.dead = (dead != root.dead).then_some(dead);
         edit
     }
@@ -387,6 +401,9 @@ impl Store {
     /// Step 4: appends the edit, or writes the whole root anew.
     fn write_edit(&self, durable: &mut Durable, edit: &Edit) -> Result<()> {
         durable.root.apply(edit)?;
+        if mutant(Mutant::RemovedEarly) {
+            self.sweep(durable, false);
+        }
         // Until it is written, the root in memory is ahead: a failure leaves no manifest to append to.
         let manifest = durable.manifest.take();
         let is_too_long = |m: &ManifestWriter| {
@@ -394,7 +411,13 @@ impl Store {
         };
         match manifest.filter(|m| !is_too_long(m)) {
             Some(mut manifest) => {
-                let bytes = manifest.append(edit)?;
+                let bytes = match manifest.append(edit) {
+                    Err(error) if mutant(Mutant::EditKeptAfterFailure) => {
+                        durable.manifest = Some(manifest);
+                        return Err(error);
+                    }
+                    outcome => outcome?,
+                };
                 self.counters.manifest_bytes_written.add(bytes);
                 // Synced with the next checkpoint's logs. A write that fails leaves the claim before: less is
                 // proven, nothing is wrong.
@@ -440,7 +463,7 @@ impl Store {
         });
     }
 
-    /// The planted bug of the paper's rule: the new funk becomes durable at once, with whatever it dropped.
+    /// The bug of the paper's rule: the new funk becomes durable at once, with whatever it dropped.
     pub(crate) fn commit_structure_without_cut(&self) -> Result<()> {
         let mut durable = self.checkpoint.durable.lock();
         let mut cut = self.cut(None);
@@ -482,7 +505,8 @@ fn files_of(funk: &Funk) -> (Vec<(u64, FileRecord)>, bool) {
 }
 
 fn log_record(log: &ChunkLog) -> FileRecord {
-    FileRecord { kind: FileKind::Log, len: log.durable_len(), base: log.base() }
+    let len = if mutant(Mutant::LengthNotSynced) { log.len() } else { log.durable_len() };
+    FileRecord { kind: FileKind::Log, len, base: log.base() }
 }
 
 #[cfg(test)]

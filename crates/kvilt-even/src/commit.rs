@@ -21,7 +21,7 @@ use std::{
     sync::{Arc, OnceLock},
 };
 
-use kvilt_base::{Error, ErrorKind, File, FileName, KeyRange, Result, Swap};
+use kvilt_base::{Error, ErrorKind, File, FileName, KeyRange, Mutant, Result, Swap, mutant};
 use kvilt_format::commit::{Change as Logged, HEADER_BYTES, encode_header, encode_mark, encode_record};
 use kvilt_sync::{group::Group, published::pin};
 use parking_lot::Mutex;
@@ -290,6 +290,9 @@ impl Store {
         if waiting.is_empty() {
             return;
         }
+        if mutant(Mutant::AppliedEarly) {
+            waiting.iter().for_each(|task| drop(self.apply_deed(&task.deed)));
+        }
         let logged = self.log_group(log, &waiting);
         if let Err(error) = logged.or_else(|error| self.log_deletes(log, &mut waiting, error)) {
             waiting.iter().for_each(|task| task.settle(Err(error.clone())));
@@ -344,7 +347,7 @@ impl Store {
             }
             return Err(error);
         }
-        if log.is_synced {
+        if log.is_synced && !mutant(Mutant::AcknowledgedEarly) {
             open.file.sync().map_err(|e| {
                 let error = sync_failed(e, name);
                 self.poison.poison(&error);
@@ -389,6 +392,9 @@ impl Store {
                 self.poison.poison(&error);
                 return Err(error);
             }
+        }
+        if let Some(old) = tail.open.as_ref().filter(|_| mutant(Mutant::CommitRemovedEarly)) {
+            self.files.remove_unfinished(FileName::Commit(old.number));
         }
         // The old file stays until a checkpoint covers it; the sweep is told what is live.
         let offset = head.len() as u64;
@@ -455,6 +461,12 @@ fn touches(deed: &Deed, key: &[u8]) -> bool {
 fn encode_deed(out: &mut Vec<u8>, id: kvilt_format::FileIdentity, offset: u64, deed: &Deed) {
     let offset = offset + out.len() as u64;
     match deed {
+        Deed::Write(changes) if mutant(Mutant::BatchInPieces) => {
+            let start = offset - out.len() as u64;
+            for (k, v) in changes {
+                encode_record(out, id, start + out.len() as u64, [as_logged(k, v)]);
+            }
+        }
         Deed::Write(changes) => encode_record(out, id, offset, changes.iter().map(|(k, v)| as_logged(k, v))),
         Deed::DeleteRange(range) => {
             let change = Logged::DeleteRange { start: &range.start, end: range.end.as_deref() };

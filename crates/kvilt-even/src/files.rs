@@ -12,7 +12,7 @@ use std::{
     },
 };
 
-use kvilt_base::{Disk, Error, ErrorKind, File, FileName, Result, Version};
+use kvilt_base::{Disk, Error, ErrorKind, File, FileName, Mutant, Result, Version, mutant};
 use kvilt_format::FileIdentity;
 use kvilt_sync::budget::Budget;
 use parking_lot::Mutex;
@@ -30,7 +30,10 @@ pub(crate) struct DeadVersions(pub(crate) Vec<(Version, Version)>);
 impl DeadVersions {
     /// Whether `version` lies behind its epoch's last checkpoint.
     pub(crate) fn contain(&self, version: Version) -> bool {
-        self.0.iter().any(|&(last, next)| last < version && version < next)
+        let is_last_dead = mutant(Mutant::DeadTooMany);
+        self.0
+            .iter()
+            .any(|&(last, next)| (last < version || is_last_dead && last == version) && version < next)
     }
 }
 
@@ -123,7 +126,7 @@ impl Files {
     pub(crate) fn sync_names(&self) -> Result<()> {
         // Who finds that another has taken the new names waits until they are durable.
         let _syncing = self.syncing_names.lock();
-        if !self.has_new_names.swap(false, Ordering::AcqRel) {
+        if mutant(Mutant::NamesNotSynced) || !self.has_new_names.swap(false, Ordering::AcqRel) {
             return Ok(());
         }
         self.disk.sync_dir().map_err(|error| {

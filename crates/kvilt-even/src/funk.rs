@@ -21,7 +21,7 @@ pub(crate) mod table_file;
 
 use std::sync::Arc;
 
-use kvilt_base::{Direction, EntryRef, KeyRange, Kind, Merge, Result, Source, Version};
+use kvilt_base::{Direction, EntryRef, KeyRange, Kind, Merge, Mutant, Result, Source, Version, mutant};
 use kvilt_sync::{published::pin, versions::Versions};
 
 use self::{
@@ -154,7 +154,11 @@ impl Funk {
                 PartFile::Table(table) => PartRef::Table(table),
                 PartFile::Log(log) => PartRef::Log(log),
             }));
-        for part in newest_first {
+        let mut in_order: Vec<_> = newest_first.collect();
+        if mutant(Mutant::OldestFirst) {
+            in_order.reverse();
+        }
+        for part in in_order {
             let (outcome, place) = match part {
                 PartRef::Log(log) => (lookup.in_log(log, found)?, Place::Log),
                 PartRef::Table(table) => (lookup.in_table(table, found)?, Place::Table),

@@ -47,24 +47,6 @@ impl Durability {
     }
 }
 
-/// Planted bugs: each breaks one rule, so that the tests can show that they would notice.
-#[doc(hidden)]
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
-pub enum Mutant {
-    /// Sound.
-    #[default]
-    None,
-    /// A rewritten funk enters the manifest at once instead of with the next checkpoint (the paper's rule,
-    /// which keeps versions for scans only).
-    PaperGarbageCollection,
-    /// Recovery goes on counting in the crashed epoch and forgets which of its versions are dead.
-    CheckpointWithoutEpoch,
-    /// After recovery, a chunk's old log is appended to, behind a tail that may be torn.
-    AppendBehindTornTail,
-    /// A new table is not synced before the manifest names it.
-    TableNotSynced,
-}
-
 /// Settings of an `even` store. Everything has a default that was measured; see `docs/performance.md`.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
@@ -100,8 +82,6 @@ pub struct Options {
     pub compression: Compression,
     /// Bytes of a table block before compression.
     pub block_bytes: usize,
-    #[doc(hidden)]
-    pub mutant: Mutant,
 }
 
 impl Default for Options {
@@ -121,7 +101,6 @@ impl Default for Options {
             view_age_max: Duration::from_secs(24 * 60 * 60),
             compression: Compression::None,
             block_bytes: 4096,
-            mutant: Mutant::None,
         }
     }
 }
@@ -200,7 +179,6 @@ impl Options {
             compression: self.compression,
             block_bytes: self.block_bytes,
             budget_bytes,
-            mutant: self.mutant,
         }
     }
 }
@@ -224,7 +202,6 @@ pub(crate) struct Config {
     pub(crate) compression: Compression,
     pub(crate) block_bytes: usize,
     pub(crate) budget_bytes: u64,
-    pub(crate) mutant: Mutant,
 }
 
 #[cfg(test)]

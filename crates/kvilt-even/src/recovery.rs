@@ -15,7 +15,9 @@ use std::{
     },
 };
 
-use kvilt_base::{Disk, Error, ErrorKind, FileName, KeyRange, Listed, Result, Version, disk::LockFailure};
+use kvilt_base::{
+    Disk, Error, ErrorKind, FileName, KeyRange, Listed, Mutant, Result, Version, disk::LockFailure, mutant,
+};
 use kvilt_format::manifest::{FileKind, ManifestWriter, Root, Witness, read_root};
 use kvilt_sync::{budget::Part as BudgetPart, published::Published, row_cache::RowCache, versions::Versions};
 use parking_lot::Mutex;
@@ -28,7 +30,7 @@ use crate::{
     funk::{Funk, Part, PartFile, log::ChunkLog, table_file::TableFile},
     index::ChunkIndex,
     munk::{ChargedRun, Munk, run::Run},
-    options::{Mutant, Options},
+    options::Options,
     poison::Poison,
     reserve::Reserve,
     stats::Counters,
@@ -56,14 +58,15 @@ pub(crate) fn open(
     let listed = disk.list().map_err(|e| Error::io("list the store", e).in_file(disk.place()))?;
     refuse_false_reserve(&listed)?;
     let leftovers = Leftovers::find(&root, &listed);
-    if !is_new {
+    if !is_new && !mutant(Mutant::VisibleNotDurable) {
         make_visible_durable(&*disk, &listed)?;
     }
     leftovers.remove_orphans(&*disk);
-    let (epoch_base, dead) = next_epoch(&root, is_new, config.mutant);
+    let (epoch_base, dead) = next_epoch(&root, is_new);
     let counters = Arc::<Counters>::default();
     counters.torn_tails.add(leftovers.torn_tails);
-    let next_file = root.next_file.max(leftovers.next_file);
+    let next_file =
+        if mutant(Mutant::NumberReused) { root.next_file } else { root.next_file.max(leftovers.next_file) };
     let reserve = Reserve::found(Arc::clone(&disk), config.reserve_bytes_max, leftovers.reserve_bytes);
     let files = Files::new(
         disk,
@@ -198,9 +201,9 @@ fn make(disk: &dyn Disk, world: &World, options: &Options) -> Result<(Root, Witn
 }
 
 /// Where this run's versions begin, and the recovery table with the last run entered.
-fn next_epoch(root: &Root, is_new: bool, mutant: Mutant) -> (Version, Vec<(Version, Version)>) {
+fn next_epoch(root: &Root, is_new: bool) -> (Version, Vec<(Version, Version)>) {
     let mut dead = root.dead.clone();
-    if root.is_clean || mutant == Mutant::CheckpointWithoutEpoch {
+    if root.is_clean || mutant(Mutant::CheckpointWithoutEpoch) {
         // Nothing was written behind the checkpoint: the epoch goes on.
         return (root.checkpoint.next(), dead);
     }
@@ -263,6 +266,7 @@ impl Leftovers {
                 FileName::ManifestTemp(_) => true,
                 FileName::Table(n) => !root.files.contains_key(n),
                 FileName::Log(n) => !root.files.contains_key(n),
+                FileName::Commit(n) if mutant(Mutant::LiveOrphan) => *n <= root.commit_first,
                 FileName::Commit(n) => *n < root.commit_first,
             };
             if matches!(name, FileName::Table(_) | FileName::Log(_) | FileName::Commit(_)) {
@@ -335,7 +339,7 @@ impl Store {
                     share_bytes: root.files[number].len / u64::from(root.users(*number).max(1)),
                 });
                 let mut funk = Funk { parts: parts.collect(), log: None };
-                if self.config.mutant == Mutant::AppendBehindTornTail {
+                if mutant(Mutant::AppendBehindTornTail) {
                     funk = self.with_reopened_log(funk, leftovers);
                 }
                 let range = KeyRange { start: start.clone(), end };
@@ -346,7 +350,7 @@ impl Store {
         })
     }
 
-    /// The planted bug: the chunk's last log takes records again, behind whatever the crash left in it.
+    /// The bug: the chunk's last log takes records again, behind whatever the crash left in it.
     fn with_reopened_log(&self, mut funk: Funk, leftovers: &Leftovers) -> Funk {
         if let Some(Part { file: PartFile::Log(log), .. }) = funk.parts.last() {
             let len = leftovers.log_lens.get(&log.number()).copied().unwrap_or(0).max(log.durable_len());

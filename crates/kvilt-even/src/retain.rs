@@ -6,7 +6,7 @@
 //! `v <= w < n`, "now" being the newest view. What a *crash* may need is not decided here: the files that hold
 //! it stay until a checkpoint covers their successors (see `checkpoint.rs`).
 
-use kvilt_base::{EntryRef, Kind, Merge, RangeTombstone, Result, Source, Version};
+use kvilt_base::{EntryRef, Kind, Merge, Mutant, RangeTombstone, Result, Source, Version, mutant};
 
 /// Who looks at the entries: the open views and the range tombstones, fixed while entries are filtered.
 pub(crate) struct Retain<'a> {
@@ -49,6 +49,9 @@ impl<'a> Retain<'a> {
                 if entry.kind == Kind::Tombstone {
                     waiting.push(entry.version);
                 } else {
+                    if mutant(Mutant::TombstoneDropped) {
+                        waiting.clear();
+                    }
                     for version in waiting.drain(..) {
                         keep(EntryRef { key: entry.key, version, kind: Kind::Tombstone, value: &[] })?;
                     }
@@ -67,6 +70,9 @@ impl<'a> Retain<'a> {
             self.tombstones.iter().filter(|t| entry.version < t.version && t.range.contains(entry.key));
         let end = hidden_from.map(|t| t.version).chain(newer).min();
         let Some(end) = end else { return true };
+        if mutant(Mutant::ViewIgnored) {
+            return false;
+        }
         let first = self.views.partition_point(|&w| w < entry.version);
         self.views.get(first).is_some_and(|&w| w < end)
     }

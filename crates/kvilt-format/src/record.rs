@@ -65,14 +65,23 @@ pub(crate) fn at(bytes: &[u8], id: FileIdentity, offset: usize) -> Found<'_> {
     }
 }
 
-/// Whether a good record, or a mark, stands anywhere behind `offset`. Takes time in proportion to the bytes.
-pub(crate) fn is_any_behind(bytes: &[u8], id: FileIdentity, offset: usize) -> bool {
+/// Whether something stands behind `offset` that was written only when all before it, what stands at `offset` included,
+/// had been synced: a mark, or a good record. Takes time in proportion to the bytes.
+///
+/// One record proves nothing: that right behind a mark's length. If a mark stood at `offset`, it was never synced by
+/// itself, and a power cut may leave the record that was appended behind it and not the mark.
+pub(crate) fn is_proven_by_later(bytes: &[u8], id: FileIdentity, offset: usize) -> bool {
     // Byte by byte, as the length of the record at `offset` cannot be trusted. A good head hardly ever comes
     // about by accident; where many stand before bad bodies, somebody forged them, and that is no torn end.
     let mut body_bytes_left = bytes.len().saturating_mul(4);
     for behind in offset + 1..bytes.len() {
         let Some((body_len, _)) = head_at(bytes, id, behind) else { continue };
-        if body_len > body_bytes_left || matches!(at(bytes, id, behind), Found::Record(_)) {
+        if body_len > body_bytes_left {
+            return true;
+        }
+        if let Found::Record(body) = at(bytes, id, behind)
+            && (behind != offset + HEAD_BYTES || body.is_empty())
+        {
             return true;
         }
         body_bytes_left -= body_len;

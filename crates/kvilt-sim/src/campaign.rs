@@ -21,7 +21,7 @@ use crate::{
     crash::{Plan, Tally, explore},
     damage::{DamageTally, blow::Blow, reference, reference::Reference, run_blows},
     dice::mix,
-    faults::Case,
+    faults::{Case, Coverage},
     report::{Complaint, Failure, Report, catching_panics},
     run::run,
     shrink::reduce,
@@ -52,6 +52,8 @@ pub struct Campaign {
     pub kind: Kind,
     /// The seeds.
     pub seeds: Range<u64>,
+    /// No seed is begun when there have been so many crash cases.
+    pub cases_max: u64,
     /// No seed is begun after this time.
     pub time: Duration,
     /// Seeds run at the same time; a history uses threads of its own besides.
@@ -65,7 +67,15 @@ pub struct Campaign {
 impl Campaign {
     /// These seeds, to the end, on one thread; stops at the first failure.
     pub fn new(kind: Kind, seeds: Range<u64>) -> Self {
-        Campaign { kind, seeds, time: Duration::MAX, threads: 1, reduce_tries_max: 300, failures_max: 1 }
+        Campaign {
+            kind,
+            seeds,
+            cases_max: u64::MAX,
+            time: Duration::MAX,
+            threads: 1,
+            reduce_tries_max: 300,
+            failures_max: 1,
+        }
     }
 }
 
@@ -109,8 +119,12 @@ pub fn run_campaign<S: Subject>(campaign: &Campaign, subject_of: impl Fn(u64) ->
             scope.spawn(move || {
                 loop {
                     let seed = next.fetch_add(1, Relaxed);
-                    let has_failed_enough = lock(outcome).reports.len() >= campaign.failures_max;
-                    if seed >= campaign.seeds.end || clock.now() >= campaign.time || has_failed_enough {
+                    let is_enough = {
+                        let outcome = lock(outcome);
+                        outcome.reports.len() >= campaign.failures_max
+                            || outcome.tally.cases >= campaign.cases_max
+                    };
+                    if seed >= campaign.seeds.end || clock.now() >= campaign.time || is_enough {
                         break;
                     }
                     lock(begun).insert(seed, clock.now());
@@ -207,11 +221,11 @@ fn run_crash(campaign: &Campaign, seed: u64, subject: &dyn Subject, own: &mut Ou
 
 fn run_faults(campaign: &Campaign, seed: u64, subject: &dyn Subject, own: &mut Outcome) -> Failed {
     let script = Shape::crash().script(seed);
-    match Case::new(subject, &script, seed).explore(1) {
-        Ok(coverage) => {
-            own.fault_runs += coverage.runs;
-            None
-        }
+    let mut coverage = Coverage::default();
+    let outcome = Case::new(subject, &script, seed).explore(1, &mut coverage);
+    own.fault_runs += coverage.runs;
+    match outcome {
+        Ok(()) => None,
         Err((trouble, failure)) => {
             let fails = |script: &crate::Script| Case::new(subject, script, seed).find_alike(trouble);
             let reduced = reduce(&script, failure.clone(), campaign.reduce_tries_max, fails);
@@ -227,12 +241,7 @@ fn run_damage(seed: u64, own: &mut Outcome) -> Failed {
     let mut run = || {
         let number = seed / DAMAGE_SEEDS % reference::REFERENCES;
         let reference = Reference::new(number).map_err(|error| Failure::at_step(0, error.to_string()))?;
-        let files = reference.files.iter().map(|(name, bytes)| (*name, bytes.len()));
-        let in_files = files.flat_map(|(name, len)| {
-            Blow::flips(name, len).chain(Blow::cuts(name, len)).chain(Blow::sectors(name, len))
-        });
-        let blows = Blow::whole_files(&reference).chain(in_files);
-        run_blows(&reference, blows, (seed % DAMAGE_SEEDS, DAMAGE_SEEDS), &mut own.damage)
+        run_blows(&reference, Blow::all(&reference), (seed % DAMAGE_SEEDS, DAMAGE_SEEDS), &mut own.damage)
     };
     run().err().map(|failure| (failure, None))
 }

@@ -23,10 +23,11 @@ use kvilt_io::{Keep, MemoryDisk};
 
 use crate::{
     dice::{Dice, mix},
+    ledger::{Ledger, Promise},
     model::{Changes, Model, State, fingerprint, state_of_rows},
     reading::Manner,
     report::{Complaint, Failure, catching_panics},
-    run::{Ledger, Player, Promise, all_rows, check_soundness},
+    run::{Player, all_rows, check_soundness},
     script::Script,
     workload::Shape,
     world::{Loss, Subject, World},
@@ -38,6 +39,8 @@ use recorder::{End, Film, Recorder, Shot, When};
 pub struct Plan {
     /// Random images of each crash, besides killed, synced only, and a prefix.
     pub random_images: u64,
+    /// Only one of these images of each crash, by chance: more scripts for the same number of cases.
+    pub is_sampled: bool,
     /// Lives of a store, the first included: a case may crash again until this many are used up.
     pub lives: u32,
     /// Stop after this many cases.
@@ -48,7 +51,13 @@ pub struct Plan {
 
 impl Default for Plan {
     fn default() -> Self {
-        Plan { random_images: 3, lives: 4, cases_max: u64::MAX, afterlife: Shape::afterlife() }
+        Plan {
+            random_images: 3,
+            is_sampled: false,
+            lives: 4,
+            cases_max: u64::MAX,
+            afterlife: Shape::afterlife(),
+        }
     }
 }
 
@@ -134,10 +143,14 @@ impl Explorer<'_> {
     ) -> Result<(), Complaint> {
         let disk = MemoryDisk::new(self.seed);
         let ledger = Arc::new(Ledger::default());
-        let when = When::Always { random: self.plan.random_images, seed: self.seed };
+        let when = When::Always {
+            random: self.plan.random_images,
+            is_sampled: self.plan.is_sampled,
+            seed: self.seed,
+        };
         let film = Film::new(disk.clone(), Arc::clone(&ledger), when);
         let world = World::stepped(Arc::new(Recorder(Arc::clone(&film))), disk, self.seed);
-        let mut player = Player::new(self.subject, &world, script, ledger);
+        let mut player = Player::new(self.subject, &world, script, ledger).with_bystander(self.seed);
         player.open()?;
         self.explore_shots(&film, &player, crash)?;
         for position in 0..script.steps.len() {
@@ -194,7 +207,7 @@ impl Explorer<'_> {
         let film = Film::new(shot.image.clone(), Arc::clone(&ledger), when);
         let world = World::stepped(Arc::new(Recorder(Arc::clone(&film))), shot.image, dice.number());
         let script = dice.pick(&self.afterlives).clone();
-        let mut player = Player::new(self.subject, &world, &script, ledger);
+        let mut player = Player::new(self.subject, &world, &script, ledger).with_bystander(world.seed());
 
         let outcome = recover(&mut player, &script, past, owed);
         if film.is_dark() {

@@ -29,10 +29,11 @@ use kvilt_io::{Call, Fault, FaultyDisk, Keep, MemoryDisk, PLANNED_PANIC, Times};
 
 use crate::{
     dice::mix,
+    ledger::{Ledger, Promise},
     model::{Model, State, fingerprint, state_of_rows},
     reading::Manner,
     report::{Complaint, Failure, catching_panics},
-    run::{Ledger, Player, Promise, all_rows, check_soundness},
+    run::{Player, all_rows, check_soundness},
     script::{Payload, Script, Step},
     world::{Loss, Subject, World},
 };
@@ -96,22 +97,21 @@ impl<'a> Case<'a> {
         (0..count).rev().find_map(|passes| self.endure(Trouble { passes, ..trouble }).err())
     }
 
-    /// Lets every `stride`-th call of each kind fail in each way.
-    pub fn explore(&self, stride: u64) -> Result<Coverage, (Trouble, Failure)> {
-        let mut coverage = Coverage::default();
+    /// Lets every `stride`-th call of each kind fail in each way. `coverage` counts up to the failure, if there is one.
+    pub fn explore(&self, stride: u64, coverage: &mut Coverage) -> Result<(), (Trouble, Failure)> {
         for (call, count) in self.count_calls() {
             coverage.calls += count;
             for passes in (mix(self.seed) % stride..count).step_by(stride as usize) {
                 let mut has_met_all = true;
                 for (fault, times) in faults_of(call) {
                     let trouble = Trouble { call, passes, fault, times };
-                    has_met_all &= self.endure(trouble).map_err(|failure| (trouble, failure))?;
                     coverage.runs += 1;
+                    has_met_all &= self.endure(trouble).map_err(|failure| (trouble, failure))?;
                 }
                 coverage.points += u64::from(has_met_all);
             }
         }
-        Ok(coverage)
+        Ok(())
     }
 
     /// How many calls of each kind the script makes if none fails.

@@ -32,6 +32,7 @@
 #![forbid(unsafe_code)]
 
 pub mod actor;
+pub mod bystander;
 pub mod campaign;
 pub mod canonical;
 pub mod crash;
@@ -40,7 +41,10 @@ pub mod dice;
 pub mod faults;
 pub mod fuzzing;
 pub mod history;
+pub mod ledger;
 pub mod model;
+#[cfg(feature = "mutants")]
+pub mod mutants;
 pub mod reading;
 pub mod report;
 pub mod run;

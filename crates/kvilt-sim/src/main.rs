@@ -1,6 +1,9 @@
 //! `kvilt-sim`: campaigns against the engine from the command line; one summary line at the end.
 #![forbid(unsafe_code)]
 
+#[cfg(feature = "mutants")]
+mod planted;
+
 use std::{process::ExitCode, time::Duration};
 
 use anyhow::{Context, Result};
@@ -21,6 +24,9 @@ struct Arguments {
     /// The seeds, as `A..B` or as one number.
     #[arg(long, default_value = "0..100", value_parser = parse_seeds)]
     seeds: std::ops::Range<u64>,
+    /// Go on until there have been so many crash cases; each bug may take so many to be found.
+    #[arg(long)]
+    cases: Option<u64>,
     /// Begin no seed after this many minutes.
     #[arg(long)]
     minutes: Option<f64>,
@@ -33,6 +39,10 @@ struct Arguments {
     /// Runs spent on reducing a failing script.
     #[arg(long, default_value_t = 300)]
     reduce: u32,
+    /// `mutants`: only the bug of this name.
+    #[cfg(feature = "mutants")]
+    #[arg(long)]
+    only: Option<String>,
     /// The summary as one JSON object.
     #[arg(long)]
     json: bool,
@@ -53,6 +63,9 @@ enum What {
     Damage,
     /// Threads on one store, and whether what they saw was possible.
     History,
+    /// Bugs planted in the engine, each looked for by the layer that should find it.
+    #[cfg(feature = "mutants")]
+    Mutants,
 }
 
 fn main() -> Result<ExitCode> {
@@ -63,16 +76,24 @@ fn main() -> Result<ExitCode> {
         What::Faults => Kind::Faults,
         What::Damage => Kind::Damage,
         What::History => Kind::History,
+        #[cfg(feature = "mutants")]
+        What::Mutants => return planted::run(&arguments),
     };
     let time = arguments.minutes.map_or(Ok(Duration::MAX), |minutes| {
         Duration::try_from_secs_f64(minutes * 60.0).context("--minutes must be a length of time")
     })?;
+    let seeds = match arguments.cases {
+        // As many as it takes.
+        Some(_) => arguments.seeds.start..u64::MAX,
+        None => arguments.seeds.clone(),
+    };
     let campaign = Campaign {
         time,
+        cases_max: arguments.cases.unwrap_or(u64::MAX),
         threads: arguments.threads.max(1),
         reduce_tries_max: arguments.reduce,
         failures_max: arguments.failures.max(1),
-        ..Campaign::new(kind, arguments.seeds.clone())
+        ..Campaign::new(kind, seeds)
     };
     let outcome = run_campaign(&campaign, Even::of_seed);
     for report in &outcome.reports {

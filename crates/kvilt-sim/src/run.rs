@@ -9,67 +9,15 @@ use std::sync::{
 use kvilt_base::{Direction, Engine, KeyRange, ReadView, Swap, WriteBatch};
 
 use crate::{
+    bystander::{Moment, Presence, WHILE_GETTING, WHILE_WORKING},
+    dice::{Dice, mix},
+    ledger::{Ledger, Promise},
     model::{Changes, Model, State, rows_in},
     reading::{Manner, Row, read_both_ends, read_rows},
     report::{Complaint, Failure, catching_panics, refused},
     script::{Expected, KeyId, Payload, Script, Span, Step, VIEW_SLOTS},
-    world::{Loss, Subject, World},
+    world::{Subject, World},
 };
-
-/// What the store has promised so far, counted in writes. Relaxed throughout: one thread plays, and the disk
-/// that reads this is called by that thread.
-#[derive(Debug, Default)]
-pub struct Ledger {
-    begun: AtomicUsize,
-    acknowledged: AtomicUsize,
-    safe: AtomicUsize,
-}
-
-/// A moment of a [`Ledger`].
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
-pub struct Promise {
-    /// Writes that were called.
-    pub begun: usize,
-    /// Writes that were acknowledged.
-    pub acknowledged: usize,
-    /// Writes that a crash may not take back.
-    pub safe: usize,
-}
-
-impl Ledger {
-    /// What is promised now.
-    pub fn now(&self) -> Promise {
-        Promise {
-            begun: self.begun.load(Relaxed),
-            acknowledged: self.acknowledged.load(Relaxed),
-            safe: self.safe.load(Relaxed),
-        }
-    }
-
-    fn forget(&self) {
-        self.begun.store(0, Relaxed);
-        self.acknowledged.store(0, Relaxed);
-        self.safe.store(0, Relaxed);
-    }
-
-    fn begin(&self, loss: Loss) {
-        if loss == Loss::Nothing {
-            self.safe.store(self.acknowledged.load(Relaxed), Relaxed);
-        }
-        self.begun.fetch_add(1, Relaxed);
-    }
-
-    fn acknowledge(&self, loss: Loss) {
-        let acknowledged = self.acknowledged.fetch_add(1, Relaxed) + 1;
-        if loss == Loss::Nothing {
-            self.safe.store(acknowledged, Relaxed);
-        }
-    }
-
-    fn secure(&self, writes: usize) {
-        self.safe.fetch_max(writes, Relaxed);
-    }
-}
 
 /// What a run did.
 #[derive(Clone, Debug, Default)]
@@ -89,7 +37,7 @@ pub struct Summary {
 pub fn run(subject: &dyn Subject, world: &World, script: &Script) -> Result<Summary, Failure> {
     let step = AtomicUsize::new(0);
     let outcome = catching_panics(|| {
-        let mut player = Player::new(subject, world, script, Arc::default());
+        let mut player = Player::new(subject, world, script, Arc::default()).with_bystander(world.seed());
         player.open()?;
         for position in 0..script.steps.len() {
             step.store(position, Relaxed);
@@ -115,6 +63,8 @@ pub struct Player<'a> {
     ledger: Arc<Ledger>,
     /// Checkpoints seen, and the writes acknowledged when the number before this one, and this one, was seen last.
     checkpoints: (u64, [usize; 2]),
+    /// Chance for somebody who writes while the background runs; none if nobody does.
+    bystander: Option<Dice>,
     summary: Summary,
     scratch: Vec<u8>,
 }
@@ -134,9 +84,17 @@ impl<'a> Player<'a> {
             writes: Vec::new(),
             ledger,
             checkpoints: (0, [0; 2]),
+            bystander: None,
             summary: Summary::default(),
             scratch: Vec::new(),
         }
+    }
+
+    /// With somebody who writes while the background waits for the disk.
+    #[must_use]
+    pub fn with_bystander(mut self, seed: u64) -> Self {
+        self.bystander = Some(Dice::new(mix(seed)));
+        self
     }
 
     /// Takes what an open store contains for the state before the first write, and forgets those before.
@@ -172,7 +130,7 @@ impl<'a> Player<'a> {
             return None;
         }
         self.writes.pop();
-        self.ledger.begun.fetch_sub(1, Relaxed);
+        self.ledger.withdraw();
         self.states.pop()
     }
 
@@ -205,6 +163,7 @@ impl<'a> Player<'a> {
         }
         match step {
             step if step.is_write() => self.write(step),
+            Step::Get(key, None) => self.attended_get(*key),
             Step::Get(key, view) => self.get(*key, *view),
             Step::Scan { .. } | Step::ScanBothEnds { .. } => self.scan(step),
             Step::OpenView(slot) => {
@@ -218,16 +177,17 @@ impl<'a> Player<'a> {
                 self.model.close_view(*slot);
                 Ok(())
             }
-            Step::Sync => {
-                let acknowledged = self.ledger.now().acknowledged;
-                self.engine().sync().map_err(refused("sync"))?;
-                self.ledger.secure(acknowledged);
-                Ok(())
-            }
+            Step::Sync => self.sync(),
             Step::Background { steps, seed } => {
+                self.admit_bystander(WHILE_WORKING, None);
                 self.world.step_background(*steps, *seed);
+                let puts = self.dismiss_bystander();
                 self.note_checkpoints();
-                Ok(())
+                match puts?.last() {
+                    // Before anything else is written: a checkpoint that takes the store for idle would be wrong.
+                    Some(last) if last.number % 2 == 0 => self.sync(),
+                    _ => Ok(()),
+                }
             }
             Step::Advance { ms } => {
                 self.world.advance(*ms);
@@ -308,6 +268,52 @@ impl<'a> Player<'a> {
         }
     }
 
+    fn sync(&mut self) -> Result<(), Complaint> {
+        let acknowledged = self.ledger.now().acknowledged;
+        self.engine().sync().map_err(refused("sync"))?;
+        self.ledger.secure(acknowledged);
+        Ok(())
+    }
+
+    fn admit_bystander(&mut self, waits_for: &[Moment], key: Option<KeyId>) {
+        let Some(dice) = &mut self.bystander else { return };
+        let mut dice = Dice::new(dice.number());
+        // Some come at one kind of moment only: what goes wrong there is not put right by the next put.
+        let waits_for = if dice.chance(1, 2) { waits_for.to_vec() } else { vec![*dice.pick(waits_for)] };
+        self.world.bystander().enter(Presence {
+            engine: self.engine(),
+            waits_for,
+            keys: Arc::clone(&self.script.keys),
+            key,
+            loss: self.subject.loss(),
+            ledger: Arc::clone(&self.ledger),
+            dice,
+            puts: Vec::new(),
+            refused: None,
+        });
+    }
+
+    /// What the bystander put has happened, the last of it perhaps not. Returns the values.
+    fn dismiss_bystander(&mut self) -> Result<Vec<Payload>, Complaint> {
+        let presence = self.world.bystander().leave();
+        let Some(Presence { puts, refused: error, .. }) = presence else { return Ok(Vec::new()) };
+        let acknowledged = puts.len() - usize::from(error.is_some());
+        for (number, &(key, value)) in puts.iter().enumerate() {
+            let changes = self.model.changes(&Step::Put(key, value)).expect("a put changes its key");
+            let mut after = self.model.clone();
+            after.apply(&changes);
+            self.states.push(after.fingerprint());
+            self.writes.push(changes);
+            if number < acknowledged {
+                self.model = after;
+            }
+        }
+        match error {
+            None => Ok(puts.into_iter().map(|(_, value)| value).collect()),
+            Some(error) => Err(refused("a bystander's put")(error)),
+        }
+    }
+
     fn write(&mut self, step: &Step) -> Result<(), Complaint> {
         let changes = self.model.changes(step);
         if let Some(changes) = &changes {
@@ -378,6 +384,20 @@ impl<'a> Player<'a> {
                 Err(format!("a swap of key {key} came out as {outcome:?}, the model has {there:?}").into())
             }
         }
+    }
+
+    /// Gets a key now, while a bystander may put it: what was there before, or any of that, is right.
+    fn attended_get(&mut self, key: KeyId) -> Result<(), Complaint> {
+        let mut right = vec![self.model.now().get(&key).copied()];
+        self.admit_bystander(WHILE_GETTING, Some(key));
+        let found = self.engine().get(&self.script.keys[usize::from(key)], None);
+        right.extend(self.dismiss_bystander()?.into_iter().map(Some));
+        let found = found.map_err(refused("get"))?;
+        if !right.iter().any(|value| is_value(found.as_deref(), *value, &mut self.scratch)) {
+            let found = told(found.as_deref());
+            return Err(format!("get of key {key}: expected one of {right:?}, found {found}").into());
+        }
+        Ok(())
     }
 
     /// Gets a key at a view, or now, and compares.

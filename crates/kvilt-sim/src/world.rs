@@ -9,15 +9,13 @@ use std::{
     time::Duration,
 };
 
-use kvilt_base::{Clock, Disk, Engine, Result, Rng, Spawn};
-use kvilt_even::{
-    Durability, Options,
-    options::{Compression, Mutant},
-};
+use kvilt_base::{Clock, Disk, Engine, Hand, Result, Rng, Spawn, Worker};
+use kvilt_even::{Durability, Options, options::Compression};
 use kvilt_io::{ManualClock, MemoryDisk, NativeClock, NativeSpawn, SeededRng, StepSpawn};
 use kvilt_sync::{budget::Budget, published::pin};
 
 use crate::{
+    bystander::{Attended, Bystander, Moment},
     dice::Dice,
     report::{Complaint, refused},
 };
@@ -63,6 +61,7 @@ pub struct World {
     rng: Arc<SeededRng>,
     /// Clock and workers again, if they are moved by hand.
     by_hand: Option<(Arc<ManualClock>, Arc<StepSpawn>)>,
+    bystander: Arc<Bystander>,
     copies: AtomicU32,
     seed: u64,
 }
@@ -79,13 +78,15 @@ impl World {
         }
         let clock = ManualClock::new();
         let spawn = StepSpawn::new(Arc::clone(&clock), seed);
+        let bystander = Arc::<Bystander>::default();
         World {
-            disk,
+            disk: Arc::new(Attended { disk, bystander: Arc::clone(&bystander) }),
             memory: Some(memory),
             clock: clock.clone(),
-            spawn: spawn.clone(),
+            spawn: Arc::new(Alone { spawn: spawn.clone(), bystander: Arc::clone(&bystander) }),
             rng: Arc::new(SeededRng::new(seed)),
             by_hand: Some((clock, spawn)),
+            bystander,
             copies: AtomicU32::new(0),
             seed,
         }
@@ -106,9 +107,15 @@ impl World {
             spawn: Arc::new(NativeSpawn::new()),
             rng: Arc::new(SeededRng::new(seed)),
             by_hand: None,
+            bystander: Arc::default(),
             copies: AtomicU32::new(0),
             seed,
         }
+    }
+
+    /// What chance was made from.
+    pub fn seed(&self) -> u64 {
+        self.seed
     }
 
     /// The disk.
@@ -124,6 +131,11 @@ impl World {
     /// Chance.
     pub fn rng(&self) -> Arc<dyn Rng> {
         self.rng.clone()
+    }
+
+    /// Who may write while the background waits for the disk; only in a stepped world.
+    pub fn bystander(&self) -> &Bystander {
+        &self.bystander
     }
 
     /// What starts workers.
@@ -174,6 +186,30 @@ impl World {
         engine.checkpoint_to(&path).map_err(refused("copy"))?;
         let disk = memory.directory(&path).ok_or("a copy made no directory")?;
         Ok(Some(World::stepped(disk.clone(), disk, self.seed ^ u64::from(number))))
+    }
+}
+
+/// Workers of a stepped world, where nobody else moves while somebody waits: within a step, as a bystander's put is, a
+/// wait would last as long as its limit, in real time, and change nothing.
+struct Alone {
+    spawn: Arc<StepSpawn>,
+    bystander: Arc<Bystander>,
+}
+
+impl Spawn for Alone {
+    fn spawn(&self, name: &str, worker: Box<dyn Worker>) -> Arc<dyn Hand> {
+        self.spawn.spawn(name, worker)
+    }
+
+    fn help(&self) -> bool {
+        if !self.bystander.is_putting() {
+            self.spawn.help();
+        }
+        true
+    }
+
+    fn pause(&self) {
+        self.bystander.look(Moment::Pause);
     }
 }
 
@@ -230,13 +266,6 @@ impl Even {
         options.row_cache_percent = *dice.pick(&[0, 10, 60]) as u32;
         options.compression = *dice.pick(&[Compression::None, Compression::Lz4]);
         self.budget_bytes = *dice.pick(&[1, 16 << 10, 64 << 10, 256 << 10, 64 << 20]);
-    }
-
-    /// The same with a planted bug.
-    #[must_use]
-    pub fn with_mutant(mut self, mutant: Mutant) -> Self {
-        self.options.mutant = mutant;
-        self
     }
 
     /// The same, synchronous.

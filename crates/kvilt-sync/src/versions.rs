@@ -53,7 +53,7 @@ mod views;
 use std::{fmt, sync::Arc, time::Duration};
 
 use crossbeam_utils::CachePadded;
-use kvilt_base::Version;
+use kvilt_base::{Mutant, Version, mutant};
 
 use crate::shim::{AtomicU64, Ordering, fence};
 use pending::Slots;
@@ -187,7 +187,7 @@ impl Versions {
         // Acquire: who drops what an expired view needs has seen that it expired, and so has who sees it dropped.
         let expired_below = self.expired_below.load(Ordering::Acquire);
         let mut views = self.views.versions();
-        views.retain(|view| view.to_u64() >= expired_below);
+        views.retain(|view| view.to_u64() >= expired_below && !mutant(Mutant::ViewsNotListed));
         views
     }
 

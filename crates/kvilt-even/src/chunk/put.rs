@@ -13,7 +13,7 @@
 
 use std::{cell::Cell, sync::Arc, sync::atomic::Ordering};
 
-use kvilt_base::{EntryRef, KeyRange, Kind, RangeTombstone, Result, Swap};
+use kvilt_base::{EntryRef, KeyRange, Kind, Mutant, RangeTombstone, Result, Swap, mutant};
 use kvilt_format::log::{encode_record, record_len_max};
 use kvilt_sync::{
     published::{Pin, pin},
@@ -147,6 +147,7 @@ impl Store {
     fn put_one(&self, state: &ChunkState, change: Change<'_>) {
         let cold_key = state.munk.is_none().then(|| cold_key(state.cold_id, change.key));
         // S-50: the cached row goes before the new entry can be read elsewhere.
+        let cold_key = cold_key.filter(|_| !mutant(Mutant::RowCacheNotTold));
         let writing = cold_key.as_deref().map(|key| self.row_cache.writing(key));
         let half_done = self.poison.unless_done("a put");
         let pending = self.versions.announce();
@@ -309,10 +310,8 @@ impl Store {
                 })
             });
             // A fresh cold id, so that the row cache forgets the chunk's rows.
-            chunk.replace_state(
-                gate,
-                ChunkState { munk, funk: Arc::clone(&state.funk), cold_id: self.next_id() },
-            );
+            let cold_id = if mutant(Mutant::RangeDeleteNotTold) { state.cold_id } else { self.next_id() };
+            chunk.replace_state(gate, ChunkState { munk, funk: Arc::clone(&state.funk), cold_id });
         }
         half_done.done();
         drop(pending);

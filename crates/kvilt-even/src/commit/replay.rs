@@ -5,7 +5,7 @@
 //! without a gap. What does not fit is left alone, unless a mark in it says that all before it was synced: then
 //! synced bytes are missing, and that is corruption.
 
-use kvilt_base::{Error, FileName, KeyRange, Result};
+use kvilt_base::{Error, FileName, KeyRange, Mutant, Result, mutant};
 use kvilt_format::commit::{Change as Logged, Changes, CommitReader};
 
 use crate::{
@@ -39,7 +39,7 @@ impl Store {
             self.replay_file(number, begun == Some(number), &mut chain)?;
         }
         if let Some(log) = &self.commit {
-            log.go_on_behind(chain.batches.unwrap_or(0));
+            log.go_on_behind(if mutant(Mutant::ChainForgotten) { 0 } else { chain.batches.unwrap_or(0) });
         }
         Ok(())
     }
@@ -48,7 +48,9 @@ impl Store {
         let name = FileName::Commit(number);
         let file = self.files.open(name)?;
         // What is replayed can be read from now on, so it must not be lost to a power cut later.
-        file.sync().map_err(|e| sync_failed(e, name))?;
+        if !mutant(Mutant::ReplayNotSynced) {
+            file.sync().map_err(|e| sync_failed(e, name))?;
+        }
         let mut reader = CommitReader::open(file, self.files.identity(number))?;
         let Some(before) = reader.batches_before() else {
             if is_begun {
@@ -58,7 +60,7 @@ impl Store {
             chain.end = Some((name, 0));
             return Ok(());
         };
-        if chain.batches.is_some_and(|batches| batches != before) {
+        if chain.batches.is_some_and(|batches| batches != before) && !mutant(Mutant::ChainIgnored) {
             if reader.has_mark()? {
                 let (file, offset) = chain.end.unwrap_or((name, 0));
                 let message =
@@ -89,6 +91,9 @@ impl Store {
                     self.apply_delete_range(&range, IfFull::Grow)?;
                 }
             }
+        }
+        if mutant(Mutant::BatchHalfReplayed) {
+            writes.truncate(1);
         }
         settle(&mut writes);
         self.apply_batch(&writes, IfFull::Grow)

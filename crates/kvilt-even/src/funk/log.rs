@@ -23,7 +23,8 @@ use std::{
 };
 
 use kvilt_base::{
-    EntryRef, Error, ErrorKind, File, FileName, KeyRange, Kind, RangeTombstone, Result, Version, limits,
+    EntryRef, Error, ErrorKind, File, FileName, KeyRange, Kind, Mutant, RangeTombstone, Result, Version,
+    limits, mutant,
 };
 use kvilt_format::{
     FileIdentity,
@@ -188,7 +189,7 @@ impl ChunkLog {
         Arc::new(log)
     }
 
-    /// The planted bug of a log that takes records again after a crash.
+    /// The bug of a log that takes records again after a crash.
     pub(crate) fn reopened_for_append(files: &Files, number: u64, base: Version, len: u64) -> Arc<Self> {
         let log = Self::with(files, number, base, LogTail { start: len, buffer: None }, len, len);
         files.know(FileName::Log(number), &log.hold);
@@ -255,7 +256,9 @@ impl ChunkLog {
         match &*self.span.lock() {
             Span::Empty => false,
             Span::Between(first, last) => {
-                range.end.as_deref().is_none_or(|end| first.as_slice() < end) && last >= &range.start
+                let is_before =
+                    last < &range.start || (mutant(Mutant::BorderDropped) && last == &range.start);
+                range.end.as_deref().is_none_or(|end| first.as_slice() < end) && !is_before
             }
             Span::Unknown => true,
         }
@@ -312,6 +315,7 @@ impl ChunkLog {
                     self.grow_buffer(files, start, full, bytes);
                     return Ok(());
                 }
+                Err(e) if e.kind() == ErrorKind::NoSpace && mutant(Mutant::BufferDropped) => {}
                 // So many deletes that memory must not hold them: the reserve does.
                 Err(e) if e.kind() == ErrorKind::NoSpace && if_full == IfFull::GrowForDeletes => {
                     let _lease =
@@ -371,6 +375,7 @@ impl ChunkLog {
     /// Adds a range tombstone just appended.
     pub(crate) fn add_tombstone(&self, tombstone: RangeTombstone, batch: u64) {
         match &tombstone.range.end {
+            _ if mutant(Mutant::TombstoneNotInSpan) => {}
             // Whoever has keys under it must keep reading this log.
             Some(end) => self.span.lock().widen(end),
             None => *self.span.lock() = Span::Unknown,
@@ -449,7 +454,9 @@ impl ChunkLog {
             return Ok(());
         }
         let file = self.file.lock().clone().expect("a log with bytes has a file");
-        file.sync().map_err(|e| sync_failed(e, FileName::Log(self.number)))?;
+        if !mutant(Mutant::LogNotSynced) {
+            file.sync().map_err(|e| sync_failed(e, FileName::Log(self.number)))?;
+        }
         self.durable.fetch_max(len, Ordering::AcqRel);
         Ok(())
     }
@@ -548,6 +555,9 @@ impl ChunkLog {
 
 /// A failed sync: nobody may trust what was written since the last good one (D-5).
 pub(crate) fn sync_failed(error: io::Error, name: FileName) -> Error {
+    if mutant(Mutant::SyncRetried) {
+        return Error::io("sync", error).in_file(name);
+    }
     Error::new(ErrorKind::Poisoned, format!("a sync failed, so unsynced writes may be lost: {error}"))
         .in_file(name)
 }

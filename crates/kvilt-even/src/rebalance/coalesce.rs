@@ -6,7 +6,7 @@
 
 use std::sync::Arc;
 
-use kvilt_base::{KeyRange, Result};
+use kvilt_base::{KeyRange, Mutant, Result, mutant};
 use kvilt_sync::published::{Pin, pin};
 
 use super::{
@@ -64,6 +64,9 @@ impl Store {
         let mut parts: Vec<Part> = table.into_iter().collect();
         for state in states {
             parts.extend(Funk { parts: Vec::new(), log: state.funk.log.clone() }.closed().parts);
+        }
+        if mutant(Mutant::PartsExchanged) {
+            parts.reverse();
         }
         let munk = run.map(|run| {
             let mut tails = vec![self.new_tail(0)];

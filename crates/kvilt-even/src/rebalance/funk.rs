@@ -9,7 +9,7 @@
 
 use std::sync::{Arc, atomic::Ordering};
 
-use kvilt_base::{Direction, EntryRef, FileName, Merge, Result};
+use kvilt_base::{Direction, EntryRef, FileName, Merge, Mutant, Result, mutant};
 use kvilt_format::table::{TableOptions, TableWriter};
 use kvilt_sync::published::pin;
 
@@ -19,7 +19,6 @@ use crate::{
     files::Hold,
     funk::{Funk, Part, PartFile, Purpose, log::sync_failed, table_file::TableFile},
     munk::entries_of,
-    options::Mutant,
     retain::Retain,
     store::Store,
 };
@@ -49,7 +48,7 @@ impl Store {
         chunk.heat.log_scans.store(0, Ordering::Relaxed);
         chunk.heat.deletes.fetch_sub(deletes, Ordering::Relaxed);
         self.flip_funk(chunk, tables);
-        if self.config.mutant == Mutant::PaperGarbageCollection {
+        if mutant(Mutant::PaperGarbageCollection) {
             self.commit_structure_without_cut()?;
         }
         Ok(())
@@ -163,7 +162,7 @@ impl<'s> Tables<'s> {
             return Ok(());
         };
         let finished = writer.finish().and_then(|summary| {
-            if self.store.config.mutant != Mutant::TableNotSynced {
+            if !mutant(Mutant::TableNotSynced) {
                 file.sync().map_err(|e| sync_failed(e, FileName::Table(number)))?;
             }
             Ok(summary)

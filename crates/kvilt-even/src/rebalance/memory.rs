@@ -6,7 +6,7 @@
 
 use std::{sync::Arc, time::Duration};
 
-use kvilt_base::{Direction, Kind, RangeTombstone, Result};
+use kvilt_base::{Direction, Kind, Mutant, RangeTombstone, Result, mutant};
 use kvilt_sync::{
     budget::Part,
     published::{Pin, pin},
@@ -145,7 +145,9 @@ impl Store {
         let index = match &log {
             Some(log) => {
                 let index = ChargedIndex::new(&self.files);
-                log.extend_index(&self.files, &index, 0, upto)?;
+                if !mutant(Mutant::EvictedHalfIndexed) {
+                    log.extend_index(&self.files, &index, 0, upto)?;
+                }
                 Some(index)
             }
             None => None,
@@ -254,7 +256,9 @@ impl Store {
         if let Some(log) = &state.funk.log {
             let is_same = seen.funk.log.as_ref().is_some_and(|seen| Arc::ptr_eq(seen, log));
             let from = if is_same { upto } else { 0 };
-            since.read(self, log, from)?;
+            if !mutant(Mutant::LoadNotCaughtUp) {
+                since.read(self, log, from)?;
+            }
         }
         let tail = self.new_tail(since.room());
         since.fill(&tail);

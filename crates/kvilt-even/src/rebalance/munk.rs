@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use kvilt_base::{Direction, KeyRange, Result};
+use kvilt_base::{Direction, KeyRange, Mutant, Result, mutant};
 use kvilt_sync::budget::Part;
 
 use crate::{
@@ -72,7 +72,7 @@ impl Store {
         let gate = chunk.gate();
         let state = chunk.state(&pin);
         let munk = state.munk.as_ref()?;
-        if munk.tombstones.is_empty() || munk.tail().list().is_empty() {
+        if munk.tombstones.is_empty() || munk.tail().list().is_empty() || mutant(Mutant::TailNotFrozen) {
             return Some(FrozenMunk::of(munk));
         }
         let munk = Arc::new(munk.with_fresh_tail(self.new_tail(0)));
@@ -99,7 +99,11 @@ impl Store {
         let munk = state.munk.as_ref().expect("only the occupant evicts");
         let munk = Munk {
             run: self.charged(run),
-            tails: munk.tails.iter().filter(|tail| !frozen.has(tail)).cloned().collect(),
+            tails: if mutant(Mutant::PutDuringSort) {
+                vec![self.new_tail(0)]
+            } else {
+                munk.tails.iter().filter(|tail| !frozen.has(tail)).cloned().collect()
+            },
             tombstones: Arc::new(munk.tombstones.since(frozen.tombstones.list().len())),
         };
         chunk.replace_state(&gate, ChunkState { munk: Some(Arc::new(munk)), ..state.clone() });

@@ -113,7 +113,7 @@ pub(super) fn replay(bytes: &[u8], name: FileName) -> Result<(Root, u64)> {
         let is_first = offset == HEADER_BYTES;
         let body = match record::at(bytes, id, offset) {
             record::Found::Record(body) => body,
-            record::Found::Bad if is_first || record::is_any_behind(bytes, id, offset) => {
+            record::Found::Bad if is_first || record::is_proven_by_later(bytes, id, offset) => {
                 return Err(Error::corrupted(name, offset as u64, "a manifest record is damaged"));
             }
             record::Found::Bad => break,

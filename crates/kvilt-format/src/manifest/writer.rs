@@ -5,7 +5,7 @@
 
 use std::{io, sync::Arc};
 
-use kvilt_base::{Disk, Error, ErrorKind, File, FileName, Listed, Result};
+use kvilt_base::{Disk, Error, ErrorKind, File, FileName, Listed, Mutant, Result, mutant};
 
 use super::{edit::Edit, record, root::Root, witness::Claim};
 use crate::{
@@ -66,10 +66,14 @@ impl ManifestWriter {
             let _ = disk.remove(temp);
             return Err(failed("write a manifest", e));
         }
-        file.sync().map_err(|e| sync_failed(e, temp))?;
+        if !mutant(Mutant::ManifestNotSynced) {
+            file.sync().map_err(|e| sync_failed(e, temp))?;
+        }
         drop(file);
         disk.rename(temp, name).map_err(|e| failed("rename a manifest", e))?;
-        disk.sync_dir().map_err(|e| sync_failed(e, name))?;
+        if !mutant(Mutant::ManifestNameNotSynced) {
+            disk.sync_dir().map_err(|e| sync_failed(e, name))?;
+        }
         // Opened under its final name, as a disk may close and reopen files by their names.
         let file = disk.open(name).map_err(|e| Error::io("open a manifest", e).in_file(name))?;
         let len = bytes.len() as u64;
@@ -95,10 +99,12 @@ impl ManifestWriter {
         self.file
             .write_all_at(self.offset, &bytes)
             .map_err(|e| Error::io("append to the manifest", e).at(name, self.offset))?;
-        self.file.sync().map_err(|e| {
-            self.is_broken = true;
-            sync_failed(e, name)
-        })?;
+        if !mutant(Mutant::EditNotSynced) {
+            self.file.sync().map_err(|e| {
+                self.is_broken = true;
+                sync_failed(e, name)
+            })?;
+        }
         let start = self.offset;
         self.offset += bytes.len() as u64;
         self.synced_len = self.offset;

@@ -6,13 +6,13 @@
 
 use std::{cell::RefCell, sync::Arc};
 
-use kvilt_base::{Error, File, FileName, Kind, Result, Version};
+use kvilt_base::{Error, File, FileName, Kind, Mutant, Result, Version, mutant};
 
 use super::{
     block::{Cursor, Layout},
     footer::{self, FOOTER_BYTES, Footer},
     index::BlockIndex,
-    stored::{self, Opened},
+    stored::{self, Opened, TRAILER_BYTES},
 };
 use crate::{
     FileIdentity,
@@ -204,6 +204,9 @@ fn read(file: &dyn File, name: FileName, offset: u64, buffer: &mut [u8]) -> Resu
 }
 
 fn open_filter(stored: &[u8], id: FileIdentity, offset: u64) -> Option<Filter> {
+    if mutant(Mutant::FilterBelieved) {
+        return Filter::decode(&stored[..stored.len().checked_sub(TRAILER_BYTES)?]);
+    }
     match stored::open(stored, id, offset, &mut Vec::new()).ok()? {
         Opened::Plain(len) => Filter::decode(&stored[..len]),
         Opened::Unpacked => None,

@@ -17,7 +17,7 @@ use kvilt_io::{Keep, MemoryDisk};
 
 use crate::{
     dice::mix,
-    run::{Ledger, Promise},
+    ledger::{Ledger, Promise},
 };
 
 /// How a life ends.
@@ -33,8 +33,8 @@ pub(super) enum End {
 #[derive(Clone, Copy, Debug)]
 pub(super) enum When {
     /// Before every changing call: killed; power cuts keeping only what was synced, a prefix, and this many random
-    /// ones; by seed.
-    Always { random: u64, seed: u64 },
+    /// ones; of these only one if sampled; by seed.
+    Always { random: u64, is_sampled: bool, seed: u64 },
     /// Before the changing call with this number; then the disk is gone.
     Once { op: u64, end: End },
     /// Never.
@@ -86,10 +86,14 @@ impl Film {
     pub(super) fn shoot_now(&self) {
         let op = self.ops();
         let ends = match self.when {
-            When::Always { random, seed } => {
+            When::Always { random, is_sampled, seed } => {
                 let cut = |keep| End::PowerCut(keep);
                 let mut ends = vec![End::Killed, cut(Keep::SyncedOnly), cut(Keep::Prefix(mix(seed ^ op)))];
                 ends.extend((0..random).map(|i| cut(Keep::Random(mix(seed ^ op ^ (i + 1) << 40)))));
+                if is_sampled {
+                    let one = mix(seed ^ mix(op)) as usize % ends.len();
+                    ends = vec![ends[one]];
+                }
                 ends
             }
             When::Once { op: at, end } if at == op => vec![end],

@@ -58,6 +58,15 @@ impl Blow {
         })
     }
 
+    /// All that can happen to a reference, to whole files first.
+    pub fn all(reference: &Reference) -> impl Iterator<Item = Blow> {
+        let files = reference.files.iter().map(|(name, bytes)| (*name, bytes.len()));
+        let in_files = files.flat_map(|(name, len)| {
+            Blow::flips(name, len).chain(Blow::cuts(name, len)).chain(Blow::sectors(name, len))
+        });
+        Blow::whole_files(reference).chain(in_files)
+    }
+
     /// Everything that can happen to whole files.
     pub fn whole_files(reference: &Reference) -> impl Iterator<Item = Blow> {
         let names: Vec<FileName> = reference.files.keys().copied().collect();

@@ -15,9 +15,10 @@ use kvilt_io::{Keep, MemoryDisk};
 use super::{Case, recovered};
 use crate::{
     dice::mix,
+    ledger::{Ledger, Promise},
     model::Model,
     report::{Complaint, Failure, catching_panics},
-    run::{Ledger, Player, Promise, check_soundness},
+    run::{Player, check_soundness},
     script::{Payload, Script, Step},
     world::World,
 };

@@ -7,6 +7,5 @@ mod determinism;
 mod faults;
 mod history;
 mod model;
-mod mutants;
 mod oracles;
 mod toy;

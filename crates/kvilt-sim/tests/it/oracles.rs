@@ -8,7 +8,7 @@ use kvilt_sim::{
     actor::{Cast, perform},
     campaign::{Campaign, Kind, run_campaign},
     crash::{Plan, Tally, explore},
-    faults::Case,
+    faults::{Case, Coverage},
     run::run,
     shrink::reduce,
     threads::act_through_power_cuts,
@@ -93,14 +93,18 @@ fn a_right_toy_endures_every_fault_and_one_that_forgets_a_failed_sync_is_caught(
     for loss in [Loss::SinceSync, Loss::Nothing] {
         for seed in 0..2 {
             let script = Shape::crash().script(seed);
-            let runs = Case::new(&Toys { flaw: Flaw::None, loss }, &script, seed).explore(3);
-            let runs = runs.unwrap_or_else(|(trouble, failure)| panic!("{trouble:?}: {failure}"));
-            assert!(runs.runs > 80, "{runs:?}");
+            let mut coverage = Coverage::default();
+            let outcome =
+                Case::new(&Toys { flaw: Flaw::None, loss }, &script, seed).explore(3, &mut coverage);
+            outcome.unwrap_or_else(|(trouble, failure)| panic!("{trouble:?}: {failure}"));
+            assert!(coverage.runs > 80, "{coverage:?}");
         }
     }
     let forgetful = Toys { flaw: Flaw::SyncFailureForgotten, loss: Loss::Nothing };
-    let failure =
-        (0..4).find_map(|seed| Case::new(&forgetful, &Shape::crash().script(seed), seed).explore(1).err());
+    let failure = (0..4).find_map(|seed| {
+        let script = Shape::crash().script(seed);
+        Case::new(&forgetful, &script, seed).explore(1, &mut Coverage::default()).err()
+    });
     let (trouble, _) = failure.expect("a write refused by a failed sync came back behind later ones");
     assert_eq!(trouble.call, kvilt_io::Call::Sync);
 }

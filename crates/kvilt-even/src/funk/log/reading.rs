@@ -11,7 +11,7 @@ use std::{
     sync::{Arc, atomic::Ordering},
 };
 
-use kvilt_base::{EntryRef, Error, File, FileName, Result};
+use kvilt_base::{EntryRef, Error, File, FileName, Mutant, Result, mutant};
 use kvilt_format::log::{Decoded, HEADER_BYTES, decode_header, decode_record};
 use kvilt_sync::published::pin;
 
@@ -160,6 +160,7 @@ impl ChunkLog {
                         wanted = READ_BYTES.max(needed);
                         break;
                     }
+                    Decoded::Bad(_) if mutant(Mutant::DamageIsTornTail) => return Ok(upto),
                     Decoded::Bad(why) => return Err(self.bad_record(at + done as u64, why)),
                 }
             }

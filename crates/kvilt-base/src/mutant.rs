@@ -1,0 +1,181 @@
+//! `Mutant`: bugs planted on purpose, each at one marked place, so that the tests can show that they would notice.
+//!
+//! A place reads `if mutant(Mutant::X) { … }`. Without the feature `mutants`, which only the workshop's command of that
+//! name turns on, [`mutant`] is a constant and the place compiles to nothing. With it, at most one bug is alive in the
+//! process, from [`plant`] until [`uproot`]. What each breaks, and what finds it, is in `docs/testing.md`.
+
+/// Declares the bugs, and the list of them.
+macro_rules! mutants {
+    ($($(#[$doc:meta])* $name:ident,)+) => {
+        /// A planted bug; each breaks one rule.
+        #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+        #[repr(u8)]
+        pub enum Mutant {
+            $($(#[$doc])* $name,)+
+        }
+
+        impl Mutant {
+            /// All of them.
+            pub const ALL: &[Mutant] = &[$(Mutant::$name),+];
+        }
+    };
+}
+
+mutants! {
+    // A checkpoint's order.
+    /// Names of new files are not synced before the manifest has them.
+    NamesNotSynced,
+    /// A log is written but not synced before the manifest says how long it is.
+    LogNotSynced,
+    /// A checkpoint leaves out the last of the logs that changed.
+    LogLeftOut,
+    /// The manifest is told what was appended to a log instead of what was synced.
+    LengthNotSynced,
+    /// A new table is not synced before the manifest names it.
+    TableNotSynced,
+    /// An edit is appended to the manifest and not synced.
+    EditNotSynced,
+    /// A fresh manifest gets its name before it is synced.
+    ManifestNotSynced,
+    /// The directory is not synced between a manifest's new name and the removal of the old one.
+    ManifestNameNotSynced,
+    /// A manifest whose last append failed takes the next edit.
+    EditKeptAfterFailure,
+    /// The witness is not told what was synced.
+    WitnessNotTold,
+    /// Files are removed before the manifest that lets go of them is durable.
+    RemovedEarly,
+    /// The logs to sync are collected before the cut.
+    DirtyTakenEarly,
+    /// After a checkpoint that failed, its logs are taken for clean.
+    NotTakenBack,
+    /// A rewritten funk enters the manifest at once instead of with the next checkpoint (the paper's rule, which keeps
+    /// versions for scans only).
+    PaperGarbageCollection,
+
+    // Recovery.
+    /// Recovery goes on counting in the crashed epoch and forgets which of its versions are dead.
+    CheckpointWithoutEpoch,
+    /// Dead versions are forgotten while logs still have them.
+    DeadForgotten,
+    /// The last version that a checkpoint covers counts as dead.
+    DeadTooMany,
+    /// After recovery, a chunk's old log is appended to, behind a tail that may be torn.
+    AppendBehindTornTail,
+    /// A commit log that is still needed is removed as an orphan.
+    LiveOrphan,
+    /// Numbers of files that a crash left behind are given out again.
+    NumberReused,
+    /// After a kill, what can be read is not made durable before it is relied on.
+    VisibleNotDurable,
+    /// What is replayed is not made durable before it is shown.
+    ReplayNotSynced,
+
+    // The commit log.
+    /// Writes are acknowledged before the commit log is synced.
+    AcknowledgedEarly,
+    /// Writes can be read before they are in the commit log.
+    AppliedEarly,
+    /// A commit log is replayed though the one before it ended early.
+    ChainIgnored,
+    /// The batches that were replayed are not counted when the chain goes on.
+    ChainForgotten,
+    /// Of a batch, only the first change is replayed.
+    BatchHalfReplayed,
+    /// Each change of a batch gets a record of its own in the commit log.
+    BatchInPieces,
+    /// The commit log before is removed when the next one begins.
+    CommitRemovedEarly,
+
+    // Rebalance, split, coalesce.
+    /// A child does not keep a part whose last key is the child's first.
+    BorderDropped,
+    /// Tombstones are dropped although an older entry is kept.
+    TombstoneDropped,
+    /// Versions that a view needs are dropped.
+    ViewIgnored,
+    /// What was put while a munk was sorted is lost when the sorted run takes its place.
+    PutDuringSort,
+    /// Where two chunks become one, the logs begun meanwhile come before the table.
+    PartsExchanged,
+
+    // Munks, eviction, row cache.
+    /// An evicted chunk's log is indexed only from its middle on.
+    EvictedHalfIndexed,
+    /// A load forgets what was put while it read.
+    LoadNotCaughtUp,
+    /// A put does not tell the row cache.
+    RowCacheNotTold,
+    /// A row read before a put is cached after it.
+    TicketIgnored,
+
+    // Range deletes.
+    /// A range tombstone deletes the first key behind its range.
+    RangeEndIncluded,
+    /// A log's range tombstones do not count for the keys it may have, so a split leaves the log out.
+    TombstoneNotInSpan,
+    /// A range delete does not tell the row cache.
+    RangeDeleteNotTold,
+    /// A munk's range tombstones end before the open tail under them is sorted.
+    TailNotFrozen,
+
+    // Views, gets, batches.
+    /// Who compacts is told of no open view.
+    ViewsNotListed,
+    /// A get asks a cold chunk's parts oldest first.
+    OldestFirst,
+
+    // Failures and damage.
+    /// A log's failed sync is an error like any other, and tried again.
+    SyncRetried,
+    /// A checkpoint that could not be synced does not poison.
+    NotPoisoned,
+    /// On a full disk, a log's buffer is dropped as if it had been written.
+    BufferDropped,
+    /// A damaged record below a log's synced length ends the log silently.
+    DamageIsTornTail,
+    /// Records of logs are believed whatever their checksum.
+    ChecksumIgnored,
+    /// A damaged filter is believed.
+    FilterBelieved,
+
+    // Copies.
+    /// A copy holds what the last checkpoint had, not what was there when it was asked for.
+    CopyOutdated,
+}
+
+#[cfg(feature = "mutants")]
+mod alive {
+    use std::sync::atomic::{AtomicU8, Ordering};
+
+    use super::Mutant;
+
+    const NONE: u8 = u8::MAX;
+    /// The bug that is alive. Relaxed: it changes while no store is open.
+    static PLANTED: AtomicU8 = AtomicU8::new(NONE);
+
+    /// Whether this bug is alive.
+    pub fn mutant(mutant: Mutant) -> bool {
+        PLANTED.load(Ordering::Relaxed) == mutant as u8
+    }
+
+    /// Brings a bug to life, in place of any other, for all stores of this process.
+    pub fn plant(mutant: Mutant) {
+        PLANTED.store(mutant as u8, Ordering::Relaxed);
+    }
+
+    /// No bug is alive any more.
+    pub fn uproot() {
+        PLANTED.store(NONE, Ordering::Relaxed);
+    }
+}
+
+#[cfg(feature = "mutants")]
+pub use alive::{mutant, plant, uproot};
+
+/// Whether this bug is alive: never, in a build without the feature.
+#[cfg(not(feature = "mutants"))]
+#[inline(always)]
+pub const fn mutant(_: Mutant) -> bool {
+    false
+}

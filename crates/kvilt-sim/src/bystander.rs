@@ -1,0 +1,261 @@
+//! `Bystander`: somebody who writes while the background waits for the disk.
+//!
+//! In a stepped world a step of a worker runs to its end before anything else happens, so nothing could ever come
+//! between a checkpoint's cut and its sync, between the reading and the flip of a rewrite, or between a get's read and
+//! what it leaves in the row cache. A bystander does: before some of the disk calls of a worker or of a get, and where a
+//! worker pauses ([`kvilt_base::Spawn::pause`]), it puts keys, on that very thread, and the seed decides before which. So
+//! what real threads meet now and then, scripts meet always, and in the same way each time.
+//!
+//! What is always true: it comes only where the engine holds no lock that a put could need; what it did is told to the
+//! model when the step of the script has ended that let it in. Why so: `docs/design/0030-a-bystander.md`.
+
+use std::{
+    any::Any,
+    io,
+    path::Path,
+    sync::{
+        Arc, Mutex, PoisonError,
+        atomic::{AtomicBool, Ordering::Relaxed},
+    },
+};
+
+use kvilt_base::{Disk, Engine, Error, File, FileName, Listed, disk::LockFailure};
+
+use crate::{
+    dice::Dice,
+    ledger::Ledger,
+    script::{KeyId, Payload},
+    world::Loss,
+};
+
+/// It puts before one call in so many.
+const TURN: usize = 2;
+/// At most so many times.
+const PUTS_MAX: usize = 3;
+/// Values are at most this long, in bytes: room for them is nearly always there, so that it seldom has to wait.
+const VALUE_BYTES_MAX: usize = 60;
+
+/// When it may put.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Moment {
+    /// A worker pauses.
+    Pause,
+    /// Before a block of a table is read.
+    TableRead,
+    /// Before a log is read.
+    LogRead,
+    /// Before a table is written to, or it or a log is synced, or anything is done to the manifest.
+    Making,
+}
+
+/// While the background works; it may read logs under a gate.
+pub const WHILE_WORKING: &[Moment] = &[Moment::Pause, Moment::TableRead, Moment::Making];
+/// While somebody gets a key.
+pub const WHILE_GETTING: &[Moment] = &[Moment::TableRead, Moment::LogRead];
+
+/// One who may stand by; at most one at a time.
+#[derive(Default)]
+pub struct Bystander {
+    presence: Mutex<Option<Presence>>,
+    is_putting: AtomicBool,
+}
+
+/// A bystander with a store to write to, and what it has done.
+pub struct Presence {
+    /// The store.
+    pub engine: Arc<dyn Engine>,
+    /// When it puts.
+    pub waits_for: Vec<Moment>,
+    /// The store's keys.
+    pub keys: Arc<Vec<Vec<u8>>>,
+    /// The only one that it puts, if it has no choice.
+    pub key: Option<KeyId>,
+    /// What the store promises.
+    pub loss: Loss,
+    /// Where its puts are counted.
+    pub ledger: Arc<Ledger>,
+    /// Chance.
+    pub dice: Dice,
+    /// Its puts, in order.
+    pub puts: Vec<(KeyId, Payload)>,
+    /// Why the last of them was refused, if it was.
+    pub refused: Option<Error>,
+}
+
+impl Bystander {
+    /// Stands by from now on.
+    pub fn enter(&self, presence: Presence) {
+        *self.presence() = Some(presence);
+    }
+
+    /// Goes away, and tells what was done.
+    pub fn leave(&self) -> Option<Presence> {
+        self.presence().take()
+    }
+
+    /// Before a call that waits for the disk, and wherever a worker pauses. While it puts it is not there: the calls of
+    /// its own puts pass.
+    pub fn look(&self, at: Moment) {
+        let Some(mut presence) = self.leave() else { return };
+        if presence.waits_for.contains(&at) {
+            // Relaxed: one thread.
+            self.is_putting.store(true, Relaxed);
+            presence.may_put();
+            self.is_putting.store(false, Relaxed);
+        }
+        self.enter(presence);
+    }
+
+    /// Whether it is putting just now. Its puts are helped by no worker, whose step could wait for a lock that the call
+    /// holds before which it came.
+    pub fn is_putting(&self) -> bool {
+        self.is_putting.load(Relaxed)
+    }
+
+    fn presence(&self) -> std::sync::MutexGuard<'_, Option<Presence>> {
+        // A panic of the engine under its put is told by whoever catches it.
+        self.presence.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Presence {
+    fn may_put(&mut self) {
+        if !self.dice.chance(1, TURN) {
+            return;
+        }
+        for _ in 0..self.dice.between(1, PUTS_MAX) {
+            if self.refused.is_none() {
+                self.put();
+            }
+        }
+    }
+
+    fn put(&mut self) {
+        let key = self.key.map_or_else(|| self.dice.below(self.keys.len()), usize::from);
+        // Above all numbers of scripts.
+        let number = self.dice.number() as u32 | 1 << 31;
+        let value = Payload { number, bytes: self.dice.between(4, VALUE_BYTES_MAX) as u32 };
+        self.puts.push((key as KeyId, value));
+        self.ledger.begin(self.loss);
+        match self.engine.put(&self.keys[key], &value.expanded()) {
+            Ok(()) => self.ledger.acknowledge(self.loss),
+            Err(error) => self.refused = Some(error),
+        }
+    }
+}
+
+/// A disk with a bystander.
+#[derive(Clone)]
+pub struct Attended {
+    /// The disk.
+    pub disk: Arc<dyn Disk>,
+    /// Who stands by.
+    pub bystander: Arc<Bystander>,
+}
+
+impl Attended {
+    fn file(&self, file: Arc<dyn File>) -> Arc<dyn File> {
+        Arc::new(AttendedFile { file, bystander: Arc::clone(&self.bystander) })
+    }
+}
+
+impl std::fmt::Debug for Attended {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "Attended({:?})", self.disk)
+    }
+}
+
+impl Disk for Attended {
+    fn create(&self, name: FileName) -> io::Result<Arc<dyn File>> {
+        self.disk.create(name).map(|file| self.file(file))
+    }
+
+    fn open(&self, name: FileName) -> io::Result<Arc<dyn File>> {
+        self.disk.open(name).map(|file| self.file(file))
+    }
+
+    fn rename(&self, from: FileName, to: FileName) -> io::Result<()> {
+        self.disk.rename(from, to)
+    }
+
+    fn remove(&self, name: FileName) -> io::Result<()> {
+        self.disk.remove(name)
+    }
+
+    fn list(&self) -> io::Result<Vec<Listed>> {
+        self.disk.list()
+    }
+
+    fn sync_dir(&self) -> io::Result<()> {
+        self.disk.sync_dir()
+    }
+
+    fn lock(&self) -> Result<Box<dyn Any + Send + Sync>, LockFailure> {
+        self.disk.lock()
+    }
+
+    fn new_directory(&self, path: &Path) -> io::Result<Arc<dyn Disk>> {
+        self.disk.new_directory(path)
+    }
+
+    fn link(&self, name: FileName, into: &dyn Disk) -> io::Result<()> {
+        self.disk.link(name, into)
+    }
+
+    fn place(&self) -> String {
+        self.disk.place()
+    }
+
+    fn as_any(&self) -> Option<&dyn Any> {
+        self.disk.as_any()
+    }
+}
+
+struct AttendedFile {
+    file: Arc<dyn File>,
+    bystander: Arc<Bystander>,
+}
+
+impl std::fmt::Debug for AttendedFile {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "AttendedFile({:?})", self.file)
+    }
+}
+
+impl File for AttendedFile {
+    fn read_at(&self, offset: u64, buffer: &mut [u8]) -> io::Result<usize> {
+        match self.name() {
+            FileName::Table(_) => self.bystander.look(Moment::TableRead),
+            FileName::Log(_) => self.bystander.look(Moment::LogRead),
+            _ => {}
+        }
+        self.file.read_at(offset, buffer)
+    }
+
+    fn write_at(&self, offset: u64, bytes: &[u8]) -> io::Result<usize> {
+        if matches!(self.name(), FileName::Table(_) | FileName::Manifest(_) | FileName::ManifestTemp(_)) {
+            self.bystander.look(Moment::Making);
+        }
+        self.file.write_at(offset, bytes)
+    }
+
+    fn sync(&self) -> io::Result<()> {
+        let is_free = match self.name() {
+            FileName::Table(_) | FileName::Log(_) | FileName::Manifest(_) | FileName::ManifestTemp(_) => true,
+            // With the commit log's tail, or before the store is open.
+            FileName::Commit(_) | FileName::Witness | FileName::Lock | FileName::Reserve => false,
+        };
+        if is_free {
+            self.bystander.look(Moment::Making);
+        }
+        self.file.sync()
+    }
+
+    fn len(&self) -> io::Result<u64> {
+        self.file.len()
+    }
+
+    fn name(&self) -> FileName {
+        self.file.name()
+    }
+}
