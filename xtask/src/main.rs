@@ -12,6 +12,7 @@ mod fuzz;
 mod nightly;
 mod readme;
 mod real;
+mod soak;
 mod tidy;
 mod workspace;
 
@@ -37,6 +38,8 @@ usage: cargo xtask <command>
   sanitize thread|address [--history SEEDS]
                  tests of kvilt-sync and kvilt-even, and histories, under a sanitizer (nightly)
 
+  soak --minutes N [--seed S] [--only NAME] [--threads N]
+                 all campaigns in turn, or one; goes on where the soak of that seed ended
   real WHAT …    on the real operating system: round | kill | series | cut | scenes; WHAT --help says more";
 
 fn main() -> ExitCode {
@@ -59,6 +62,7 @@ fn run(words: &[&str]) -> Result<()> {
         ["miri", words @ ..] => explorers::miri(&workspace, words),
         ["sanitize", words @ ..] => explorers::sanitize(&workspace, words),
         ["real", words @ ..] => real::run(&workspace, words),
+        ["soak", words @ ..] => soak::run(&workspace, words),
         ["ci"] => ci::run(&workspace, ci::Extent::Full),
         ["ci", "--quick"] => ci::run(&workspace, ci::Extent::Quick),
         ["floors"] => floors::run(&workspace),
