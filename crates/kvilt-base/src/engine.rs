@@ -98,8 +98,8 @@ pub struct RepairReport {
     /// What is damaged, and which keys may be lost with it: a key in none of these ranges has its right value, or had
     /// none.
     pub losses: Vec<Damage>,
-    /// Whether it is proven which files were the store's last. If not, a loss names all keys, and what was copied may be
-    /// older than the last checkpoint, or deleted since.
+    /// Whether what was copied is the newest that the store had: it is known which files were its last, and no commit log is
+    /// damaged. If not, a loss names all keys, and what was copied may be older than it was, or deleted since.
     pub is_proven: bool,
 }
 

@@ -497,3 +497,6 @@ fn scrub(open: &Open) -> std::io::Result<()> {
     // Or a power cut could bring back the records, whose writers were told that they failed.
     open.file.sync()
 }
+
+#[cfg(test)]
+mod tests;

@@ -192,7 +192,8 @@ impl Salvage<'_> {
                     range: Some(KeyRange::all()),
                     message: format!("writes since the last checkpoint may be lost: {}", error.message()),
                 });
-                // What came later must not be applied without what is lost.
+                // What came later must not be applied without what is lost, so what was copied may be older than it was.
+                self.report.is_proven = false;
                 return Ok(());
             }
             self.done += len;

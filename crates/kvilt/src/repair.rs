@@ -39,7 +39,7 @@ pub fn repair(dir: impl AsRef<Path>, to: impl AsRef<Path>) -> Result<RepairRepor
 /// [`RepairReport::losses`] has its last durable value in the new store, or had none. Of keys within, only those values are
 /// copied that nothing damaged can have replaced; older ones are withheld. If manifest or witness are damaged, nothing
 /// proves which files were the store's last: then all rows that can be found are copied, and
-/// [`RepairReport::is_proven`] is false.
+/// [`RepairReport::is_proven`] is false; as it is if a commit log is damaged, whose writes may be lost from there on.
 ///
 /// Errors: `Busy` if the damaged store is open; `InvalidArgument` if there is none, or if the new one exists; and as for
 /// any write. What was copied until then stays in the new store.
