@@ -251,6 +251,10 @@ impl File for AttendedFile {
         self.file.sync()
     }
 
+    fn allocate(&self, len: u64) -> io::Result<()> {
+        self.file.allocate(len)
+    }
+
     fn len(&self) -> io::Result<u64> {
         self.file.len()
     }
