@@ -57,6 +57,7 @@ fn steps(workspace: &Workspace) -> Vec<Step> {
         step("tests", false, cargo("test --workspace")),
         step("unit tests", true, cargo("test --workspace --lib --bins")),
         step("crashes", false, cargo(CRASHES)),
+        step("histories", false, cargo(HISTORIES)),
         step("planted bugs", false, cargo(PLANTED_BUGS)),
         step("loom", false, loom),
         step("shuttle", false, Work::Check(|workspace| explorers::shuttle(workspace, &[]))),
@@ -73,6 +74,8 @@ const LOOM: &str = "test --package kvilt-sync --test models";
 
 /// As many crash cases as a run of the check promises.
 const CRASHES: &str = "run --package kvilt-sim -- crash --cases 250000 --threads 2";
+/// As many operations of threads.
+const HISTORIES: &str = "run --package kvilt-sim -- history --cases 1000000 --seeds 100";
 /// With a feature that nothing else is built with, so that no other step ever sees a planted bug.
 const PLANTED_BUGS: &str = "run --package kvilt-sim --features mutants -- mutants";
 

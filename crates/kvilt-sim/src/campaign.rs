@@ -52,7 +52,7 @@ pub struct Campaign {
     pub kind: Kind,
     /// The seeds.
     pub seeds: Range<u64>,
-    /// No seed is begun when there have been so many crash cases.
+    /// No seed is begun when there have been so many cases, see [`Outcome::cases`].
     pub cases_max: u64,
     /// No seed is begun after this time.
     pub time: Duration,
@@ -102,6 +102,18 @@ pub struct Outcome {
     pub reports: Vec<Report>,
 }
 
+impl Outcome {
+    /// What a campaign of this kind is counted in: operations, crashes, runs with a fault, or damaged stores.
+    pub fn cases(&self, kind: Kind) -> u64 {
+        match kind {
+            Kind::Model | Kind::History => self.operations,
+            Kind::Crash => self.tally.cases,
+            Kind::Faults => self.fault_runs,
+            Kind::Damage => self.damage.cases,
+        }
+    }
+}
+
 /// A seed that runs longer than this is named on the error output: it may hang.
 const SLOW_SEED: Duration = Duration::from_secs(60);
 
@@ -122,7 +134,7 @@ pub fn run_campaign<S: Subject>(campaign: &Campaign, subject_of: impl Fn(u64) ->
                     let is_enough = {
                         let outcome = lock(outcome);
                         outcome.reports.len() >= campaign.failures_max
-                            || outcome.tally.cases >= campaign.cases_max
+                            || outcome.cases(campaign.kind) >= campaign.cases_max
                     };
                     if seed >= campaign.seeds.end || clock.now() >= campaign.time || is_enough {
                         break;

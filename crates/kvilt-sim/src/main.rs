@@ -24,7 +24,8 @@ struct Arguments {
     /// The seeds, as `A..B` or as one number.
     #[arg(long, default_value = "0..100", value_parser = parse_seeds)]
     seeds: std::ops::Range<u64>,
-    /// Go on until there have been so many crash cases; each bug may take so many to be found.
+    /// Go on until there have been so many: crashes, runs with a fault, damaged stores, or else operations; each bug may
+    /// take so many to be found.
     #[arg(long)]
     cases: Option<u64>,
     /// Begin no seed after this many minutes.
