@@ -2,7 +2,7 @@
 //!
 //! A place reads `if mutant(Mutant::X) { … }`. Without the feature `mutants`, which only the workshop's command of that
 //! name turns on, [`mutant`] is a constant and the place compiles to nothing. With it, at most one bug is alive in the
-//! process, from [`plant`] until [`uproot`]. What each breaks, and what finds it, is in `docs/testing.md`.
+//! process, from `plant` until `uproot`. What each breaks, and what finds it, is in `docs/testing.md`.
 
 /// Declares the bugs, and the list of them.
 macro_rules! mutants {
