@@ -157,6 +157,7 @@ mod tests {
                 "docs",
                 "tests",
                 "crashes",
+                "histories",
                 "planted bugs",
                 "loom",
                 "shuttle",

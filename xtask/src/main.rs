@@ -6,6 +6,7 @@
 
 mod arguments;
 mod ci;
+mod coverage;
 mod explorers;
 mod floors;
 mod fuzz;
@@ -40,6 +41,9 @@ usage: cargo xtask <command>
 
   soak --minutes N [--seed S] [--only NAME] [--threads N]
                  all campaigns in turn, or one; goes on where the soak of that seed ended
+  coverage [--min PERCENT] [--json]
+                 lines of formats, recovery and error paths that tests run; at least 90 % if not told (cargo-llvm-cov)
+
   real WHAT …    on the real operating system: round | kill | series | cut | scenes; WHAT --help says more";
 
 fn main() -> ExitCode {
@@ -62,6 +66,7 @@ fn run(words: &[&str]) -> Result<()> {
         ["miri", words @ ..] => explorers::miri(&workspace, words),
         ["sanitize", words @ ..] => explorers::sanitize(&workspace, words),
         ["real", words @ ..] => real::run(&workspace, words),
+        ["coverage", words @ ..] => coverage::run(&workspace, words),
         ["soak", words @ ..] => soak::run(&workspace, words),
         ["ci"] => ci::run(&workspace, ci::Extent::Full),
         ["ci", "--quick"] => ci::run(&workspace, ci::Extent::Quick),
