@@ -353,7 +353,7 @@ impl Store {
                 continue;
             };
             let (files, is_whole) = files_of(funk);
-            if !is_whole {
+            if !is_whole || self.may_begin_soon(key, funk) {
                 // Its log has no file yet: look again next time.
                 self.structure.lock().changed.insert(key.clone());
             }
@@ -381,6 +381,19 @@ impl Store {
         }
         edit.dead = (dead != root.dead).then_some(dead);
         edit
+    }
+
+    /// Whether a put may be about to write to the chunk's empty log. It marked the chunk as changed before it took its
+    /// version, and the cut has taken the mark: without another one, no checkpoint would ever name the log. Who has the
+    /// gate while the log is empty knows that the next put marks the chunk again.
+    fn may_begin_soon(&self, key: &[u8], funk: &Funk) -> bool {
+        let Some(log) = funk.log.as_ref().filter(|log| log.durable_len() == 0) else { return false };
+        let pin = pin();
+        let chunk = self.index.load(&pin).starting_at(key);
+        let gate = chunk.map(|chunk| chunk.try_gate());
+        // A chunk that was replaced takes no puts, and what took its place is marked.
+        let is_busy = gate.as_ref().is_some_and(Option::is_none);
+        is_busy || !log.is_empty()
     }
 
     /// The rows of the recovery table that some log still needs: an epoch is forgotten with its last log.

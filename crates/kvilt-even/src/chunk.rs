@@ -163,6 +163,11 @@ impl Chunk {
         self.gate.lock()
     }
 
+    /// The gate, if nobody has it.
+    pub(crate) fn try_gate(&self) -> Option<MutexGuard<'_, GateState>> {
+        self.gate.try_lock()
+    }
+
     /// Replaces the state. The guard is this chunk's own.
     pub(crate) fn replace_state(&self, gate: &MutexGuard<'_, GateState>, state: ChunkState) {
         kvilt_base::invariant!("E-2", !gate.is_retired, "chunk {} is retired", self.id);

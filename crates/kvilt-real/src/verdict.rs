@@ -4,7 +4,7 @@
 //! are chosen that keep every promise: what was durable is there, and if a step survived that began after another
 //! was done, the other survived too. If there are none, the promise was broken.
 
-use std::collections::BTreeSet;
+use std::{collections::BTreeSet, fmt};
 
 use crate::{
     diary::Note,
@@ -38,6 +38,27 @@ struct Suspect {
     notes: Vec<Note>,
     steps: Vec<Step>,
     fits: BTreeSet<usize>,
+    /// The number of steps after which the fewest rows are not as they are now, and these.
+    nearest: (usize, Vec<Differing>),
+}
+
+/// A key with its value after some steps, and its value now.
+#[derive(Debug)]
+struct Differing {
+    key: Vec<u8>,
+    expected: Option<Vec<u8>>,
+    now: Option<Vec<u8>>,
+}
+
+impl fmt::Display for Differing {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        // The beginning of a value says in which life and step it was written.
+        let text = |value: &Option<Vec<u8>>| match value {
+            Some(value) => format!("`{}…`", value[..value.len().min(14)].escape_ascii()),
+            None => "nothing".to_string(),
+        };
+        write!(f, "{} is {} and was {}", self.key.escape_ascii(), text(&self.now), text(&self.expected))
+    }
 }
 
 /// Judges what is left. `keeps_all` says that every acknowledged step must have survived.
@@ -45,9 +66,12 @@ pub(crate) fn judge(parts: Vec<Part>, keeps_all: bool) -> Result<Verdict, String
     let suspects: Vec<Suspect> = parts.into_iter().map(Suspect::new).collect();
     for (writer, suspect) in suspects.iter().enumerate() {
         if suspect.fits.is_empty() {
+            let (count, differing) = &suspect.nearest;
+            let differing: Vec<String> = differing.iter().map(Differing::to_string).collect();
             return Err(format!(
-                "writer {writer} began {} steps, and its rows are those after none of them",
-                suspect.notes.len()
+                "writer {writer} began {} steps, and its rows are those after none of them; after {count} of them: {}",
+                suspect.notes.len(),
+                differing.join(", ")
             ));
         }
     }
@@ -90,9 +114,19 @@ impl Suspect {
         let mut differing: BTreeSet<Vec<u8>> =
             keys.filter(|&key| rows.get(key) != part.now.get(key)).cloned().collect();
         let mut fits = BTreeSet::new();
+        let (mut nearest, mut fewest) = ((0, Vec::new()), usize::MAX);
         for count in 0..=steps.len() {
             if differing.is_empty() {
                 fits.insert(count);
+            }
+            if differing.len() < fewest {
+                fewest = differing.len();
+                let values = |key: &Vec<u8>| Differing {
+                    key: key.clone(),
+                    expected: rows.get(key).cloned(),
+                    now: part.now.get(key).cloned(),
+                };
+                nearest = (count, differing.iter().map(values).collect());
             }
             let Some(step) = steps.get(count) else { break };
             for key in step.apply(&mut rows) {
@@ -103,7 +137,7 @@ impl Suspect {
                 }
             }
         }
-        Suspect { notes: part.notes, steps, fits }
+        Suspect { notes: part.notes, steps, fits, nearest }
     }
 
     /// How many of its steps were done before `tick`: its steps are done one after the other.

@@ -535,3 +535,6 @@ pub(crate) fn settle(changes: &mut Vec<Change<'_>>) {
     }
     *changes = kept;
 }
+
+#[cfg(test)]
+mod tests;

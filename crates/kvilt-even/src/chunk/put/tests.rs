@@ -1,0 +1,59 @@
+//! Puts that meet a checkpoint between two of their steps.
+
+use std::sync::Arc;
+
+use kvilt_base::Version;
+use kvilt_io::{Keep, ManualClock, MemoryDisk, SeededRng, StepSpawn};
+use kvilt_sync::{budget::Budget, published::pin};
+
+use super::{Change, IfFull, Needed, Room};
+use crate::{
+    options::Options,
+    recovery,
+    store::{Store, World},
+};
+
+fn open(disk: Arc<MemoryDisk>) -> Arc<Store> {
+    let clock = ManualClock::new();
+    let world = World {
+        rng: Arc::new(SeededRng::new(1)),
+        spawn: StepSpawn::new(clock.clone(), 1),
+        clock,
+        budget: Budget::new(64 << 20),
+    };
+    recovery::open(disk, world, &Options::tiny()).unwrap().0
+}
+
+/// A put marks its chunk as changed when it finds the log empty, and a checkpoint took the mark before anything was in the
+/// log: no later one named the log, and after a crash the chunk was as it had been before. Found by killing processes.
+#[test]
+fn a_log_that_is_empty_at_a_checkpoint_is_named_by_the_next() {
+    for is_begun in [false, true] {
+        let disk = MemoryDisk::new(1);
+        let store = open(disk.clone());
+        store.apply_one(Change { key: b"first", value: Some(b"1") }, IfFull::Fail).unwrap();
+        store.checkpoint_now(false).unwrap();
+        let chunk = Arc::clone(store.index.load(&pin()).find(b"key"));
+        let change = Change { key: b"key", value: Some(b"value") };
+        {
+            let gate = chunk.gate();
+            let state = chunk.state(&pin()).clone();
+            store.begin_log(&chunk, &gate, &state);
+            if is_begun {
+                // Somebody made the log and gave up; the checkpoint leaves it out.
+                drop(gate);
+                store.checkpoint_now(false).unwrap();
+            }
+        }
+        let gate = chunk.gate();
+        let needed = Needed::of(std::slice::from_ref(&change));
+        let room = store.make_room(&chunk, &gate, needed, IfFull::Fail, &mut 0).unwrap();
+        assert!(matches!(room, Room::Made));
+        store.checkpoint_now(false).unwrap();
+        store.put_one(chunk.state(&pin()), change);
+        drop(gate);
+        store.checkpoint_now(false).unwrap();
+        let left = open(disk.crash_image(Keep::SyncedOnly));
+        assert!(left.get(b"key", Version::NEWEST, &mut |_| {}).unwrap(), "begun: {is_begun}");
+    }
+}
