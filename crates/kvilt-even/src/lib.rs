@@ -37,6 +37,9 @@
 //! Reading order: the order of the modules below.
 #![forbid(unsafe_code)]
 
+#[cfg(test)]
+mod bed;
+
 mod engine;
 mod store;
 

@@ -14,27 +14,12 @@ use std::{
 };
 
 use kvilt_base::{Disk, File, FileName, Listed, Version, disk::LockFailure};
-use kvilt_io::{Keep, ManualClock, MemoryDisk, SeededRng, StepSpawn};
-use kvilt_sync::budget::Budget;
+use kvilt_io::{Keep, MemoryDisk};
 
-use crate::{
-    chunk::put::Change,
-    files::Hold,
-    funk::log::IfFull,
-    options::Options,
-    recovery,
-    store::{Store, World},
-};
+use crate::{bed, chunk::put::Change, files::Hold, funk::log::IfFull, options::Options, store::Store};
 
 fn open(disk: Arc<dyn Disk>) -> Arc<Store> {
-    let clock = ManualClock::new();
-    let world = World {
-        rng: Arc::new(SeededRng::new(1)),
-        spawn: StepSpawn::new(clock.clone(), 1),
-        clock,
-        budget: Budget::new(64 << 20),
-    };
-    recovery::open(disk, world, &Options::tiny()).unwrap().0
+    bed::open(disk, &Options::tiny())
 }
 
 fn put(store: &Store, key: &[u8]) {

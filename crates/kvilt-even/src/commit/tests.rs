@@ -6,27 +6,19 @@ use std::{
 };
 
 use kvilt_base::{KeyRange, Swap, Version};
-use kvilt_io::{ManualClock, MemoryDisk, SeededRng, StepSpawn};
-use kvilt_sync::budget::Budget;
+use kvilt_io::MemoryDisk;
 
 use super::{Deed, Task};
 use crate::{
+    bed,
     options::{Durability, Options},
-    recovery,
-    store::{Store, World},
+    store::Store,
 };
 
 fn open(disk: Arc<MemoryDisk>) -> Arc<Store> {
-    let clock = ManualClock::new();
-    let world = World {
-        rng: Arc::new(SeededRng::new(1)),
-        spawn: StepSpawn::new(clock.clone(), 1),
-        clock,
-        budget: Budget::new(64 << 20),
-    };
     let mut options = Options::tiny();
     options.durability = Durability::Sync { interval: Duration::from_secs(3600) };
-    recovery::open(disk, world, &options).unwrap().0
+    bed::open(disk, &options)
 }
 
 fn value(store: &Store, key: &[u8]) -> Option<Vec<u8>> {

@@ -3,25 +3,14 @@
 use std::sync::Arc;
 
 use kvilt_base::Version;
-use kvilt_io::{Keep, ManualClock, MemoryDisk, SeededRng, StepSpawn};
-use kvilt_sync::{budget::Budget, published::pin};
+use kvilt_io::{Keep, MemoryDisk};
+use kvilt_sync::published::pin;
 
 use super::{Change, IfFull, Needed, Room};
-use crate::{
-    options::Options,
-    recovery,
-    store::{Store, World},
-};
+use crate::{bed, options::Options, store::Store};
 
 fn open(disk: Arc<MemoryDisk>) -> Arc<Store> {
-    let clock = ManualClock::new();
-    let world = World {
-        rng: Arc::new(SeededRng::new(1)),
-        spawn: StepSpawn::new(clock.clone(), 1),
-        clock,
-        budget: Budget::new(64 << 20),
-    };
-    recovery::open(disk, world, &Options::tiny()).unwrap().0
+    bed::open(disk, &Options::tiny())
 }
 
 /// A put marks its chunk as changed when it finds the log empty, and a checkpoint took the mark before anything was in the
