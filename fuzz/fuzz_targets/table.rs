@@ -1,4 +1,4 @@
 //! The target `table`; what it does stands in `kvilt_sim::fuzzing`.
 #![no_main]
 
-libfuzzer_sys::fuzz_target!(|input: &[u8]| kvilt_sim::fuzzing::run("table", input));
+libfuzzer_sys::fuzz_target!(|input: &[u8]| kvilt_sim::fuzzing::table(input));

@@ -30,8 +30,9 @@ usage: cargo xtask <command>
   floors         imports between our crates go down only (docs/design/0001-floors.md)
   tidy           file heads, file sizes, names, words, invariant numbers, documents (STYLE.md)
 
-  fuzz [--seconds N | --runs N] [--target T] [--no-sanitizer] [--json]
-                 every fuzz target, 20 seconds each if not told (nightly, cargo-fuzz)
+  fuzz [--seconds N | --executions N] [--target T] [--no-sanitizer] [--json]
+                 every fuzz target, 20 seconds each if not told (nightly, cargo-fuzz); --executions counts those
+                 of earlier runs with it, so that a campaign may be ended and goes on
   shuttle [--schedules N] [--seed S] [--model NAME] [--release]
                  the models of kvilt-sync under schedules chosen by chance; 20000 each if not told
   miri [--seeds N]

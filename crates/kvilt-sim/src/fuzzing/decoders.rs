@@ -30,7 +30,7 @@ fn file_in(input: &[u8], kind: Kind) -> Option<(u8, Vec<u8>)> {
 }
 
 /// A chunk's log: read in pieces, record by record at known offsets, and from memory; all three see the same.
-pub(super) fn log(input: &[u8]) {
+pub fn log(input: &[u8]) {
     let Some((how, bytes)) = file_in(input, Kind::Log) else { return };
     // The second bit cuts the durable length, as if the last record had never been synced whole.
     let durable_len =
@@ -62,7 +62,7 @@ pub(super) fn log(input: &[u8]) {
 }
 
 /// The commit log: what is read comes back when it is written again.
-pub(super) fn commit(input: &[u8]) {
+pub fn commit(input: &[u8]) {
     let Some((_, bytes)) = file_in(input, Kind::Commit) else { return };
     let file = PlainFile::new(FileName::Commit(ID.number), bytes.clone());
     let Ok(mut reader) = CommitReader::open(file, ID) else { return };
@@ -80,7 +80,7 @@ pub(super) fn commit(input: &[u8]) {
 }
 
 /// The manifest: the root that it leads to is one that can be written and read again.
-pub(super) fn manifest(input: &[u8]) {
+pub fn manifest(input: &[u8]) {
     let Some((_, bytes)) = file_in(input, Kind::Manifest) else { return };
     let len = bytes.len() as u64;
     let disk = PlainDisk(PlainFile::new(FileName::Manifest(ID.number), bytes));
@@ -95,7 +95,7 @@ pub(super) fn manifest(input: &[u8]) {
 type Row = (Vec<u8>, Version, EntryKind, Vec<u8>);
 
 /// A table: opened, verified, scanned from both ends, asked for its keys.
-pub(super) fn table(input: &[u8]) {
+pub fn table(input: &[u8]) {
     let Some((how, bytes)) = file_in(input, Kind::Table) else { return };
     let len = bytes.len() as u64;
     let file = PlainFile::new(FileName::Table(ID.number), bytes);

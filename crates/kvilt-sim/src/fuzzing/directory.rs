@@ -44,7 +44,7 @@ fn next_file(input: &[u8]) -> Option<(Kind, u8, &[u8], &[u8])> {
 }
 
 /// The target.
-pub(super) fn open(input: &[u8]) {
+pub fn directory(input: &[u8]) {
     let Some((how, mut rest)) = input.split_first() else { return };
     let memory = MemoryDisk::new(0);
     for _ in 0..FILES_MAX {

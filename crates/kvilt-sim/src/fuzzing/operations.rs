@@ -18,7 +18,7 @@ use crate::{
 const STEPS_MAX: usize = 300;
 
 /// The target.
-pub(super) fn play(input: &[u8]) {
+pub fn script(input: &[u8]) {
     let Some(([configuration, seed], operations)) = input.split_first_chunk::<2>() else { return };
     let script = Script { keys: keys(), steps: steps(operations) };
     let subject = Even::configuration(u64::from(*configuration) % crate::world::CONFIGURATIONS);
