@@ -11,7 +11,7 @@
 
 use std::{any::Any, fmt, path::Path};
 
-use crate::{Direction, KeyRange, Result, RowBatch, Stats, Value, Version, WriteBatch};
+use crate::{Direction, KeyRange, Result, Rows, Stats, Value, Version, WriteBatch};
 
 /// A read view held open: versions it can see are kept until it is dropped. Owned, `Send` and `Sync`.
 pub struct ReadView {
@@ -137,14 +137,17 @@ pub trait Engine: Send + Sync {
     /// Opens a read view on this moment.
     fn view(&self) -> Result<ReadView>;
 
-    /// Copies rows of `range` at `view` into `into`, in `direction`, until it is full or the range ends.
+    /// Gives rows of `range` at `view` to `rows`, in place and in `direction`, until it breaks or the range ends.
     /// Returns what is left of the range, or none at its end. May return early with few rows or none.
+    ///
+    /// `rows` must be short and must not call the engine, as with [`Engine::get_with`]. After an error the rows given
+    /// before it are right, and none is missing before them.
     fn scan(
         &self,
         view: &ReadView,
         range: &KeyRange,
         direction: Direction,
-        into: &mut RowBatch,
+        rows: &mut dyn Rows,
     ) -> Result<Option<KeyRange>>;
 
     /// Everything that completed before this call is durable when it returns.

@@ -41,7 +41,7 @@ pub use key::KeyRange;
 pub use merge::{Direction, Merge, Source};
 #[doc(hidden)]
 pub use mutant::{Mutant, mutant};
-pub use rows::RowBatch;
+pub use rows::{RowBatch, Rows};
 pub use stats::Stats;
 pub use value::Value;
 pub use version::Version;

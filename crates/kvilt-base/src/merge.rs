@@ -35,40 +35,70 @@ impl<S: Source + ?Sized> Source for Box<S> {
 }
 
 /// Several sources as one. Sources are few (a munk's or funk's parts), so the smallest is found by looking at
-/// all of them; a heap would cost more than it saves.
+/// all of them; a heap would cost more than it saves. One of them is mostly much longer than the others, and then gives
+/// many entries in a row: for as long as its keys come before the runner-up's, nothing else is looked at.
 pub struct Merge<'s> {
     sources: Vec<Box<dyn Source + 's>>,
     direction: Direction,
     /// The source whose entry comes first; none when all have ended.
     first: Option<usize>,
+    /// The key that the first of the other sources stands on; a copy, as that source may lend it for a moment only.
+    runner_up: Vec<u8>,
+    /// Whether any other source has an entry left.
+    has_runner_up: bool,
 }
 
 impl<'s> Merge<'s> {
     /// Merges `sources`, given newest first, each already in `direction`.
     pub fn new(sources: Vec<Box<dyn Source + 's>>, direction: Direction) -> Self {
-        let mut merge = Merge { sources, direction, first: None };
+        let mut merge =
+            Merge { sources, direction, first: None, runner_up: Vec::new(), has_runner_up: false };
         merge.find_first();
         merge
     }
 
     fn find_first(&mut self) {
         let mut first: Option<(usize, EntryRef<'_>)> = None;
+        let mut second: Option<(usize, EntryRef<'_>)> = None;
         for (rank, source) in self.sources.iter().enumerate() {
             let Some(entry) = source.entry() else { continue };
-            let comes_before = match &first {
-                None => true,
-                // On a tie the earlier rank (newer source) stays in front going forward, and goes last backward.
-                Some((_, best)) => match order(&entry, best) {
-                    Ordering::Less => self.direction == Direction::Forward,
-                    Ordering::Greater => self.direction == Direction::Backward,
-                    Ordering::Equal => self.direction == Direction::Backward,
-                },
-            };
-            if comes_before {
-                first = Some((rank, entry));
+            let found = Some((rank, entry));
+            if comes_before(self.direction, found.as_ref(), first.as_ref()) {
+                second = first.replace((rank, entry));
+            } else if comes_before(self.direction, found.as_ref(), second.as_ref()) {
+                second = found;
             }
         }
         self.first = first.map(|(rank, _)| rank);
+        self.has_runner_up = second.is_some();
+        if let Some((_, entry)) = second {
+            self.runner_up.clear();
+            self.runner_up.extend_from_slice(entry.key);
+        }
+    }
+
+    /// Whether the source that was first still is, by its key alone; if not, all have to be looked at.
+    fn is_still_first(&self, first: usize) -> bool {
+        let Some(entry) = self.sources[first].entry() else { return false };
+        !self.has_runner_up
+            || match self.direction {
+                Direction::Forward => entry.key < self.runner_up.as_slice(),
+                Direction::Backward => entry.key > self.runner_up.as_slice(),
+            }
+    }
+}
+
+/// Whether `found`, of a later rank, comes before `best`. On a tie the earlier rank (newer source) stays in front going
+/// forward, and goes last backward.
+fn comes_before(
+    direction: Direction,
+    found: Option<&(usize, EntryRef<'_>)>,
+    best: Option<&(usize, EntryRef<'_>)>,
+) -> bool {
+    let (Some((_, found)), Some((_, best))) = (found, best) else { return best.is_none() };
+    match order(found, best) {
+        Ordering::Less => direction == Direction::Forward,
+        Ordering::Greater | Ordering::Equal => direction == Direction::Backward,
     }
 }
 
@@ -85,10 +115,8 @@ impl Source for Merge<'_> {
     fn advance(&mut self) -> Result<()> {
         let first = self.first.expect("advance is not called at the end");
         self.sources[first].advance()?;
-        if self.sources.len() > 1 {
+        if !self.is_still_first(first) {
             self.find_first();
-        } else if self.sources[first].entry().is_none() {
-            self.first = None;
         }
         Ok(())
     }

@@ -1,8 +1,23 @@
-//! `RowBatch`: rows copied out of the store, contiguously, for a scan to hand out.
+//! `Rows`: who takes the rows of a scan; `RowBatch`: rows copied out of the store, contiguously.
+
+use std::ops::ControlFlow;
 
 use bytes::Bytes;
 
 use crate::{Value, limits};
+
+/// Takes rows in the order of a scan.
+pub trait Rows {
+    /// Takes a row, in place: what it wants to keep it must copy. Breaks if it wants no more.
+    fn take(&mut self, key: &[u8], value: &[u8]) -> ControlFlow<()>;
+}
+
+/// A closure takes rows, too.
+impl<F: FnMut(&[u8], &[u8]) -> ControlFlow<()>> Rows for F {
+    fn take(&mut self, key: &[u8], value: &[u8]) -> ControlFlow<()> {
+        self(key, value)
+    }
+}
 
 /// A batch of rows in the order of a scan. Filled by an engine, drained by the scan.
 #[derive(Debug)]
@@ -53,13 +68,6 @@ impl RowBatch {
         self.ends.is_empty()
     }
 
-    /// The key of the last row.
-    pub fn last_key(&self) -> Option<&[u8]> {
-        let &(key_end, _) = self.ends.last()?;
-        let start = self.ends.len().checked_sub(2).map_or(0, |i| self.ends[i].1);
-        Some(&self.bytes[start..key_end])
-    }
-
     /// The rows; keys and values share one allocation.
     pub fn into_rows(self) -> impl DoubleEndedIterator<Item = (Value, Value)> + ExactSizeIterator {
         let bytes = Bytes::from(self.bytes);
@@ -72,6 +80,13 @@ impl RowBatch {
     }
 }
 
+impl Rows for RowBatch {
+    fn take(&mut self, key: &[u8], value: &[u8]) -> ControlFlow<()> {
+        self.push(key, value);
+        if self.is_full() { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -79,13 +94,9 @@ mod tests {
     #[test]
     fn rows_come_out_as_they_went_in() {
         let mut batch = RowBatch::new(10, 100, false);
-        batch.push(b"a", b"1");
-        assert_eq!(batch.last_key(), Some(b"a".as_slice()));
-        batch.push(b"", b"");
-        assert!(!batch.is_full());
-        batch.push(b"ccc", b"33333333");
-        assert!(batch.is_full());
-        assert_eq!(batch.last_key(), Some(b"ccc".as_slice()));
+        assert!(batch.take(b"a", b"1").is_continue());
+        assert!(batch.take(b"", b"").is_continue());
+        assert!(batch.take(b"ccc", b"33333333").is_break());
         let rows: Vec<_> = batch.into_rows().map(|(k, v)| (k.to_vec(), v.to_vec())).collect();
         assert_eq!(rows[1], (vec![], vec![]));
         assert_eq!(rows[2], (b"ccc".to_vec(), b"33333333".to_vec()));

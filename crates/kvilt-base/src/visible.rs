@@ -1,5 +1,7 @@
 //! `Visible`: of one stream of entries, the rows that a reader at one version may see.
 
+use std::ops::ControlFlow;
+
 use crate::{Direction, EntryRef, KeyRange, Kind, Merge, Mutant, Result, Source, Version, mutant};
 
 /// "Nothing in `range` that was written before `version` has a value."
@@ -47,12 +49,17 @@ impl<'s> Visible<'s> {
         Visible { entries, direction, view, tombstones, done: None, value: Vec::new(), skipped: 0 }
     }
 
-    /// Gives the next row to `row`; false at the end.
-    pub fn next(&mut self, row: &mut dyn FnMut(&[u8], &[u8])) -> Result<bool> {
+    /// Gives rows to `row` until it breaks; says whether it did, or the end came first.
+    pub fn each(&mut self, row: impl FnMut(&[u8], &[u8]) -> ControlFlow<()>) -> Result<ControlFlow<()>> {
         match self.direction {
-            Direction::Forward => self.next_forward(row),
-            Direction::Backward => self.next_backward(row),
+            Direction::Forward => self.each_forward(row),
+            Direction::Backward => self.each_backward(row),
         }
+    }
+
+    /// The key that was looked at last: behind a break, that of the row which was given last.
+    pub fn key(&self) -> Option<&[u8]> {
+        self.done.as_deref()
     }
 
     /// How many entries were passed over so far: old versions, tombstones, and what these hide.
@@ -60,7 +67,10 @@ impl<'s> Visible<'s> {
         self.skipped
     }
 
-    fn next_forward(&mut self, row: &mut dyn FnMut(&[u8], &[u8])) -> Result<bool> {
+    fn each_forward(
+        &mut self,
+        mut row: impl FnMut(&[u8], &[u8]) -> ControlFlow<()>,
+    ) -> Result<ControlFlow<()>> {
         while let Some(entry) = self.entries.entry() {
             let is_older_version = self.done.as_deref() == Some(entry.key);
             if is_older_version || entry.version > self.view {
@@ -71,30 +81,30 @@ impl<'s> Visible<'s> {
             let done = self.done.get_or_insert_default();
             done.clear();
             done.extend_from_slice(entry.key);
-            let is_row = shows(&entry, self.view, self.tombstones);
-            if is_row {
-                row(entry.key, entry.value);
+            if !shows(&entry, self.view, self.tombstones) {
+                self.skipped += 1;
+            } else if row(entry.key, entry.value).is_break() {
+                return Ok(ControlFlow::Break(()));
             }
             self.entries.advance()?;
-            if is_row {
-                return Ok(true);
-            }
-            self.skipped += 1;
         }
-        Ok(false)
+        Ok(ControlFlow::Continue(()))
     }
 
-    fn next_backward(&mut self, row: &mut dyn FnMut(&[u8], &[u8])) -> Result<bool> {
+    fn each_backward(
+        &mut self,
+        mut row: impl FnMut(&[u8], &[u8]) -> ControlFlow<()>,
+    ) -> Result<ControlFlow<()>> {
         while let Some(entry) = self.entries.entry() {
             let key = self.done.get_or_insert_default();
             key.clear();
             key.extend_from_slice(entry.key);
-            if self.gather_newest()? {
-                row(self.done.as_deref().expect("set above"), &self.value);
-                return Ok(true);
+            if self.gather_newest()? && row(self.done.as_deref().expect("set above"), &self.value).is_break()
+            {
+                return Ok(ControlFlow::Break(()));
             }
         }
-        Ok(false)
+        Ok(ControlFlow::Continue(()))
     }
 
     /// Walks all versions of the key in `done`, oldest first; says whether the newest visible one is a row,
@@ -146,12 +156,11 @@ mod tests {
         let merge = Merge::new(vec![Box::new(VecSource::new(entries))], direction);
         let mut visible = Visible::new(merge, direction, v(view), &tombstones);
         let mut out = Vec::new();
-        while visible
-            .next(&mut |k, x| {
-                out.push((String::from_utf8_lossy(k).into(), String::from_utf8_lossy(x).into()))
-            })
-            .unwrap()
-        {}
+        let mut push = |k: &[u8], x: &[u8]| {
+            out.push((String::from_utf8_lossy(k).into(), String::from_utf8_lossy(x).into()));
+            ControlFlow::Continue(())
+        };
+        assert!(visible.each(&mut push).unwrap().is_continue());
         out
     }
 

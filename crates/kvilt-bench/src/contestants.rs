@@ -1,6 +1,6 @@
 //! Kvilt's own entries.
 
-use std::path::Path;
+use std::{ops::ControlFlow, path::Path};
 
 use anyhow::Result;
 use kvilt::{Db, Durability};
@@ -71,10 +71,10 @@ impl Store for Opened {
             Some(end) => self.0.range(from..end),
             None => self.0.range(from..),
         };
-        for row in range.limit(rows_max as usize) {
-            let (key, value) = row?;
-            shown(&key, &value);
-        }
+        range.limit(rows_max as usize).visit(|key, value| {
+            shown(key, value);
+            ControlFlow::Continue(())
+        })?;
         Ok(())
     }
 

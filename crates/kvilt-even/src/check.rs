@@ -1,6 +1,6 @@
 //! Check: reads everything, and reports each broken invariant by its number.
 
-use std::{collections::HashSet, hash::BuildHasher, sync::Arc};
+use std::{collections::HashSet, hash::BuildHasher, ops::ControlFlow, sync::Arc};
 
 use kvilt_base::{
     CheckReport, Damage, Direction, Error, ErrorKind, FileName, KeyRange, Kind, Merge, Progress,
@@ -271,9 +271,10 @@ fn digest(entries: Merge<'_>, view: Version, tombstones: &[RangeTombstone]) -> R
     let hasher = foldhash::quality::FixedState::default();
     let mut rows = Visible::new(entries, Direction::Forward, view, tombstones);
     let (mut count, mut digest) = (0, 0);
-    while rows.next(&mut |key, value| {
+    let _at_its_end = rows.each(|key, value| {
         count += 1;
         digest = hasher.hash_one((digest, key, value));
-    })? {}
+        ControlFlow::Continue(())
+    })?;
     Ok((count, digest))
 }

@@ -4,7 +4,7 @@ use std::{path::Path, sync::Arc, sync::atomic::Ordering};
 
 use kvilt_base::{
     CheckReport, Direction, Disk, Engine, Error, ErrorKind, KeyRange, Operation, Progress, ReadView, Result,
-    RowBatch, Stats, Swap, Version, WriteBatch,
+    Rows, Stats, Swap, Version, WriteBatch,
     key::successor,
     limits::{BATCH_BYTES_MAX, BATCH_OPERATIONS_MAX, ENGINE_KEY_BYTES_MAX, VALUE_BYTES_MAX},
 };
@@ -221,10 +221,10 @@ impl Engine for Even {
         view: &ReadView,
         range: &KeyRange,
         direction: Direction,
-        into: &mut RowBatch,
+        rows: &mut dyn Rows,
     ) -> Result<Option<KeyRange>> {
         self.home.allow_read()?;
-        let left = self.store.scan(view.version(), range, direction, into);
+        let left = self.store.scan(view.version(), range, direction, rows);
         let left = left.or_else(|error| self.unless_closed(error))?;
         // S-9: behind the last read, before the rows are believed.
         self.store.allow_view(view.version())?;

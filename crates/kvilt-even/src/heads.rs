@@ -47,9 +47,16 @@ impl Heads {
             return if is_before { 0 } else { self.heads.len() };
         }
         let wanted = head(key, shared);
+        // The end of a scan is often the end of the chunk: behind all keys, without a search.
+        if self.heads.last().is_none_or(|&last| last < wanted) {
+            return self.heads.len();
+        }
         let mut low = self.heads.partition_point(|&h| h < wanted);
-        // Equal heads are ordered by their whole keys.
-        let mut high = low + self.heads[low..].partition_point(|&h| h == wanted);
+        // Equal heads are ordered by their whole keys. Mostly there is one or none, which the next head tells.
+        let mut high = match self.heads.get(low + 1) {
+            Some(&next) if next == wanted => low + self.heads[low..].partition_point(|&h| h == wanted),
+            _ => low + usize::from(self.heads[low] == wanted),
+        };
         while low < high {
             let middle = low + (high - low) / 2;
             if key_at(middle) < key {

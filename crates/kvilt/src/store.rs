@@ -5,7 +5,7 @@
 
 use std::{fmt, path::PathBuf, sync::Arc};
 
-use kvilt_base::{Direction, Engine, KeyRange, ReadView, Result, RowBatch, Swap, Value};
+use kvilt_base::{Direction, Engine, KeyRange, ReadView, Result, Rows, Swap, Value};
 use kvilt_sync::Home;
 
 use crate::{
@@ -113,9 +113,9 @@ impl Store {
         view: &ReadView,
         range: &KeyRange,
         direction: Direction,
-        into: &mut RowBatch,
+        rows: &mut dyn Rows,
     ) -> Result<Option<KeyRange>> {
-        self.engine.scan(view, range, direction, into)
+        self.engine.scan(view, range, direction, rows)
     }
 }
 

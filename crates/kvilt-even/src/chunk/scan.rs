@@ -4,10 +4,10 @@
 //! split or coalesced. Versions it can see are kept while its view is open, so any chunk that holds the key
 //! range now has what it needs.
 
-use std::sync::atomic::Ordering;
+use std::{ops::ControlFlow, sync::atomic::Ordering};
 
 use kvilt_base::{
-    Direction, KeyRange, Merge, RangeTombstone, Result, RowBatch, Version, Visible, key::successor,
+    Direction, KeyRange, Merge, RangeTombstone, Result, Rows, Version, Visible, key::successor,
 };
 use kvilt_sync::published::pin;
 
@@ -21,21 +21,26 @@ struct Wanted<'a> {
     direction: Direction,
 }
 
+/// How far a scan of one chunk came.
+enum Reached {
+    /// The end of what was wanted.
+    End,
+    /// This key: whoever takes the rows wants no more behind it.
+    Key(Vec<u8>),
+}
+
 impl Store {
-    /// Copies rows of `range` at `view` into `into` until it is full; says what is left of the range.
+    /// Gives rows of `range` at `view` to `rows` until it breaks; says what is left of the range.
     pub(crate) fn scan(
         &self,
         view: Version,
         range: &KeyRange,
         direction: Direction,
-        into: &mut RowBatch,
+        rows: &mut dyn Rows,
     ) -> Result<Option<KeyRange>> {
         self.poison.allow_read()?;
         let mut left = range.clone();
         while !left.is_empty() {
-            if into.is_full() {
-                return Ok(Some(left));
-            }
             let pin = pin();
             let index = self.index.load(&pin);
             let chunk = match direction {
@@ -47,38 +52,41 @@ impl Store {
             let here = left.intersection(&chunk.range);
             let state = chunk.state(&pin);
             let wanted = Wanted { view, range: &here, direction };
-            let is_done = match &state.munk {
+            let reached = match &state.munk {
                 Some(munk) => {
                     let entries = munk.entries(&here, direction);
-                    self.copy_rows(entries, munk.tombstone_list(), &wanted, into)?
+                    self.give_rows(entries, munk.tombstone_list(), &wanted, rows)?
                 }
                 None => {
                     if state.funk.log_bytes() > 0 && chunk.heat.log_scans.fetch_add(1, Ordering::Relaxed) > 0
                     {
                         self.want(chunk);
                     }
+                    // Reading files takes its time, and a pin would keep all memory that is replaced meanwhile.
                     let state = state.clone();
-                    let chunk_range = chunk.range.clone();
                     drop(pin);
-                    let is_done = self.copy_cold_rows(&state, &wanted, into).inspect_err(|error| {
-                        self.index.load(&kvilt_sync::published::pin()).find(&chunk_range.start).note(error);
-                    })?;
-                    left = match rest(&left, &chunk_range, direction, is_done, into) {
-                        Some(left) => left,
-                        None => return Ok(None),
-                    };
-                    continue;
+                    self.give_cold_rows(&state, &wanted, rows).inspect_err(|error| {
+                        self.index.load(&kvilt_sync::published::pin()).find(&here.start).note(error);
+                    })?
                 }
             };
-            left = match rest(&left, &chunk.range, direction, is_done, into) {
-                Some(left) => left,
-                None => return Ok(None),
-            };
+            match reached {
+                Reached::Key(key) => return Ok(behind_key(left, key, direction)),
+                Reached::End => match behind_range(left, here, direction) {
+                    Some(behind) => left = behind,
+                    None => return Ok(None),
+                },
+            }
         }
         Ok(None)
     }
 
-    fn copy_cold_rows(&self, state: &ChunkState, wanted: &Wanted<'_>, into: &mut RowBatch) -> Result<bool> {
+    fn give_cold_rows(
+        &self,
+        state: &ChunkState,
+        wanted: &Wanted<'_>,
+        rows: &mut dyn Rows,
+    ) -> Result<Reached> {
         let tombstones = state.funk.tombstones(&self.files)?;
         let entries = state.funk.entries(
             wanted.range,
@@ -86,50 +94,49 @@ impl Store {
             &self.files,
             Purpose::Scan { view: wanted.view },
         )?;
-        self.copy_rows(entries, tombstones.list(), wanted, into)
+        self.give_rows(entries, tombstones.list(), wanted, rows)
     }
 
-    /// Whether the entries came to their end before the batch was full.
-    fn copy_rows(
+    fn give_rows(
         &self,
         entries: Merge<'_>,
         tombstones: &[RangeTombstone],
         wanted: &Wanted<'_>,
-        into: &mut RowBatch,
-    ) -> Result<bool> {
-        let rows_before = into.len();
-        let mut rows = Visible::new(entries, wanted.direction, wanted.view, tombstones);
-        let mut is_done = false;
-        while !into.is_full() {
-            if !rows.next(&mut |key, value| into.push(key, value))? {
-                is_done = true;
-                break;
+        rows: &mut dyn Rows,
+    ) -> Result<Reached> {
+        let mut given = 0;
+        let mut visible = Visible::new(entries, wanted.direction, wanted.view, tombstones);
+        let flow = visible.each(|key, value| {
+            // S-9: what was found counts only if the view has not expired when it was. The caller tells of it.
+            if self.versions.is_expired(wanted.view) {
+                return ControlFlow::Break(());
             }
-        }
-        self.counters.scanned_rows.add((into.len() - rows_before) as u64);
-        self.counters.scanned_skips.add(rows.skipped());
-        Ok(is_done)
+            given += 1;
+            rows.take(key, value)
+        });
+        self.counters.scanned_rows.add(given);
+        self.counters.scanned_skips.add(visible.skipped());
+        Ok(match flow? {
+            ControlFlow::Continue(()) => Reached::End,
+            ControlFlow::Break(()) => Reached::Key(visible.key().expect("a row has a key").to_vec()),
+        })
     }
 }
 
-/// What is left of `left` after a chunk was read to its end (`is_done`) or up to the batch's last row.
-fn rest(
-    left: &KeyRange,
-    chunk: &KeyRange,
-    direction: Direction,
-    is_done: bool,
-    into: &RowBatch,
-) -> Option<KeyRange> {
-    let mut rest = left.clone();
-    match (direction, is_done) {
-        (Direction::Forward, true) => rest.start = chunk.end.clone()?,
-        (Direction::Forward, false) => {
-            rest.start = successor(into.last_key().expect("a full batch has a row"))
-        }
-        (Direction::Backward, true) => rest.end = Some(chunk.start.clone()),
-        (Direction::Backward, false) => {
-            rest.end = Some(into.last_key().expect("a full batch has a row").to_vec())
-        }
-    }
-    (!rest.is_empty()).then_some(rest)
+/// What is left of a range behind a key, in `direction`.
+fn behind_key(range: KeyRange, key: Vec<u8>, direction: Direction) -> Option<KeyRange> {
+    let left = match direction {
+        Direction::Forward => KeyRange { start: successor(&key), ..range },
+        Direction::Backward => KeyRange { end: Some(key), ..range },
+    };
+    (!left.is_empty()).then_some(left)
+}
+
+/// What is left of a range behind the part of it that was read, in `direction`.
+fn behind_range(range: KeyRange, read: KeyRange, direction: Direction) -> Option<KeyRange> {
+    let left = match direction {
+        Direction::Forward => KeyRange { start: read.end?, ..range },
+        Direction::Backward => KeyRange { end: Some(read.start), ..range },
+    };
+    (!left.is_empty()).then_some(left)
 }

@@ -10,7 +10,7 @@ use std::{
 
 use kvilt_base::{
     CheckReport, Direction, Disk, Engine, Error, ErrorKind, File, FileName, KeyRange, Listed, Operation,
-    Progress, ReadView, Result, RowBatch, Stats, Swap, Version, WriteBatch, disk::LockFailure,
+    Progress, ReadView, Result, Stats, Swap, Version, WriteBatch, disk::LockFailure,
 };
 use kvilt_sim::{
     Subject,
@@ -288,7 +288,7 @@ impl Engine for Toy {
         view: &ReadView,
         range: &KeyRange,
         direction: Direction,
-        into: &mut RowBatch,
+        into: &mut dyn kvilt_base::Rows,
     ) -> Result<Option<KeyRange>> {
         let rows = self.rows(Some(view))?;
         let mut inside: Vec<(&Vec<u8>, &Vec<u8>)> =
@@ -298,18 +298,18 @@ impl Engine for Toy {
         }
         let mut left = range.clone();
         for (key, value) in inside {
-            if into.is_full() {
-                return Ok(Some(left));
-            }
-            into.push(key, value);
             match direction {
                 Direction::Forward => left.start = kvilt_base::key::successor(key),
                 Direction::Backward => left.end = Some(key.clone()),
             }
-            if direction == Direction::Backward && self.flaw == Flaw::BackwardScanSkips && into.is_full() {
+            if into.take(key, value).is_continue() {
+                continue;
+            }
+            if direction == Direction::Backward && self.flaw == Flaw::BackwardScanSkips {
                 let before = rows.range(..key.clone()).next_back();
                 left.end = before.map(|(key, _)| key.clone()).or(left.end);
             }
+            return Ok(Some(left));
         }
         Ok(None)
     }

@@ -1,6 +1,6 @@
 //! Ranges: order, both ends, limits, laziness, errors, one moment.
 
-use std::sync::atomic::Ordering;
+use std::{ops::ControlFlow, sync::atomic::Ordering};
 
 use kvilt::{ErrorKind, Range};
 
@@ -34,6 +34,76 @@ fn every_row_is_given_once_from_whichever_end() {
         }
         assert_eq!(engine.open_views(), 0, "a range at its end holds no view");
     }
+}
+
+/// What `visit` or `visit_back` shows of a range until it has shown `rows_max`.
+fn visited(range: Range, is_backward: bool, rows_max: usize) -> Vec<String> {
+    let mut keys = Vec::new();
+    let show = |key: &[u8], value: &[u8]| {
+        let key = String::from_utf8(key.to_vec()).unwrap();
+        assert_eq!(value, format!("value of {}", key.parse::<usize>().unwrap()).as_bytes());
+        keys.push(key);
+        if keys.len() == rows_max { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+    };
+    let shown = if is_backward { range.visit_back(show) } else { range.visit(show) };
+    shown.unwrap();
+    keys
+}
+
+#[test]
+fn a_visit_shows_what_walking_would_have_given() {
+    for count in [0, 1, 2, 10, 700] {
+        for taken in [(0, 0), (1, 0), (0, 1), (3, 4), (200, 300), (400, 400)] {
+            for (limit, rows_max) in [(usize::MAX, usize::MAX), (5, usize::MAX), (500, 2), (5, 5), (0, 9)] {
+                let (db, engine) = numbered(count);
+                // First some rows are walked from both ends, so that both have some more in hand.
+                let ranges = [db.iter(), db.iter(), db.iter()].map(|mut range| {
+                    let front = range.by_ref().take(taken.0).count();
+                    let back = range.by_ref().rev().take(taken.1).count();
+                    assert!(front <= taken.0 && back <= taken.1);
+                    range.limit(limit)
+                });
+                let [walked, forward, backward] = ranges;
+                let expected: Vec<String> = walked.map(|row| text(&row.unwrap().0)).collect();
+                let first = |keys: Vec<String>| keys.into_iter().take(rows_max).collect::<Vec<_>>();
+                assert_eq!(visited(forward, false, rows_max), first(expected.clone()));
+                let (front, back) = (taken.0.min(count), taken.1.min(count.saturating_sub(taken.0)));
+                let all = (front..count - back).rev().map(|i| format!("{i:04}"));
+                assert_eq!(visited(backward, true, rows_max), first(all.take(limit).collect()));
+                assert_eq!(engine.open_views(), 0, "a visit leaves no view open");
+            }
+        }
+    }
+}
+
+#[test]
+fn an_error_ends_a_visit_behind_the_rows_before_it() {
+    for is_backward in [false, true] {
+        let (db, engine) = numbered(1000);
+        engine.scans_until_failure.store(3, Ordering::SeqCst);
+        let mut rows = 0;
+        let count = |_: &[u8], _: &[u8]| {
+            rows += 1;
+            ControlFlow::Continue(())
+        };
+        let shown = if is_backward { db.iter().visit_back(count) } else { db.iter().visit(count) };
+        assert_eq!(shown.unwrap_err().kind(), ErrorKind::Corrupted);
+        assert_eq!(rows, 301, "what the stand-in's first two scans gave");
+        assert_eq!(engine.open_views(), 0);
+    }
+    let (db, engine) = numbered(10);
+    engine.scans_until_failure.store(1, Ordering::SeqCst);
+    let error = db.iter().visit(|_, _| panic!("nothing can be shown")).unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Corrupted);
+}
+
+#[test]
+fn a_visit_shows_keys_without_their_keyspace() {
+    let (db, _) = db();
+    let users = db.keyspace("users").unwrap();
+    users.put("0007", "value of 7").unwrap();
+    assert_eq!(visited(users.iter(), false, usize::MAX), ["0007"]);
+    assert_eq!(visited(users.prefix("00"), true, usize::MAX), ["0007"]);
 }
 
 #[test]
