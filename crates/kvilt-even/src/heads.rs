@@ -6,12 +6,18 @@
 
 use kvilt_base::key::shared_prefix_len;
 
+/// Heads in a block: four cache lines of them.
+const BLOCK: usize = 32;
+
 /// The searchable heads of a sorted sequence of keys, whose whole keys live elsewhere.
 #[derive(Debug, Default)]
 pub(crate) struct Heads {
     /// What all keys begin with.
     prefix: Vec<u8>,
     heads: Vec<u64>,
+    /// The first head of each block. A search through all heads at once would touch a cache line a step; these are few
+    /// enough to stay in the cache, and then it is the lines of one block.
+    blocks: Vec<u64>,
 }
 
 /// The eight bytes of `key` behind `skip`, padded with zeros, as a number with the same order.
@@ -30,28 +36,28 @@ impl Heads {
             return Heads::default();
         };
         let shared = shared_prefix_len(first, last);
-        Heads { prefix: first[..shared].to_vec(), heads: keys.map(|key| head(key, shared)).collect() }
+        let heads: Vec<u64> = keys.map(|key| head(key, shared)).collect();
+        let blocks = heads.iter().step_by(BLOCK).copied().collect();
+        Heads { prefix: first[..shared].to_vec(), heads, blocks }
     }
 
     /// Memory, in bytes.
     pub(crate) fn bytes(&self) -> usize {
-        self.heads.capacity() * 8 + self.prefix.capacity()
+        (self.heads.capacity() + self.blocks.capacity()) * 8 + self.prefix.capacity()
     }
 
     /// The position of the first key that is `>= key`, or the count of keys. `key_at` gives whole keys.
     pub(crate) fn lower_bound<'k>(&self, key: &[u8], key_at: impl Fn(usize) -> &'k [u8]) -> usize {
-        let shared = shared_prefix_len(&self.prefix, key);
-        if shared < self.prefix.len() {
+        if !key.starts_with(&self.prefix) {
             // The key leaves the common prefix: it is before all keys or behind all.
-            let is_before = key.get(shared).is_none_or(|&b| b < self.prefix[shared]);
-            return if is_before { 0 } else { self.heads.len() };
+            return if key < self.prefix.as_slice() { 0 } else { self.heads.len() };
         }
-        let wanted = head(key, shared);
+        let wanted = head(key, self.prefix.len());
         // The end of a scan is often the end of the chunk: behind all keys, without a search.
         if self.heads.last().is_none_or(|&last| last < wanted) {
             return self.heads.len();
         }
-        let mut low = self.heads.partition_point(|&h| h < wanted);
+        let mut low = self.first_at_or_above(wanted);
         // Equal heads are ordered by their whole keys. Mostly there is one or none, which the next head tells.
         let mut high = match self.heads.get(low + 1) {
             Some(&next) if next == wanted => low + self.heads[low..].partition_point(|&h| h == wanted),
@@ -66,6 +72,15 @@ impl Heads {
             }
         }
         low
+    }
+
+    /// The position of the first head that is `>= wanted`, or the count of heads.
+    fn first_at_or_above(&self, wanted: u64) -> usize {
+        // It lies in the last block that begins below, or is the first of the next.
+        let below = self.blocks.partition_point(|&h| h < wanted);
+        let start = below.saturating_sub(1) * BLOCK;
+        let end = (below * BLOCK).min(self.heads.len());
+        start + self.heads[start..end].partition_point(|&h| h < wanted)
     }
 }
 
@@ -87,6 +102,9 @@ mod tests {
             ] {
                 keys.push([b"app/".as_slice(), &[a * 7], b].concat());
             }
+        }
+        for i in 0..100 {
+            keys.push(format!("app/equal heads over several blocks {i:03}").into_bytes());
         }
         keys.sort();
         keys.dedup();
