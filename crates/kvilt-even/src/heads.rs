@@ -41,6 +41,11 @@ impl Heads {
         Heads { prefix: first[..shared].to_vec(), heads, blocks }
     }
 
+    /// What all keys begin with.
+    pub(crate) fn prefix(&self) -> &[u8] {
+        &self.prefix
+    }
+
     /// Memory, in bytes.
     pub(crate) fn bytes(&self) -> usize {
         (self.heads.capacity() + self.blocks.capacity()) * 8 + self.prefix.capacity()

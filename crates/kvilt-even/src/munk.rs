@@ -97,6 +97,11 @@ impl Munk {
         entries_of(&self.run, &self.tails, range, direction)
     }
 
+    /// What its keys mostly begin with.
+    pub(crate) fn prefix(&self) -> &[u8] {
+        self.run.run.prefix()
+    }
+
     /// The same parts behind a fresh tail; what was the tail is frozen.
     pub(crate) fn with_fresh_tail(&self, tail: Arc<Tail>) -> Munk {
         let mut tails = Vec::with_capacity(self.tails.len() + 1);

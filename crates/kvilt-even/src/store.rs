@@ -1,8 +1,8 @@
 //! `Store`: what all operations and all background jobs of one open database share.
 //!
 //! Lock order: chunk gates in key order → structure → checkpoint → the leaves (dirty list, attention queue,
-//! a log's writer, the row cache's shards). A checkpoint takes `checkpoint` first and `structure` inside it,
-//! but never a gate, and nobody who holds `structure` asks for `checkpoint`.
+//! a log's flusher and in it the log's writer, the row cache's shards). A checkpoint takes `checkpoint` first and
+//! `structure` inside it, but never a gate, and nobody who holds `structure` asks for `checkpoint`.
 
 use std::{
     collections::{BTreeSet, VecDeque},
@@ -88,11 +88,11 @@ impl Store {
         self.next_id.fetch_add(1, Ordering::Relaxed)
     }
 
-    /// An empty tail that can take at least `bytes`.
-    pub(crate) fn new_tail(&self, bytes: usize) -> Arc<Tail> {
+    /// An empty tail that can take at least `bytes`, for keys that mostly begin with `prefix`.
+    pub(crate) fn new_tail(&self, bytes: usize, prefix: &[u8]) -> Arc<Tail> {
         // A skip list takes some bytes for itself.
         let capacity = self.config.tail_bytes.max(bytes) + 4096;
-        Tail::new(capacity, self.next_id(), &self.files.budget)
+        Tail::new(capacity, self.next_id(), prefix, &self.files.budget)
     }
 
     /// Asks the background to look at a chunk.

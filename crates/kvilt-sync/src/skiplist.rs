@@ -79,9 +79,17 @@ impl Skiplist {
     /// An empty list with room for `bytes` bytes of records, as [`room_for`](Skiplist::room_for) counts them;
     /// memory is touched as it is written. Tower heights follow from `seed`. Panics above 4 GiB less a page.
     pub fn with_capacity(bytes: usize, seed: u64) -> Self {
+        Self::for_prefix(bytes, seed, b"")
+    }
+
+    /// Like [`Skiplist::with_capacity`], fastest if most keys begin with `prefix`, and right if none does.
+    pub fn for_prefix(bytes: usize, seed: u64, prefix: &[u8]) -> Self {
         // Any odd constant: spreads small seeds over all bits; `| 1` because xorshift cannot leave zero.
         let random = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
-        Skiplist { arena: Arena::with_capacity(bytes), writer: Mutex::new(Writer { random, last: None }) }
+        Skiplist {
+            arena: Arena::with_capacity(bytes, prefix),
+            writer: Mutex::new(Writer { random, last: None }),
+        }
     }
 
     /// Bytes that one insert takes at most; `usize::MAX` if no list can hold it.
@@ -153,7 +161,7 @@ impl Skiplist {
     /// since.
     fn behind_last(&self, writer: &Writer, key: &[u8]) -> Option<[Node<'_>; HEIGHT_MAX]> {
         let before = writer.last.as_ref()?.nodes(&self.arena);
-        let head = arena::key_head(key);
+        let head = self.arena.key_head(key);
         let is_behind = before[0].compare(key, head) == Ordering::Less
             && before[0].next(0).is_none_or(|next| next.compare(key, head) == Ordering::Greater);
         is_behind.then_some(before)
@@ -223,7 +231,7 @@ impl Skiplist {
     /// The node of `key`. With `before`, it also leaves there the last node below `key` of every level, unless
     /// the key is found.
     fn seek<'a>(&'a self, key: &[u8], mut before: Option<&mut [Node<'a>; HEIGHT_MAX]>) -> Option<Node<'a>> {
-        let head = arena::key_head(key);
+        let head = self.arena.key_head(key);
         let mut node = self.arena.head();
         let mut met = None;
         for level in (0..self.arena.levels()).rev() {
@@ -252,7 +260,7 @@ impl Skiplist {
         let node = self.last_below(Some(key));
         node.unwrap_or(self.arena.head()).next(0).and_then(|mut node| {
             // A node may have been linked in between since; it is small work to pass it by.
-            let head = arena::key_head(key);
+            let head = self.arena.key_head(key);
             while node.compare(key, head) == Ordering::Less {
                 node = node.next(0)?;
             }
@@ -262,7 +270,7 @@ impl Skiplist {
 
     /// The last node below `key`, or the last of all.
     fn last_below(&self, key: Option<&[u8]>) -> Option<Node<'_>> {
-        let head = key.map_or(0, arena::key_head);
+        let head = key.map_or(0, |key| self.arena.key_head(key));
         let mut node = self.arena.head();
         let mut met = None;
         for level in (0..self.arena.levels()).rev() {

@@ -110,6 +110,11 @@ impl Run {
         self.len() > 1 && self.key_at(0) != self.key_at(self.len() - 1)
     }
 
+    /// What all its keys begin with.
+    pub(crate) fn prefix(&self) -> &[u8] {
+        self.heads.prefix()
+    }
+
     /// Its first key.
     pub(crate) fn first_key(&self) -> Option<&[u8]> {
         (self.len() > 0).then(|| self.key_at(0))

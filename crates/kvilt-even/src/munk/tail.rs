@@ -27,10 +27,10 @@ pub(crate) struct Tail {
 }
 
 impl Tail {
-    /// An empty tail for `bytes`, of which none is touched yet.
-    pub(crate) fn new(bytes: usize, seed: u64, budget: &Arc<Budget>) -> Arc<Self> {
+    /// An empty tail for `bytes`, of which none is touched yet, and keys that mostly begin with `prefix`.
+    pub(crate) fn new(bytes: usize, seed: u64, prefix: &[u8], budget: &Arc<Budget>) -> Arc<Self> {
         Arc::new(Tail {
-            list: Skiplist::with_capacity(bytes, seed),
+            list: Skiplist::for_prefix(bytes, seed, prefix),
             budget: Arc::clone(budget),
             charged: AtomicU64::new(0),
         })

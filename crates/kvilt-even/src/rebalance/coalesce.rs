@@ -69,7 +69,8 @@ impl Store {
             parts.reverse();
         }
         let munk = run.map(|run| {
-            let mut tails = vec![self.new_tail(0)];
+            let run = run.finish();
+            let mut tails = vec![self.new_tail(0, run.prefix())];
             let mut tombstones = Tombstones::default();
             for (state, frozen) in states.iter().zip(&frozen) {
                 let munk = state.munk.as_ref().expect("only the occupant evicts");
@@ -77,7 +78,7 @@ impl Store {
                 tails.extend(tails_since(munk, frozen));
                 tombstones.extend(&munk.tombstones.since(frozen.tombstones.list().len()));
             }
-            Arc::new(Munk { run: self.charged(run.finish()), tails, tombstones: Arc::new(tombstones) })
+            Arc::new(Munk { run: self.charged(run), tails, tombstones: Arc::new(tombstones) })
         });
         let range = KeyRange { start: parents[0].range.start.clone(), end: parents[1].range.end.clone() };
         let funk = Arc::new(Funk { parts, log: None });

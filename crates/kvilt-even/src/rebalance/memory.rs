@@ -260,13 +260,10 @@ impl Store {
                 since.read(self, log, from)?;
             }
         }
-        let tail = self.new_tail(since.room());
+        let run = run.finish();
+        let tail = self.new_tail(since.room(), run.prefix());
         since.fill(&tail);
-        let munk = Munk {
-            run: self.charged(run.finish()),
-            tails: vec![tail],
-            tombstones: Arc::new(since.tombstones),
-        };
+        let munk = Munk { run: self.charged(run), tails: vec![tail], tombstones: Arc::new(since.tombstones) };
         let funk = Arc::clone(&state.funk);
         if let Some(log) = &funk.log {
             // Records are no longer indexed as they come, so the index would only grow stale.

@@ -75,7 +75,7 @@ impl Store {
         if munk.tombstones.is_empty() || munk.tail().list().is_empty() || mutant(Mutant::TailNotFrozen) {
             return Some(FrozenMunk::of(munk));
         }
-        let munk = Arc::new(munk.with_fresh_tail(self.new_tail(0)));
+        let munk = Arc::new(munk.with_fresh_tail(self.new_tail(0, munk.prefix())));
         let frozen = FrozenMunk::of(&munk);
         chunk.replace_state(&gate, ChunkState { munk: Some(munk), ..state.clone() });
         Some(frozen)
@@ -100,7 +100,7 @@ impl Store {
         let munk = Munk {
             run: self.charged(run),
             tails: if mutant(Mutant::PutDuringSort) {
-                vec![self.new_tail(0)]
+                vec![self.new_tail(0, munk.prefix())]
             } else {
                 munk.tails.iter().filter(|tail| !frozen.has(tail)).cloned().collect()
             },

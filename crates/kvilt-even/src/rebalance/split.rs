@@ -35,7 +35,7 @@ impl Store {
         let mut children = Vec::with_capacity(pieces.len());
         for (run, range) in pieces.into_iter().zip(ranges) {
             let mut tails = Vec::with_capacity(shared.len() + 1);
-            tails.push(self.new_tail(0));
+            tails.push(self.new_tail(0, run.prefix()));
             tails.extend(shared.iter().cloned());
             let munk =
                 Munk { run: self.charged(run), tails, tombstones: Arc::new(tombstones.touching(&range)) };

@@ -6,15 +6,20 @@
 //!           | (batch u64 | lower record u32 | zero u32)? | value | to 8
 //! ```
 //!
-//! Links are offsets in bytes from the beginning of the memory; 0 is none. The key head is the key's first eight
-//! bytes as a big-endian number, zeros where the key is shorter: different heads order as their keys do, and
-//! mostly save looking at the key.
+//! Links are offsets in bytes from the beginning of the memory; 0 is none. Nodes are taken from the front, records, which
+//! have the values, from the back: a search touches nodes only, and those of a list lie in a few pages.
+//!
+//! The key head is eight bytes of the key as a big-endian number, zeros where the key is shorter: those behind a prefix
+//! that most keys of the list are thought to share. A key that does not begin with it has the least head or the
+//! greatest, as it comes before or behind those that do. So different heads order as their keys do, whatever the prefix,
+//! and mostly save looking at the key.
 //!
 //! What is always true:
 //! - A [`Node`] or [`Record`] is made from an offset that its own arena gave out for one, and everything it points
 //!   at was written before the link it was found by (S-10). So the values of these two types are the proof that
 //!   reading is sound; nobody outside this file makes one.
-//! - `used` grows only, under the list's writer lock; bytes below it that are not links never change.
+//! - Front and back only approach each other, under the list's writer lock; bytes outside of them that are not links
+//!   never change.
 #![expect(unsafe_code, reason = "objects of variable length in raw memory")]
 
 use std::{
@@ -65,8 +70,11 @@ pub(super) struct Arena {
     memory: Memory,
     /// No two arenas of this process ever share a number.
     number: u64,
-    /// Bytes taken from the front. Written under the list's writer lock only, a multiple of 8.
-    used: AtomicUsize,
+    /// What keys are thought to begin with.
+    prefix: Box<[u8]>,
+    /// Where the bytes that nobody has taken begin, and in the upper half where they end; multiples of 8. Written under
+    /// the list's writer lock only.
+    free: AtomicU64,
     /// Levels that any tower reaches; readers begin at the top one.
     levels: AtomicUsize,
     records: AtomicUsize,
@@ -121,25 +129,31 @@ fn record_bytes(has_batch: bool, value_len: usize) -> usize {
     (RECORD_BYTES + if has_batch { BATCH_BYTES } else { 0 } + value_len).next_multiple_of(ALIGNMENT)
 }
 
-/// The first eight bytes of a key as a number that orders like them.
-pub(super) fn key_head(key: &[u8]) -> u64 {
-    if let Some(head) = key.first_chunk::<8>() {
+/// The first eight bytes as a number that orders like them.
+fn head_of(bytes: &[u8]) -> u64 {
+    if let Some(head) = bytes.first_chunk::<8>() {
         return u64::from_be_bytes(*head);
     }
     let mut head = [0; 8];
-    head[..key.len()].copy_from_slice(key);
+    head[..bytes.len()].copy_from_slice(bytes);
     u64::from_be_bytes(head)
 }
 
+/// Where what is free begins and ends.
+fn ends(free: u64) -> (usize, usize) {
+    (free as u32 as usize, (free >> 32) as usize)
+}
+
 impl Arena {
-    pub(super) fn with_capacity(bytes: usize) -> Self {
+    pub(super) fn with_capacity(bytes: usize, prefix: &[u8]) -> Self {
         assert!(bytes <= CAPACITY_MAX, "a skiplist holds less than 4 GiB, not {bytes} bytes");
         let capacity = (bytes + RESERVED_BYTES).next_multiple_of(ALIGNMENT);
         static NEXT: AtomicU64 = AtomicU64::new(0);
         let arena = Arena {
             number: NEXT.fetch_add(1, Ordering::Relaxed),
             memory: Memory::zeroed_or_abort(capacity),
-            used: AtomicUsize::new(RESERVED_BYTES),
+            prefix: prefix.into(),
+            free: AtomicU64::new(RESERVED_BYTES as u64 | (capacity as u64) << 32),
             levels: AtomicUsize::new(1),
             records: AtomicUsize::new(0),
         };
@@ -159,13 +173,24 @@ impl Arena {
         self.levels.load(Ordering::Relaxed)
     }
 
+    /// The head of `key` in this list.
+    #[inline]
+    pub(super) fn key_head(&self, key: &[u8]) -> u64 {
+        match key.strip_prefix(&*self.prefix) {
+            Some(rest) => head_of(rest),
+            None if *key < *self.prefix => 0,
+            None => u64::MAX,
+        }
+    }
+
     pub(super) fn used(&self) -> usize {
-        self.used.load(Ordering::Relaxed) - RESERVED_BYTES
+        self.memory.capacity() - self.remaining() - RESERVED_BYTES
     }
 
     pub(super) fn remaining(&self) -> usize {
         // Relaxed: exact for the writer; for others a moment's number anyway.
-        self.memory.capacity() - self.used.load(Ordering::Relaxed)
+        let (front, back) = ends(self.free.load(Ordering::Relaxed));
+        back - front
     }
 
     pub(super) fn records(&self) -> usize {
@@ -177,20 +202,33 @@ impl Arena {
         self.records.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// Takes `bytes` (a multiple of 8) from the front. `fetch_add` gives every caller bytes of its own, even
-    /// without the writer lock.
-    fn take(&self, bytes: usize) -> u32 {
-        assert!(bytes <= self.remaining(), "the caller has asked for room");
-        let at = self.used.fetch_add(bytes, Ordering::Relaxed);
-        // Holds even if the assertion above was raced: without the lock it could be.
-        assert!(at + bytes <= self.memory.capacity(), "one writer at a time");
-        u32::try_from(at).expect("capacity fits 32 bits")
+    /// Takes `bytes` (a multiple of 8) from the front.
+    fn take_front(&self, bytes: usize) -> u32 {
+        let free = self.take(bytes, bytes as u64);
+        ends(free).0 as u32
+    }
+
+    /// Takes `bytes` (a multiple of 8) from the back.
+    fn take_back(&self, bytes: usize) -> u32 {
+        // Nothing is borrowed from the lower half: there are so many bytes left.
+        let free = self.take(bytes, ((bytes as u64) << 32).wrapping_neg());
+        (ends(free).1 - bytes) as u32
+    }
+
+    /// Adds to what is free, and says what that was. The exchange gives every caller bytes of its own, even without the
+    /// writer lock.
+    fn take(&self, bytes: usize, change: u64) -> u64 {
+        let taken = self.free.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |free| {
+            let (front, back) = ends(free);
+            (bytes <= back - front).then(|| free.wrapping_add(change))
+        });
+        taken.expect("the caller has asked for room")
     }
 
     /// A record that nobody sees yet. The caller holds the writer lock and has checked the room.
     pub(super) fn new_record<'a>(&'a self, record: &NewRecord<'_>, older: Option<Record<'a>>) -> Record<'a> {
         assert!(older.is_none_or(|older| std::ptr::eq(older.arena, self)), "links stay in one arena");
-        let taken = self.take(record.bytes());
+        let taken = self.take_back(record.bytes());
         let at = taken as usize;
         let has_batch = record.batch != 0;
         let flags = if has_batch { HAS_BATCH } else { 0 } | (record.kind as u32) << VALUE_LEN_BITS;
@@ -220,11 +258,11 @@ impl Arena {
     pub(super) fn new_node(&self, key: &[u8], height: usize, newest: Record<'_>) -> Node<'_> {
         assert!(std::ptr::eq(newest.arena, self), "links stay in one arena");
         assert!((1..=HEIGHT_MAX).contains(&height), "a tower of height {height}");
-        let taken = self.take(node_bytes(height, key.len()));
+        let taken = self.take_front(node_bytes(height, key.len()));
         let at = taken as usize;
         // All writes below lie in the bytes just taken, which nobody else has. The tower is zero as it is.
         // SAFETY: as said.
-        unsafe { self.write(at, key_head(key)) };
+        unsafe { self.write(at, self.key_head(key)) };
         // SAFETY: as said.
         unsafe { self.write(at + NEWEST_AT, newest.at) };
         // SAFETY: as said.
