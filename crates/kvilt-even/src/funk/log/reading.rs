@@ -1,6 +1,6 @@
 //! The reading half of [`ChunkLog`]: one record by its offset, or all of them in the order written.
 //!
-//! What lies below the tail's start is read from the file, the rest from the buffer. The only lock is the one around
+//! What lies below the tail's start is read from the file, the rest from the buffers. The only lock is the one around
 //! the file's handle, held while the file is opened, never while it is read or written. Always true here: bytes of
 //! the file that cannot be decoded are damage, named with file and offset; nothing is skipped but entries that a
 //! crash cut off.
@@ -34,19 +34,17 @@ impl ChunkLog {
         offset: u64,
         read: impl FnOnce(EntryRef<'_>, u64) -> R,
     ) -> Result<R> {
-        let (start, buffer) = self.end();
-        if offset >= start {
-            let buffer = buffer.expect("an offset behind the file lies in the buffer");
-            let bytes = &buffer.bytes.read()[(offset - start) as usize..];
-            return match decode_record(bytes, self.identity, offset, self.base) {
+        let tail = self.end();
+        if offset >= tail.start {
+            return match decode_record(tail.bytes_from(offset), self.identity, offset, self.base) {
                 Decoded::Record { entry, batch, .. } => Ok(read(entry, batch)),
                 Decoded::Incomplete { .. } | Decoded::Bad(_) => {
-                    unreachable!("the buffer holds whole records")
+                    unreachable!("a buffer holds whole records")
                 }
             };
         }
         let mut scratch = SCRATCH.take();
-        let result = self.read_from_file(files, offset, start, &mut scratch, read);
+        let result = self.read_from_file(files, offset, tail.start, &mut scratch, read);
         SCRATCH.set(scratch);
         result
     }
@@ -105,21 +103,19 @@ impl ChunkLog {
         upto: u64,
         each: &mut dyn FnMut(u64, EntryRef<'_>, u64) -> Result<()>,
     ) -> Result<()> {
-        let (start, buffer) = self.end();
+        let tail = self.end();
         let mut at = from.max(HEADER_BYTES as u64);
-        if at < start.min(upto) {
-            at = self.for_each_in_file(files, at, start.min(upto), each)?;
+        if at < tail.start.min(upto) {
+            at = self.for_each_in_file(files, at, tail.start.min(upto), each)?;
         }
-        let Some(buffer) = buffer else { return Ok(()) };
-        let bytes = buffer.bytes.read();
         while at < upto {
-            match decode_record(&bytes[(at - start) as usize..], self.identity, at, self.base) {
+            match decode_record(tail.bytes_from(at), self.identity, at, self.base) {
                 Decoded::Record { entry, batch, len } => {
                     each(at, entry, batch)?;
                     at += len as u64;
                 }
                 Decoded::Incomplete { .. } | Decoded::Bad(_) => {
-                    unreachable!("the buffer holds whole records")
+                    unreachable!("a buffer holds whole records")
                 }
             }
         }

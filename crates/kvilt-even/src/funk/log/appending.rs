@@ -1,0 +1,366 @@
+//! The appending half of [`ChunkLog`]: room for records, records, and the buffers' way into the file.
+//!
+//! A put that is announced takes the writer's lock, which nobody holds across a call to the disk. Who writes to the file
+//! has a turn of the flusher: a put, not yet announced, whose buffer is full, or a checkpoint, which sets the buffer
+//! aside so that puts go on in another. `docs/design/0032-a-buffer-that-is-flushing.md` says why so.
+//!
+//! What is always true:
+//! - The file takes bytes in the order of their offsets, always from where the last good write ended: a failed or short
+//!   write is written over.
+//! - A buffer is flushing only during a turn of the flusher. After a write that failed there is one buffer again, which
+//!   holds everything that is not in the file.
+
+use std::sync::{Arc, atomic::Ordering};
+
+use kvilt_base::{Error, ErrorKind, FileName, Mutant, RangeTombstone, Result, Version, mutant};
+use kvilt_format::log::{HEADER_BYTES, encode_header};
+use kvilt_sync::{
+    append::AppendBuffer,
+    budget::{Charge, Part},
+    published::pin,
+};
+use parking_lot::MutexGuard;
+
+use super::{ChunkLog, Span, sync_failed};
+use crate::{files::Files, reserve::Use};
+
+/// A log's first buffer; it doubles while it keeps filling up between checkpoints.
+const BUFFER_BYTES_MIN: usize = 4 << 10;
+/// When all buffers together have this part of the memory budget, new ones are small.
+const BUFFER_SHARE: u64 = 16;
+/// Deletes on a full disk are kept in memory up to this many bytes a log.
+const DELETES_BYTES_MAX: usize = 1 << 20;
+
+/// What to do when the disk is full while room is made.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum IfFull {
+    /// The write fails, and nothing of it is visible.
+    Fail,
+    /// The buffer grows instead, up to a limit: a delete, which is what will make room.
+    GrowForDeletes,
+    /// The buffer grows instead: the write is durable elsewhere and must be applied.
+    Grow,
+}
+
+impl IfFull {
+    fn may_grow(self, buffered_bytes: usize) -> bool {
+        match self {
+            IfFull::Fail => false,
+            IfFull::GrowForDeletes => buffered_bytes < DELETES_BYTES_MAX,
+            IfFull::Grow => true,
+        }
+    }
+}
+
+pub(super) struct Buffer {
+    bytes: AppendBuffer,
+    _charge: Charge,
+}
+
+impl Buffer {
+    fn new(files: &Files, bytes: usize) -> Arc<Self> {
+        let charge = files.budget.charge(Part::LogBuffers, bytes as u64);
+        Arc::new(Buffer { bytes: AppendBuffer::new(bytes), _charge: charge })
+    }
+
+    fn len(&self) -> usize {
+        self.bytes.len()
+    }
+}
+
+/// Where the file ends, and what follows it in memory. Cheap to clone.
+#[derive(Clone)]
+pub(super) struct LogTail {
+    /// What lies before this offset is in the file.
+    pub(super) start: u64,
+    /// Begins at `start`. It is being written to the file, and takes no more records.
+    flushing: Option<Arc<Buffer>>,
+    /// Follows, and takes records.
+    filling: Option<Arc<Buffer>>,
+}
+
+impl LogTail {
+    /// Nothing in memory behind a file of so many bytes.
+    pub(super) fn behind(start: u64) -> Self {
+        LogTail { start, flushing: None, filling: None }
+    }
+
+    /// Where the buffer that takes records begins.
+    fn filling_start(&self) -> u64 {
+        self.start + self.flushing.as_ref().map_or(0, |buffer| buffer.len() as u64)
+    }
+
+    /// What is in memory from `offset` on, up to the end of the buffer that has it; whole records, if one begins there.
+    pub(super) fn bytes_from(&self, offset: u64) -> &[u8] {
+        let filling_start = self.filling_start();
+        let (buffer, start) = if offset < filling_start {
+            (&self.flushing, self.start)
+        } else {
+            (&self.filling, filling_start)
+        };
+        let buffer = buffer.as_ref().expect("an offset behind the file lies in a buffer");
+        &buffer.bytes.read()[(offset - start) as usize..]
+    }
+
+    fn has_room(&self, bytes: usize) -> bool {
+        self.filling.as_ref().is_some_and(|buffer| buffer.bytes.remaining() >= bytes)
+    }
+
+    fn is_nothing_filled(&self) -> bool {
+        self.filling.as_ref().is_none_or(|buffer| buffer.bytes.is_empty())
+    }
+}
+
+/// What only those use who append or exchange buffers.
+pub(super) struct Writer {
+    /// Capacity of the next buffer.
+    buffer_bytes: usize,
+    /// Room that was promised to the put that has the chunk's gate: a checkpoint that takes the buffer in between
+    /// must leave one with this much room.
+    promised_bytes: usize,
+    promised_records: usize,
+}
+
+impl Writer {
+    pub(super) fn new() -> Self {
+        Writer { buffer_bytes: BUFFER_BYTES_MIN, promised_bytes: 0, promised_records: 0 }
+    }
+}
+
+/// Bytes that are to be appended, and how large a buffer for them may be.
+#[derive(Clone, Copy)]
+struct Wanted {
+    bytes: usize,
+    buffer_bytes_max: usize,
+}
+
+impl ChunkLog {
+    /// Makes sure that so many records of so many bytes together can be appended without a system call. May write the buffer
+    /// out. The caller has the gate, so nobody appends meanwhile.
+    pub(crate) fn reserve(
+        &self,
+        files: &Files,
+        (records, bytes): (usize, usize),
+        buffer_bytes_max: usize,
+        if_full: IfFull,
+    ) -> Result<()> {
+        let wanted = Wanted { bytes, buffer_bytes_max };
+        if self.promise(files, records, wanted) {
+            return Ok(());
+        }
+        let _turn = self.flusher.lock();
+        // Who had the turn may have taken the full buffer away.
+        if self.promise(files, records, wanted) {
+            return Ok(());
+        }
+        self.make_room(files, wanted, if_full)
+    }
+
+    /// Promises the room to a put, if it is there or takes nothing but memory.
+    fn promise(&self, files: &Files, records: usize, wanted: Wanted) -> bool {
+        let mut writer = self.writer.lock();
+        writer.promised_bytes = wanted.bytes;
+        writer.promised_records = records;
+        let pin = pin();
+        let tail = self.tail.load(&pin);
+        if tail.has_room(wanted.bytes) {
+            return true;
+        }
+        if tail.is_nothing_filled() {
+            self.begin_buffer(files, &mut writer, tail.clone(), wanted);
+            return true;
+        }
+        false
+    }
+
+    /// Writes the full buffer to the file and begins another, or lets it grow. It is the caller's turn.
+    fn make_room(&self, files: &Files, wanted: Wanted, if_full: IfFull) -> Result<()> {
+        let tail = self.end();
+        let full = tail.filling.as_ref().expect("a log without a buffer is given one");
+        match self.write_buffer(files, tail.start, full) {
+            Ok(()) => {
+                let mut writer = self.writer.lock();
+                writer.buffer_bytes = (writer.buffer_bytes * 2).min(wanted.buffer_bytes_max);
+            }
+            Err(e) if e.kind() == ErrorKind::NoSpace && if_full.may_grow(full.len()) => {
+                let larger = grown(files, full, (full.len() + wanted.bytes) * 2);
+                let _writer = self.writer.lock();
+                self.tail.replace(LogTail { filling: Some(larger), ..tail });
+                return Ok(());
+            }
+            Err(e) if e.kind() == ErrorKind::NoSpace && mutant(Mutant::BufferDropped) => {}
+            // So many deletes that memory must not hold them: the reserve does.
+            Err(e) if e.kind() == ErrorKind::NoSpace && if_full == IfFull::GrowForDeletes => {
+                let _lease = files.reserve.give(Use::DeletesUnderGate, full.len() as u64).ok_or(e)?;
+                self.write_buffer(files, tail.start, full)?;
+            }
+            Err(e) => return Err(e),
+        }
+        let written = LogTail::behind(tail.start + full.len() as u64);
+        self.begin_buffer(files, &mut self.writer.lock(), written, wanted);
+        Ok(())
+    }
+
+    /// Gives the log a fresh buffer behind `tail`, whose own has nothing in it.
+    fn begin_buffer(
+        &self,
+        files: &Files,
+        writer: &mut MutexGuard<'_, Writer>,
+        tail: LogTail,
+        Wanted { bytes, buffer_bytes_max }: Wanted,
+    ) {
+        let is_first = self.len() < HEADER_BYTES as u64;
+        let header_bytes = if is_first { HEADER_BYTES } else { 0 };
+        let is_short = files.budget.used(Part::LogBuffers) > files.budget.bytes_max() / BUFFER_SHARE;
+        let wanted = if is_short { BUFFER_BYTES_MIN } else { writer.buffer_bytes };
+        let buffer = Buffer::new(files, wanted.min(buffer_bytes_max).max(bytes + header_bytes));
+        if is_first {
+            buffer
+                .bytes
+                .append(&encode_header(self.identity, self.base))
+                .expect("a buffer has room for a header");
+            self.length.store(HEADER_BYTES as u64, Ordering::Release);
+        }
+        self.tail.replace(LogTail { filling: Some(buffer), ..tail });
+    }
+
+    /// Whether it may hold a record above `cut`, so that having synced it does not make all of it durable: the
+    /// checkpoint that covers the record is still to come.
+    pub(crate) fn reaches_above(&self, cut: Version) -> bool {
+        self.newest.load(Ordering::Acquire) > cut.to_u64()
+    }
+
+    /// Appends one encoded record of `key` at a version, for which room was reserved, at `offset`, where the log ends.
+    pub(crate) fn append(&self, (key, version): (&[u8], Version), record: &[u8], offset: u64) {
+        let mut writer = self.writer.lock();
+        self.newest.fetch_max(version.to_u64(), Ordering::AcqRel);
+        writer.promised_records = writer.promised_records.saturating_sub(1);
+        if writer.promised_records == 0 {
+            writer.promised_bytes = 0;
+        }
+        self.span.lock().widen(key);
+        let pin = pin();
+        let tail = self.tail.load(&pin);
+        let buffer = tail.filling.as_ref().expect("room was reserved");
+        let at = buffer.bytes.append(record).expect("room was reserved");
+        assert_eq!(offset, tail.filling_start() + at as u64, "whoever appends has the gate");
+        self.length.store(offset + record.len() as u64, Ordering::Release);
+        self.records.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// Enters a record just appended into the index, if it keeps one.
+    pub(crate) fn index_record(&self, key: &[u8], offset: u64) {
+        if let Some(index) = self.index.load(&pin()) {
+            index.insert(key, offset);
+        }
+    }
+
+    /// Adds a range tombstone just appended.
+    pub(crate) fn add_tombstone(&self, tombstone: RangeTombstone, batch: u64) {
+        match &tombstone.range.end {
+            _ if mutant(Mutant::TombstoneNotInSpan) => {}
+            // Whoever has keys under it must keep reading this log.
+            Some(end) => self.span.lock().widen(end),
+            None => *self.span.lock() = Span::Unknown,
+        }
+        let _writer = self.writer.lock();
+        let pin = pin();
+        self.tombstones.replace(self.tombstones.load(&pin).with(tombstone, batch));
+    }
+
+    /// Where the file ends, and what follows it; held without a pin, for who reads or writes the file.
+    pub(super) fn end(&self) -> LogTail {
+        self.tail.load(&pin()).clone()
+    }
+
+    /// It is the caller's turn.
+    fn write_buffer(&self, files: &Files, start: u64, buffer: &Buffer) -> Result<()> {
+        let bytes = buffer.bytes.read();
+        if bytes.is_empty() {
+            return Ok(());
+        }
+        let file = {
+            let mut file = self.file.lock();
+            match &*file {
+                Some(file) => Arc::clone(file),
+                None => {
+                    let name = FileName::Log(self.number);
+                    let opened =
+                        if start == 0 { files.create(name, &self.hold)? } else { files.open(name)? };
+                    Arc::clone(file.insert(opened))
+                }
+            }
+        };
+        file.write_all_at(start, bytes)
+            .map_err(|e| Error::io("append to a log", e).at(FileName::Log(self.number), start))?;
+        files.counters.log_bytes_written.add(bytes.len() as u64);
+        files.reserve.grow_with(bytes.len() as u64);
+        Ok(())
+    }
+
+    /// Writes to the file what is appended so far, and says how much that is. No promise that it survives.
+    fn flush(&self, files: &Files) -> Result<u64> {
+        let _turn = self.flusher.lock();
+        let (start, full) = self.set_aside(files);
+        let Some(full) = full else { return Ok(start) };
+        self.write_buffer(files, start, &full).inspect_err(|_| self.put_back(files))?;
+        let end = start + full.len() as u64;
+        let _writer = self.writer.lock();
+        self.tail.replace(LogTail { start: end, flushing: None, ..self.end() });
+        Ok(end)
+    }
+
+    /// Takes the buffer for the file and leaves another only if a put relies on it: a log that is not written to costs
+    /// nothing between checkpoints.
+    fn set_aside(&self, files: &Files) -> (u64, Option<Arc<Buffer>>) {
+        let mut writer = self.writer.lock();
+        let LogTail { start, flushing, filling: full } = self.end();
+        assert!(flushing.is_none(), "a buffer is flushing during one turn only");
+        if full.as_ref().is_some_and(|full| full.len() < writer.buffer_bytes / 4) {
+            writer.buffer_bytes = (writer.buffer_bytes / 2).max(BUFFER_BYTES_MIN);
+        }
+        let is_awaited = writer.promised_bytes > 0 && !self.is_closed.load(Ordering::Relaxed);
+        let filling = is_awaited.then(|| Buffer::new(files, writer.buffer_bytes.max(writer.promised_bytes)));
+        self.tail.replace(LogTail { start, flushing: full.clone(), filling });
+        (start, full)
+    }
+
+    /// After a failed write: one buffer with everything that is not in the file, and with the room that was promised.
+    fn put_back(&self, files: &Files) {
+        let writer = self.writer.lock();
+        let LogTail { start, flushing, filling } = self.end();
+        let full = flushing.expect("set aside before it was written");
+        let since = filling.filter(|filling| !filling.bytes.is_empty());
+        let filling = match since {
+            None if full.bytes.remaining() >= writer.promised_bytes => full,
+            since => {
+                let since = since.as_ref().map_or(&[][..], |since| since.bytes.read());
+                let all = grown(files, &full, full.len() + since.len() + writer.promised_bytes);
+                all.bytes.append(since).expect("the larger buffer holds both");
+                all
+            }
+        };
+        self.tail.replace(LogTail { start, flushing: None, filling: Some(filling) });
+    }
+
+    /// Makes everything appended so far durable.
+    pub(crate) fn sync(&self, files: &Files) -> Result<()> {
+        let len = self.flush(files)?;
+        if len <= self.durable_len() {
+            return Ok(());
+        }
+        let file = self.file.lock().clone().expect("a log with bytes has a file");
+        if !mutant(Mutant::LogNotSynced) {
+            file.sync().map_err(|e| sync_failed(e, FileName::Log(self.number)))?;
+        }
+        self.durable.fetch_max(len, Ordering::AcqRel);
+        Ok(())
+    }
+}
+
+/// What `full` holds, in a buffer of so many bytes.
+fn grown(files: &Files, full: &Buffer, bytes: usize) -> Arc<Buffer> {
+    let larger = Buffer::new(files, bytes);
+    larger.bytes.append(full.bytes.read()).expect("the larger buffer holds the smaller");
+    larger
+}

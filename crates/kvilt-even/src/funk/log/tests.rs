@@ -1,0 +1,282 @@
+//! Puts beside a flush whose write is held up, and what becomes of both when it fails.
+
+use std::{
+    any::Any,
+    path::Path,
+    sync::{Mutex as StdMutex, mpsc},
+    thread,
+    time::Duration,
+};
+
+use kvilt_base::{Disk, Listed, disk::LockFailure};
+use kvilt_format::log::{encode_record, record_len_max};
+use kvilt_io::{Keep, MemoryDisk};
+
+use super::*;
+use crate::{bed, chunk::put::Change, options::Options, store::Store};
+
+/// A bound for what returns at once when it is right, and never when it is wrong.
+const NEVER: Duration = Duration::from_secs(60);
+
+/// A disk of which the next write to a log can be held up.
+#[derive(Debug)]
+struct HeldDisk {
+    inside: Arc<MemoryDisk>,
+    held: Arc<StdMutex<Option<Held>>>,
+}
+
+/// The ends of the write that is held up.
+#[derive(Debug)]
+struct Held {
+    has_begun: mpsc::Sender<()>,
+    outcome: mpsc::Receiver<io::Result<()>>,
+}
+
+/// The ends of the test.
+struct Holder {
+    has_begun: mpsc::Receiver<()>,
+    outcome: mpsc::Sender<io::Result<()>>,
+}
+
+impl HeldDisk {
+    fn new() -> Arc<Self> {
+        Arc::new(HeldDisk { inside: MemoryDisk::new(1), held: Arc::default() })
+    }
+
+    fn hold_next_write(&self) -> Holder {
+        let (begin, has_begun) = mpsc::channel();
+        let (settle, outcome) = mpsc::channel();
+        *self.held.lock().unwrap() = Some(Held { has_begun: begin, outcome });
+        Holder { has_begun, outcome: settle }
+    }
+
+    fn file(&self, inside: Arc<dyn File>) -> Arc<dyn File> {
+        Arc::new(HeldFile { inside, held: Arc::clone(&self.held) })
+    }
+}
+
+#[derive(Debug)]
+struct HeldFile {
+    inside: Arc<dyn File>,
+    held: Arc<StdMutex<Option<Held>>>,
+}
+
+impl File for HeldFile {
+    fn write_at(&self, offset: u64, bytes: &[u8]) -> io::Result<usize> {
+        if matches!(self.name(), FileName::Log(_)) {
+            let held = self.held.lock().unwrap().take();
+            if let Some(held) = held {
+                held.has_begun.send(()).unwrap();
+                held.outcome.recv().unwrap()?;
+            }
+        }
+        self.inside.write_at(offset, bytes)
+    }
+
+    fn read_at(&self, offset: u64, buffer: &mut [u8]) -> io::Result<usize> {
+        self.inside.read_at(offset, buffer)
+    }
+
+    fn sync(&self) -> io::Result<()> {
+        self.inside.sync()
+    }
+
+    fn allocate(&self, len: u64) -> io::Result<()> {
+        self.inside.allocate(len)
+    }
+
+    fn len(&self) -> io::Result<u64> {
+        self.inside.len()
+    }
+
+    fn name(&self) -> FileName {
+        self.inside.name()
+    }
+}
+
+impl Disk for HeldDisk {
+    fn create(&self, name: FileName) -> io::Result<Arc<dyn File>> {
+        self.inside.create(name).map(|file| self.file(file))
+    }
+
+    fn open(&self, name: FileName) -> io::Result<Arc<dyn File>> {
+        self.inside.open(name).map(|file| self.file(file))
+    }
+
+    fn rename(&self, from: FileName, to: FileName) -> io::Result<()> {
+        self.inside.rename(from, to)
+    }
+
+    fn remove(&self, name: FileName) -> io::Result<()> {
+        self.inside.remove(name)
+    }
+
+    fn list(&self) -> io::Result<Vec<Listed>> {
+        self.inside.list()
+    }
+
+    fn sync_dir(&self) -> io::Result<()> {
+        self.inside.sync_dir()
+    }
+
+    fn lock(&self) -> std::result::Result<Box<dyn Any + Send + Sync>, LockFailure> {
+        self.inside.lock()
+    }
+
+    fn new_directory(&self, path: &Path) -> io::Result<Arc<dyn Disk>> {
+        self.inside.new_directory(path)
+    }
+
+    fn link(&self, name: FileName, into: &dyn Disk) -> io::Result<()> {
+        self.inside.link(name, into)
+    }
+
+    fn place(&self) -> String {
+        self.inside.place()
+    }
+}
+
+fn open(disk: &Arc<HeldDisk>) -> Arc<Store> {
+    bed::open(disk.clone(), &Options::tiny())
+}
+
+/// Appends a record as a put does; says where it lies.
+fn append(store: &Store, log: &ChunkLog, key: &[u8], value: &[u8]) -> Result<u64> {
+    let room = (1, record_len_max(key.len(), value.len()));
+    log.reserve(&store.files, room, store.config.log_buffer_bytes_max, IfFull::Fail)?;
+    Ok(append_promised(store, log, key, value))
+}
+
+/// Appends a record for which there is room.
+fn append_promised(store: &Store, log: &ChunkLog, key: &[u8], value: &[u8]) -> u64 {
+    let entry = EntryRef { key, version: store.versions.current(), kind: Kind::Put, value };
+    let (offset, mut record) = (log.len(), Vec::new());
+    encode_record(&mut record, log.identity, offset, log.base(), entry, 0);
+    log.append((key, entry.version), &record, offset);
+    offset
+}
+
+fn keys_of(store: &Store, log: &ChunkLog) -> Vec<Vec<u8>> {
+    let mut keys = Vec::new();
+    let mut note = |_, entry: EntryRef<'_>, _| {
+        keys.push(entry.key.to_vec());
+        Ok(())
+    };
+    log.for_each(&store.files, 0, log.len(), &mut note).unwrap();
+    keys
+}
+
+fn key_at(store: &Store, log: &ChunkLog, offset: u64) -> Vec<u8> {
+    log.record_at(&store.files, offset, |entry, _| entry.key.to_vec()).unwrap()
+}
+
+/// Begins a sync of a log with the record `first`, appends `second` while its write is held up, looks at both, and then
+/// lets the write come to `outcome`. Says what the sync came to.
+fn beside_a_held_write(
+    disk: &Arc<HeldDisk>,
+    store: &Arc<Store>,
+    log: &Arc<ChunkLog>,
+    outcome: io::Result<()>,
+) -> Result<()> {
+    let first = append(store, log, b"first", b"1").unwrap();
+    let holder = disk.hold_next_write();
+    thread::scope(|scope| {
+        let sync = scope.spawn(|| log.sync(&store.files));
+        holder.has_begun.recv().unwrap();
+        let (tell, told) = mpsc::channel();
+        scope.spawn(move || {
+            let second = append(store, log, b"second", b"2").unwrap();
+            assert_eq!(key_at(store, log, first), b"first");
+            assert_eq!(key_at(store, log, second), b"second");
+            assert_eq!(keys_of(store, log), [b"first".to_vec(), b"second".to_vec()]);
+            tell.send(()).unwrap();
+        });
+        let was_let_in = told.recv_timeout(NEVER);
+        holder.outcome.send(outcome).unwrap();
+        was_let_in.expect("the log takes records while a write is under way");
+        sync.join().unwrap()
+    })
+}
+
+/// E-7: the announced put waited for the write.
+#[test]
+fn a_put_goes_through_while_a_flush_writes() {
+    let disk = HeldDisk::new();
+    let store = open(&disk);
+    let log = ChunkLog::create(&store.files, store.epoch_base, false);
+    beside_a_held_write(&disk, &store, &log, Ok(())).unwrap();
+    let durable = log.durable_len();
+    assert_eq!(disk.inside.contents(log.name()).unwrap().len() as u64, durable, "the first record alone");
+    log.sync(&store.files).unwrap();
+    assert!(log.durable_len() == log.len() && log.len() > durable && log.buffered_bytes() == 0);
+    assert_eq!(keys_of(&store, &log), [b"first".to_vec(), b"second".to_vec()]);
+}
+
+#[test]
+fn after_a_flush_that_failed_everything_is_still_there_and_goes_to_the_file_in_order() {
+    let disk = HeldDisk::new();
+    let store = open(&disk);
+    let log = ChunkLog::create(&store.files, store.epoch_base, false);
+    let full = io::Error::from(io::ErrorKind::StorageFull);
+    let error = beside_a_held_write(&disk, &store, &log, Err(full)).unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::NoSpace);
+    assert_eq!((log.durable_len(), log.buffered_bytes()), (0, log.len()));
+    assert_eq!(keys_of(&store, &log), [b"first".to_vec(), b"second".to_vec()]);
+    append(&store, &log, b"third", &[3; 600]).unwrap();
+    log.sync(&store.files).unwrap();
+    assert_eq!((log.durable_len(), log.buffered_bytes()), (log.len(), 0));
+    assert_eq!(keys_of(&store, &log), [b"first".to_vec(), b"second".to_vec(), b"third".to_vec()]);
+}
+
+/// Room that a put was promised while a write was under way is there whatever becomes of the write.
+#[test]
+fn a_promise_outlives_a_flush_and_its_failure() {
+    for outcome in [Ok(()), Err(io::Error::from(io::ErrorKind::StorageFull))] {
+        let is_failure = outcome.is_err();
+        let disk = HeldDisk::new();
+        let store = open(&disk);
+        let log = ChunkLog::create(&store.files, store.epoch_base, false);
+        append(&store, &log, b"before", b"").unwrap();
+        let holder = disk.hold_next_write();
+        thread::scope(|scope| {
+            let sync = scope.spawn(|| log.sync(&store.files));
+            holder.has_begun.recv().unwrap();
+            let room = (2, 2 * record_len_max(1, 900));
+            log.reserve(&store.files, room, store.config.log_buffer_bytes_max, IfFull::Fail).unwrap();
+            append_promised(&store, &log, b"a", &[7; 900]);
+            holder.outcome.send(outcome).unwrap();
+            assert_eq!(sync.join().unwrap().is_err(), is_failure);
+        });
+        append_promised(&store, &log, b"b", &[7; 900]);
+        log.sync(&store.files).unwrap();
+        assert_eq!(keys_of(&store, &log), [b"before".to_vec(), b"a".to_vec(), b"b".to_vec()]);
+    }
+}
+
+/// The whole way of a put: the store takes it, and a crash behind the next checkpoint keeps it.
+#[test]
+fn a_put_beside_a_checkpoint_that_writes_is_kept_by_the_next() {
+    let disk = HeldDisk::new();
+    let store = open(&disk);
+    let put = |key: &[u8]| store.apply_one(Change { key, value: Some(b"value") }, IfFull::Fail).unwrap();
+    put(b"before");
+    let holder = disk.hold_next_write();
+    thread::scope(|scope| {
+        let checkpoint = scope.spawn(|| store.checkpoint_now(false));
+        holder.has_begun.recv().unwrap();
+        let (tell, told) = mpsc::channel();
+        scope.spawn(move || {
+            put(b"behind");
+            tell.send(()).unwrap();
+        });
+        let was_let_in = told.recv_timeout(NEVER);
+        holder.outcome.send(Ok(())).unwrap();
+        was_let_in.expect("the store takes a put while a checkpoint writes its log");
+        checkpoint.join().unwrap().unwrap();
+    });
+    store.checkpoint_now(false).unwrap();
+    let left = bed::open(disk.inside.crash_image(Keep::SyncedOnly), &Options::tiny());
+    for key in [b"before", b"behind"] {
+        assert!(left.get(key, Version::NEWEST, &mut |_| {}).unwrap());
+    }
+}
