@@ -33,14 +33,7 @@ impl Store {
             let pin = pin();
             self.index.load(&pin).chunks().iter().map(|c| (Arc::clone(c), c.state(&pin).clone())).collect()
         };
-        let mut check = Check {
-            store: self,
-            report: CheckReport::default(),
-            done: 0,
-            total: 0,
-            seen: HashSet::new(),
-            progress,
-        };
+        let mut check = Check::new(self, progress);
         check.total = check.bytes_to_read(&chunks);
         check.ranges(&chunks);
         check.manifest()?;
@@ -51,6 +44,12 @@ impl Store {
             check.chunk(chunk, state)?;
         }
         Ok(check.report)
+    }
+}
+
+impl<'s> Check<'s> {
+    fn new(store: &'s Store, progress: &'s mut dyn FnMut(Progress) -> bool) -> Self {
+        Check { store, report: CheckReport::default(), done: 0, total: 0, seen: HashSet::new(), progress }
     }
 }
 
@@ -278,3 +277,6 @@ fn digest(entries: Merge<'_>, view: Version, tombstones: &[RangeTombstone]) -> R
     })?;
     Ok((count, digest))
 }
+
+#[cfg(test)]
+mod tests;

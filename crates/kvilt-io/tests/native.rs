@@ -16,7 +16,7 @@ use std::{
 };
 
 use kvilt_base::{Disk, FileName, Hand, Listed, Next, Spawn, Worker, disk::LockFailure};
-use kvilt_io::{NativeDisk, NativeSpawn};
+use kvilt_io::{MemoryDisk, NativeDisk, NativeSpawn};
 
 fn mode(path: &Path) -> u32 {
     fs::metadata(path).unwrap().permissions().mode() & 0o777
@@ -113,6 +113,105 @@ fn a_link_is_the_same_inode() {
     let inode = |directory: &str| fs::metadata(place.path().join(directory).join(name.to_string())).unwrap();
     assert_eq!(inode("store").ino(), inode("copy").ino());
     assert_eq!(inode("copy").nlink(), 2);
+}
+
+/// A name that no file system takes.
+fn long_name() -> String {
+    "x".repeat(300)
+}
+
+#[test]
+fn a_directory_that_cannot_be_made_is_an_error_with_or_without_missing_parents() {
+    let place = tempfile::tempdir().unwrap();
+    for path in [place.path().join(long_name()), place.path().join("missing").join(long_name())] {
+        assert_eq!(NativeDisk::open(&path, true).unwrap_err().kind(), ErrorKind::InvalidFilename);
+    }
+    assert!(place.path().join("missing").is_dir(), "parents are made first");
+}
+
+#[test]
+fn a_rename_or_removal_that_fails_leaves_open_files_as_they_were() {
+    let place = tempfile::tempdir().unwrap();
+    let disk = NativeDisk::open(place.path(), true).unwrap();
+    let [held, gone] = [FileName::Log(1), FileName::Log(2)];
+    let file = disk.create(held).unwrap();
+    file.write_all_at(0, b"held").unwrap();
+    assert_eq!(disk.rename(gone, held).unwrap_err().kind(), ErrorKind::NotFound);
+    assert_eq!(disk.open(held).unwrap().len().unwrap(), 4);
+    let stranger = disk.create(gone).unwrap();
+    stranger.write_all_at(0, b"still here").unwrap();
+    fs::remove_file(place.path().join(gone.to_string())).unwrap();
+    assert_eq!(disk.remove(gone).unwrap_err().kind(), ErrorKind::NotFound);
+    assert_eq!(stranger.len().unwrap(), 10, "an open file outlives its name");
+}
+
+/// Where `/dev/shm` is another file system, a link cannot reach it.
+#[test]
+fn a_link_to_another_file_system_is_a_copy() {
+    let place = tempfile::tempdir().unwrap();
+    let Ok(other_place) = tempfile::tempdir_in("/dev/shm") else {
+        println!("SKIP: /dev/shm cannot be written to");
+        return;
+    };
+    let disk = NativeDisk::open(place.path(), true).unwrap();
+    let name = FileName::Table(1);
+    disk.create(name).unwrap().write_all_at(0, b"once").unwrap();
+    let copy = NativeDisk::open(other_place.path(), false).unwrap();
+    disk.link(name, &*copy).unwrap();
+    assert_eq!(fs::read(other_place.path().join(name.to_string())).unwrap(), b"once");
+    assert_eq!(disk.link(name, &*copy).unwrap_err().kind(), ErrorKind::AlreadyExists);
+}
+
+#[test]
+fn a_copy_that_does_not_fit_leaves_nothing() {
+    let place = tempfile::tempdir().unwrap();
+    let disk = NativeDisk::open(place.path(), true).unwrap();
+    let name = FileName::Table(1);
+    disk.create(name).unwrap().write_all_at(0, &[7; 1000]).unwrap();
+    let small = MemoryDisk::new(1);
+    small.set_capacity(Some(100));
+    assert_eq!(disk.link(name, &*small).unwrap_err().kind(), ErrorKind::StorageFull);
+    assert_eq!(small.list().unwrap(), []);
+}
+
+#[test]
+fn disks_and_files_are_shown_by_their_paths() {
+    let place = tempfile::tempdir().unwrap();
+    let disk = NativeDisk::open(place.path(), true).unwrap();
+    let path = place.path().display().to_string();
+    assert!(format!("{disk:?}").contains(&path));
+    let name = FileName::Log(1);
+    let shown = format!("{:?}", disk.create(name).unwrap());
+    assert!(shown.contains(&path) && shown.contains(&name.to_string()), "{shown}");
+}
+
+/// Not a test of its own: what the child of the next one runs, in a directory that is its own.
+#[test]
+fn child_that_opens_a_relative_path() {
+    if std::env::var(CHILD_PLACE).is_err() {
+        return;
+    }
+    let here = std::env::current_dir().unwrap();
+    NativeDisk::open(Path::new("store"), true).unwrap().create(FileName::Log(1)).unwrap();
+    assert!(here.join("store").join(FileName::Log(1).to_string()).is_file());
+    // Nothing can be made in a directory that is gone.
+    fs::remove_dir_all(&here).unwrap();
+    assert_eq!(NativeDisk::open(Path::new("store"), true).unwrap_err().kind(), ErrorKind::NotFound);
+}
+
+#[test]
+fn a_relative_path_begins_where_the_process_is() {
+    let place = tempfile::tempdir().unwrap();
+    let here = place.path().join("here");
+    fs::create_dir(&here).unwrap();
+    let child = Command::new(std::env::current_exe().unwrap())
+        .args(["--exact", "child_that_opens_a_relative_path"])
+        .env(CHILD_PLACE, "its own")
+        .current_dir(&here)
+        .status()
+        .unwrap();
+    assert!(child.success());
+    assert!(!here.exists(), "the child came to its end");
 }
 
 const CHILD_PLACE: &str = "KVILT_IO_TEST_PLACE";

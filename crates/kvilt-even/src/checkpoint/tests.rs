@@ -141,3 +141,15 @@ fn nobody_takes_new_names_for_durable_while_another_syncs_them() {
         "a sync of names returned before the directory was synced"
     );
 }
+
+#[test]
+fn a_checkpoint_above_the_current_version_is_reported_as_e_9() {
+    let store = open(MemoryDisk::new(1));
+    put(&store, b"key");
+    store.checkpoint_now(false).unwrap();
+    store.checkpoint.durable.lock().root.checkpoint = store.versions.current().next_epoch();
+    let report = store.check(&mut |_| true).unwrap();
+    let found: Vec<&str> = report.damages.iter().map(|damage| damage.what.as_str()).collect();
+    // And the manifest on the disk says something else than this run thinks it said.
+    assert_eq!(found, ["E-9", "F-2"], "{report:?}");
+}

@@ -147,12 +147,16 @@ pub(super) fn root_of_all_files(
     prefix: Option<Root>,
 ) -> Result<Root> {
     let heads = heads_of(disk, files)?;
-    let store_id = match (&prefix, Witness::read(disk, None)) {
-        (Some(prefix), _) => prefix.store_id,
-        (None, Ok(Some(witness))) => witness.store_id(),
-        (None, _) => most_frequent(heads.iter().map(|head| head.id.store_id)).ok_or_else(|| {
-            Error::invalid(format!("no file in {} has a header that can be read", disk.place()))
-        })?,
+    let store_id = match &prefix {
+        Some(prefix) => prefix.store_id,
+        None => match as_damage(Witness::read(disk, None))? {
+            Ok(Some(witness)) => witness.store_id(),
+            Ok(None) | Err(_) => {
+                most_frequent(heads.iter().map(|head| head.id.store_id)).ok_or_else(|| {
+                    Error::invalid(format!("no file in {} has a header that can be read", disk.place()))
+                })?
+            }
+        },
     };
     // Tables before logs: where versions are equal, what is in a log was written later.
     let mut numbers: Vec<(bool, u64)> = Vec::new();

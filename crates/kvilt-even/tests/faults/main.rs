@@ -5,3 +5,4 @@ mod bed;
 mod closing;
 mod full_disk;
 mod old_views;
+mod salvaging;

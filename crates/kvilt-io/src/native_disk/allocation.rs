@@ -41,3 +41,46 @@ fn write_zeros(fd: BorrowedFd<'_>, len: u64) -> io::Result<()> {
     }
     Ok(retry_on_intr(|| fs::fdatasync(fd))?)
 }
+
+#[cfg(test)]
+mod tests {
+    use std::os::fd::AsFd;
+
+    use super::*;
+
+    const LEN: u64 = 3 * PIECE_BYTES + 5;
+
+    /// Length and blocks of a file, in bytes.
+    fn room(file: &std::fs::File) -> (u64, u64) {
+        let stat = fs::fstat(file).unwrap();
+        (stat.st_size as u64, stat.st_blocks as u64 * 512)
+    }
+
+    /// What a file system gets that cannot allocate. Those of test machines can, so it is called by itself.
+    #[test]
+    fn zeros_that_are_written_are_as_much_room_as_what_is_allocated() {
+        let file = tempfile::tempfile().unwrap();
+        write_zeros(file.as_fd(), LEN).unwrap();
+        let (len, blocks) = room(&file);
+        assert_eq!(len, LEN);
+        assert!(blocks >= LEN, "{blocks} bytes of blocks");
+    }
+
+    #[test]
+    fn a_file_that_cannot_be_written_is_an_error_and_not_room() {
+        let place = tempfile::NamedTempFile::new().unwrap();
+        let fd = fs::open(place.path(), fs::OFlags::RDONLY, fs::Mode::empty()).unwrap();
+        assert!(write_zeros(fd.as_fd(), LEN).is_err());
+        assert_eq!(room(place.as_file()), (0, 0));
+    }
+
+    #[test]
+    fn a_file_that_was_refused_room_is_as_long_as_before() {
+        let file = tempfile::tempfile().unwrap();
+        allocate(file.as_fd(), LEN).unwrap();
+        let before = room(&file);
+        // More than any disk or file system has.
+        assert!(allocate(file.as_fd(), i64::MAX as u64).is_err());
+        assert_eq!(room(&file), before);
+    }
+}

@@ -140,3 +140,28 @@ impl Drop for Node {
         self.slot.close();
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::NativeDisk;
+
+    #[test]
+    fn a_file_that_was_replaced_behind_our_back_is_not_opened_again() {
+        let place = tempfile::tempdir().unwrap();
+        let disk = NativeDisk::open(place.path(), true).unwrap();
+        let name = FileName::Log(1);
+        let node = Node::closed(Arc::clone(&disk.directory), name);
+        let path = place.path().join(name.to_string());
+        std::fs::write(&path, "first").unwrap();
+        node.reopen().unwrap();
+        node.reopen().unwrap();
+        // Both at once, or the second may get the number of the first.
+        let other = place.path().join("other");
+        std::fs::write(&other, "second").unwrap();
+        std::fs::rename(&other, &path).unwrap();
+        let error = node.reopen().unwrap_err();
+        assert_eq!(error.kind(), io::ErrorKind::InvalidData);
+        assert!(error.to_string().contains(&name.to_string()), "{error}");
+    }
+}

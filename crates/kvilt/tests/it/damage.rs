@@ -195,6 +195,28 @@ fn a_repair_copies_what_is_proven_and_lists_the_rest() {
     }
 }
 
+/// A link under the name of one of our files leads who knows where; a stranger's file says nothing of ours.
+#[test]
+fn a_repair_follows_no_links_and_reads_no_strangers() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("store");
+    store(&path);
+    fs::write(path.join("notes.txt"), "a stranger's").unwrap();
+    let is_table = |file: &PathBuf| file.extension().is_some_and(|e| e == "table");
+    let table = files(&path).into_iter().find(is_table).unwrap();
+    let elsewhere = dir.path().join("elsewhere");
+    fs::rename(&table, &elsewhere).unwrap();
+    symlink(&elsewhere, &table).unwrap();
+    let new = dir.path().join("new");
+    let report = kvilt::repair(&path, &new).unwrap();
+    assert!(report.is_proven && !report.losses.is_empty(), "{report:?}");
+    for loss in &report.losses {
+        assert_eq!(loss.file.as_deref(), table.file_name().unwrap().to_str());
+        assert!(loss.message.contains("not a regular file"), "{loss:?}");
+    }
+    assert!(compare(&new, &report) > 0);
+}
+
 fn text_of((key, value): kvilt::Row) -> (String, String) {
     (crate::text(&key), crate::text(&value))
 }
