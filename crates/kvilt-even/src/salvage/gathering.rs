@@ -89,3 +89,58 @@ impl Gathering {
         self.newest.into_iter().filter_map(|(key, newest)| Some((key, newest.value?, newest.is_proven)))
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use kvilt_base::{ErrorKind, FileName};
+
+    use super::*;
+
+    fn range(start: &[u8], end: &[u8]) -> KeyRange {
+        KeyRange { start: start.to_vec(), end: Some(end.to_vec()) }
+    }
+
+    fn put(gathering: &mut Gathering, key: &[u8], count: u64, value: &[u8]) {
+        let (key, value) = (key.to_vec(), value.to_vec());
+        gathering.entry(SalvagedEntry { key, version: Version::new(1, count), kind: Kind::Put, value });
+    }
+
+    fn rows(gathering: Gathering) -> Vec<(Vec<u8>, Vec<u8>, bool)> {
+        gathering.into_rows().collect()
+    }
+
+    /// Without a root the files come by their numbers, and an older one may come first.
+    #[test]
+    fn the_newest_version_counts_whatever_comes_first() {
+        let mut gathering = Gathering::new(range(b"a", b"z"));
+        put(&mut gathering, b"deleted", 3, b"old");
+        put(&mut gathering, b"kept", 5, b"new");
+        put(&mut gathering, b"kept", 4, b"old");
+        put(&mut gathering, b"grown", 2, b"old");
+        put(&mut gathering, b"grown", 6, b"new");
+        gathering.tombstone(RangeTombstone { range: range(b"a", b"m"), version: Version::new(1, 5) });
+        put(&mut gathering, b"late", 3, b"old");
+        put(&mut gathering, b"outside", 3, b"there");
+        put(&mut gathering, b"~", 9, b"of another chunk");
+        let row = |key: &[u8], value: &[u8]| (key.to_vec(), value.to_vec(), true);
+        assert_eq!(rows(gathering), [row(b"grown", b"new"), row(b"kept", b"new"), row(b"outside", b"there")]);
+    }
+
+    #[test]
+    fn damage_hides_what_comes_after_it_and_nothing_of_other_chunks() {
+        let mut gathering = Gathering::new(range(b"g", b"q"));
+        let error = Error::corrupted(FileName::Table(1), 70, "a block is damaged");
+        gathering.damage(&error, range(b"a", b"g"));
+        assert_eq!(gathering.take_losses(), []);
+        put(&mut gathering, b"h", 5, b"before");
+        gathering.damage(&error, range(b"a", b"k"));
+        put(&mut gathering, b"i", 4, b"behind");
+        put(&mut gathering, b"l", 4, b"beside");
+        let losses = gathering.take_losses();
+        let [loss] = &losses[..] else { panic!("one loss: {losses:?}") };
+        assert_eq!((loss.range.clone(), loss.offset), (Some(range(b"g", b"k")), Some(70)));
+        assert_eq!((loss.what.as_str(), error.kind()), ("F-2", ErrorKind::Corrupted));
+        let proven: Vec<bool> = rows(gathering).into_iter().map(|(_, _, is_proven)| is_proven).collect();
+        assert_eq!(proven, [true, false, true]);
+    }
+}
