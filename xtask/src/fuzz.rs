@@ -34,9 +34,13 @@ const TARGETS: &[(&str, u32)] = &[
     ("script", 1024),
 ];
 
-/// Most memory of one target, in megabytes; and longest time of one input, in seconds.
+/// Most memory of one target, in megabytes.
 const RSS_MB_MAX: u32 = 256;
+/// Longest time of one input, in seconds, by the clock on the wall.
 const INPUT_SECONDS_MAX: u32 = 1;
+/// The same in a campaign, which others may leave without a processor for as long: a decoder needs microseconds, and a
+/// loop without end is found by either.
+const CAMPAIGN_INPUT_SECONDS_MAX: u32 = 10;
 
 /// Executions between two times that a campaign is written down: some seconds of a decoder's, minutes of a store's.
 const SLICE: u64 = 2_000_000;
@@ -146,7 +150,10 @@ impl Run<'_> {
         let artifacts = self.workspace.root.join("fuzz/artifacts").join(self.target);
         let before = listed(&artifacts);
         let (done, is_good) = match extent {
-            Extent::Seconds(seconds) => self.slice(&artifacts, &format!("-max_total_time={seconds}"))?,
+            Extent::Seconds(seconds) => {
+                let limits = [format!("-max_total_time={seconds}"), format!("-timeout={INPUT_SECONDS_MAX}")];
+                self.slice(&artifacts, &limits)?
+            }
             Extent::Executions(wanted) => self.campaign(&artifacts, wanted)?,
         };
         let findings = listed(&artifacts).into_iter().filter(|path| !before.contains(path)).collect();
@@ -159,7 +166,8 @@ impl Run<'_> {
         let mut all = Done::read(&path)?;
         while all.executions < wanted {
             let runs = SLICE.min(wanted - all.executions);
-            let (slice, is_good) = self.slice(artifacts, &format!("-runs={runs}"))?;
+            let limits = [format!("-runs={runs}"), format!("-timeout={CAMPAIGN_INPUT_SECONDS_MAX}")];
+            let (slice, is_good) = self.slice(artifacts, &limits)?;
             all.add(slice);
             all.save(&path)?;
             if !is_good {
@@ -170,8 +178,8 @@ impl Run<'_> {
         Ok((all, true))
     }
 
-    /// The target once, until this limit; what it did, and whether it ended well.
-    fn slice(&self, artifacts: &Path, limit: &str) -> Result<(Done, bool)> {
+    /// The target once, within these limits; what it did, and whether it ended well.
+    fn slice(&self, artifacts: &Path, limits: &[String]) -> Result<(Done, bool)> {
         let found = self.corpus().join(self.target);
         for directory in [&found, artifacts] {
             fs::create_dir_all(directory).with_context(|| format!("make {}", directory.display()))?;
@@ -185,10 +193,9 @@ impl Run<'_> {
                 .iter()
                 .filter(|kept| kept.is_dir()),
         );
-        command.arg(limit).args([
+        command.args(limits).args([
             format!("-max_len={}", self.bytes_max),
             format!("-rss_limit_mb={RSS_MB_MAX}"),
-            format!("-timeout={INPUT_SECONDS_MAX}"),
             format!("-artifact_prefix={}/", artifacts.display()),
             "-print_final_stats=1".to_owned(),
             "-verbosity=0".to_owned(),
