@@ -26,8 +26,9 @@ struct Arguments {
     command: Command,
 }
 
+/// What can be done with stores, whichever they are.
 #[derive(Subcommand)]
-enum Command {
+pub enum Command {
     /// Names the stores that can take part, and what each promises.
     Stores,
     /// Runs a scenario on one store in this process; prints a JSON object a measurement.
@@ -39,8 +40,9 @@ enum Command {
     WriteForEver(One),
 }
 
+/// One store.
 #[derive(Args)]
-struct One {
+pub struct One {
     /// Which store, see `stores`.
     #[arg(long, default_value = "kvilt")]
     store: String,
@@ -54,8 +56,9 @@ struct One {
     changes: Changes,
 }
 
+/// Several stores.
 #[derive(Args)]
-struct Compare {
+pub struct Compare {
     /// Which stores, see `stores`; ratios are to the first.
     #[arg(long, value_delimiter = ',', default_value = "kvilt")]
     stores: Vec<String>,
@@ -75,7 +78,7 @@ struct Compare {
 /// A scenario, and what is different from it.
 #[derive(Args)]
 struct Changes {
-    /// memory, limited, ingest, rows or small.
+    /// memory, limited, ingest, rows, sync or small.
     #[arg(long, default_value = "small")]
     scenario: String,
     /// The phases, as in `A@composite,E100@zipf,P@uniform`.
@@ -84,6 +87,9 @@ struct Changes {
     /// Seconds of a phase.
     #[arg(long)]
     seconds: Option<f64>,
+    /// The longest time for caches to fill before the first phase; without it, a get a record.
+    #[arg(long)]
+    warm_seconds: Option<f64>,
     /// Threads.
     #[arg(long)]
     threads: Option<usize>,
@@ -100,12 +106,23 @@ struct Changes {
 
 /// Runs the command line with these stores.
 pub fn run_with(contestants: &[Box<dyn Contestant>]) -> ExitCode {
-    let outcome = match Arguments::parse().command {
-        Command::Stores => stores(contestants),
-        Command::One(one) => one.run(contestants),
-        Command::Compare(compare) => compare.run(contestants),
-        Command::WriteForEver(one) => one.write_for_ever(contestants),
-    };
+    exit_code(Arguments::parse().command.run(contestants))
+}
+
+impl Command {
+    /// Does it with these stores.
+    pub fn run(&self, contestants: &[Box<dyn Contestant>]) -> Result<()> {
+        match self {
+            Command::Stores => stores(contestants),
+            Command::One(one) => one.run(contestants),
+            Command::Compare(compare) => compare.run(contestants),
+            Command::WriteForEver(one) => one.write_for_ever(contestants),
+        }
+    }
+}
+
+/// What the process ends with; an error is told on standard error.
+pub fn exit_code(outcome: Result<()>) -> ExitCode {
     match outcome {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
@@ -178,6 +195,9 @@ impl Changes {
         if let Some(seconds) = self.seconds {
             scenario.phase = Duration::try_from_secs_f64(seconds).context("seconds of a phase")?;
         }
+        if let Some(seconds) = self.warm_seconds {
+            scenario.warm = Some(Duration::try_from_secs_f64(seconds).context("seconds to warm up")?);
+        }
         scenario.threads = self.threads.unwrap_or(scenario.threads).max(1);
         scenario.data_bytes = self.data_mb.map_or(scenario.data_bytes, mib);
         scenario.budget_bytes = self.budget_mb.map_or(scenario.budget_bytes, mib);
@@ -199,6 +219,7 @@ impl Changes {
         };
         add("--works", self.works.clone());
         add("--seconds", self.seconds.map(|seconds| seconds.to_string()));
+        add("--warm-seconds", self.warm_seconds.map(|seconds| seconds.to_string()));
         add("--threads", self.threads.map(|threads| threads.to_string()));
         add("--data-mb", self.data_mb.map(|megabytes| megabytes.to_string()));
         add("--budget-mb", self.budget_mb.map(|megabytes| megabytes.to_string()));

@@ -1,15 +1,15 @@
 //! Many runs, each in a process of its own, the stores in turn, so that what the machine does meanwhile meets all of
 //! them; then medians, and ratios to the first store.
 
-use std::{
-    collections::BTreeMap,
-    io::{BufRead, BufReader, Write},
-    path::Path,
-    process::{Command, Stdio},
-};
+use std::{collections::BTreeMap, io::Write, path::Path, time::Duration};
 
-use anyhow::{Context, Result, ensure};
-use serde_json::{Value, json};
+use anyhow::{Result, ensure};
+use serde_json::Value;
+
+use crate::errand::Errand;
+
+/// A run that takes longer has not finished: nobody waits for it.
+const PATIENCE: Duration = Duration::from_secs(3600);
 
 /// What is compared.
 pub struct Comparison<'a> {
@@ -66,26 +66,20 @@ impl Comparison<'_> {
     }
 
     fn run_one(&self, store: &str, run: u32, kept: &mut dyn Write, figures: &mut Figures) -> Result<()> {
-        let directory = tempfile::Builder::new().prefix("kvilt-bench-").tempdir_in(self.directory)?;
-        let mut child = Command::new(std::env::current_exe()?)
-            .args(["one", "--store", store, "--dir"])
-            .arg(directory.path().join("store"))
-            .args(self.arguments)
-            .args(["--seed", &(run + 1).to_string()])
-            .stdout(Stdio::piped())
-            .spawn()
-            .context("a run in a process of its own")?;
-        let lines = BufReader::new(child.stdout.take().context("its output")?).lines();
-        for (place, line) in lines.enumerate() {
-            let mut measured: Value = serde_json::from_str(&line?).context("a run prints JSON lines")?;
-            measured["store"] = json!(store);
-            measured["run"] = json!(run + 1);
+        let errand = Errand {
+            store,
+            run: run + 1,
+            arguments: self.arguments,
+            directory: self.directory,
+            patience: PATIENCE,
+        };
+        let mut place = 0;
+        errand.run(&mut |measured| {
             writeln!(kept, "{measured}")?;
             note(figures, place, store, &measured);
-        }
-        let status = child.wait()?;
-        ensure!(status.success(), "{status}");
-        Ok(())
+            place += 1;
+            Ok(())
+        })
     }
 
     fn table(&self, figures: &Figures) -> String {
@@ -150,6 +144,8 @@ pub fn median(figures: &[f64]) -> f64 {
 
 #[cfg(test)]
 mod tests {
+    use serde_json::json;
+
     use super::*;
 
     #[test]

@@ -3,7 +3,7 @@
 use std::{ops::ControlFlow, path::Path};
 
 use anyhow::Result;
-use kvilt::{Db, Durability};
+use kvilt::{Db, Durability, WriteBatch};
 use serde_json::{Map, Value, json};
 
 use crate::store::{Contestant, Store};
@@ -45,19 +45,34 @@ impl Contestant for Kvilt {
         if let Some(durability) = self.durability {
             builder = builder.durability(durability);
         }
-        Ok(Box::new(Opened(builder.open()?)))
+        Ok(Box::new(Opened { db: builder.open()?, is_synced: self.durability == Some(Durability::Sync) }))
     }
 }
 
-struct Opened(Db);
+struct Opened {
+    db: Db,
+    is_synced: bool,
+}
 
 impl Store for Opened {
     fn put(&self, key: &[u8], value: &[u8]) -> Result<()> {
-        Ok(self.0.put(key, value)?)
+        Ok(self.db.put(key, value)?)
+    }
+
+    /// Rows alone where that costs no sync, else in batches.
+    fn load(&self, rows: &[(Vec<u8>, Vec<u8>)]) -> Result<()> {
+        if !self.is_synced {
+            return rows.iter().try_for_each(|(key, value)| self.put(key, value));
+        }
+        let mut batch = WriteBatch::new();
+        for (key, value) in rows {
+            batch.put(key, value);
+        }
+        Ok(self.db.write(batch)?)
     }
 
     fn get(&self, key: &[u8], shown: &mut dyn FnMut(&[u8])) -> Result<bool> {
-        Ok(self.0.get_with(key, shown)?.is_some())
+        Ok(self.db.get_with(key, shown)?.is_some())
     }
 
     fn scan(
@@ -68,8 +83,8 @@ impl Store for Opened {
         shown: &mut dyn FnMut(&[u8], &[u8]),
     ) -> Result<()> {
         let range = match end {
-            Some(end) => self.0.range(from..end),
-            None => self.0.range(from..),
+            Some(end) => self.db.range(from..end),
+            None => self.db.range(from..),
         };
         range.limit(rows_max as usize).visit(|key, value| {
             shown(key, value);
@@ -79,12 +94,12 @@ impl Store for Opened {
     }
 
     fn settle(&self) -> Result<()> {
-        Ok(self.0.sync()?)
+        Ok(self.db.sync()?)
     }
 
     fn figures(&self) -> Value {
         let figures: Map<String, Value> = self
-            .0
+            .db
             .stats()
             .figures()
             .into_iter()
@@ -94,6 +109,6 @@ impl Store for Opened {
     }
 
     fn close(self: Box<Self>) -> Result<()> {
-        Ok(self.0.close()?)
+        Ok(self.db.close()?)
     }
 }

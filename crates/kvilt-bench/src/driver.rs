@@ -3,6 +3,7 @@
 
 use std::{
     hint::black_box,
+    path::Path,
     sync::atomic::{AtomicBool, AtomicU64, Ordering},
     thread,
     time::{Duration, Instant},
@@ -17,6 +18,7 @@ use serde_json::{Map, Value, json};
 use crate::{
     events,
     keys::{Chooser, key_of},
+    meter::disk_bytes,
     store::Store,
     work::{Mix, Work},
 };
@@ -31,6 +33,8 @@ const NOISE_BYTES: usize = 1 << 20;
 pub struct Stage<'a> {
     /// The store.
     pub store: &'a dyn Store,
+    /// Where it lies.
+    pub directory: &'a Path,
     /// Records that were loaded.
     pub records: u64,
     /// Records that there are by now, inserts included.
@@ -62,6 +66,8 @@ pub struct Played {
     pub elapsed: Duration,
     /// Operations of each whole second, in order.
     pub seconds: Vec<u64>,
+    /// Bytes on the device at the end of each of them; looked at while events are written, when space grows.
+    pub disk_bytes: Vec<u64>,
     /// Bytes of keys and values put.
     pub put_bytes: u64,
     /// Rows shown by scans.
@@ -100,8 +106,8 @@ impl Latencies {
         for (name, histogram) in self.0.iter().filter(|(_, histogram)| !histogram.is_empty()) {
             let micros = |quantile| histogram.value_at_quantile(quantile) as f64 / 1e3;
             let figures = json!({
-                "count": histogram.len(), "p50": micros(0.5), "p99": micros(0.99), "p99.9": micros(0.999),
-                "p99.99": micros(0.9999), "max": histogram.max() as f64 / 1e3,
+                "count": histogram.len(), "p50": micros(0.5), "p95": micros(0.95), "p99": micros(0.99),
+                "p99.9": micros(0.999), "p99.99": micros(0.9999), "max": histogram.max() as f64 / 1e3,
             });
             by_kind.insert((*name).to_owned(), figures);
         }
@@ -122,6 +128,7 @@ impl Played {
             operations: 0,
             elapsed,
             seconds: Vec::new(),
+            disk_bytes: Vec::new(),
             put_bytes: 0,
             rows: 0,
             missing: 0,
@@ -152,6 +159,7 @@ impl Played {
             "operations_a_second": self.rate(),
             "worst_second": self.worst_second(),
             "seconds": self.seconds,
+            "disk_bytes": self.disk_bytes,
             "put_bytes": self.put_bytes,
             "rows": self.rows,
             "missing": self.missing,
@@ -177,7 +185,7 @@ const TOLD_EACH: u64 = 64;
 pub fn play(stage: &Stage, work: &Work, until: Until, progress: &ProgressBar) -> Result<Played> {
     let tally = Tally { is_over: AtomicBool::new(false), operations: AtomicU64::new(0) };
     let begun = Instant::now();
-    let (played, seconds) = thread::scope(|scope| {
+    let (played, (seconds, disk_bytes)) = thread::scope(|scope| {
         let hands: Vec<_> = (0..stage.threads)
             .map(|thread| {
                 let tally = &tally;
@@ -190,12 +198,14 @@ pub fn play(stage: &Stage, work: &Work, until: Until, progress: &ProgressBar) ->
                 })
             })
             .collect();
-        let seconds = watch(&tally, begun, until, progress, || hands.iter().all(|hand| hand.is_finished()));
+        let space = || matches!(work, Work::Ingest).then(|| disk_bytes(stage.directory));
+        let is_done = || hands.iter().all(|hand| hand.is_finished());
+        let watched = watch(&tally, begun, until, progress, is_done, space);
         let played: Result<Vec<Played>> =
             hands.into_iter().map(|hand| hand.join().expect("no thread of a benchmark panics")).collect();
-        (played, seconds)
+        (played, watched)
     });
-    let mut all = Played { elapsed: begun.elapsed(), seconds, ..Played::nothing()? };
+    let mut all = Played { elapsed: begun.elapsed(), seconds, disk_bytes, ..Played::nothing()? };
     for one in played? {
         all.operations += one.operations;
         all.put_bytes += one.put_bytes;
@@ -209,22 +219,24 @@ pub fn play(stage: &Stage, work: &Work, until: Until, progress: &ProgressBar) ->
     Ok(all)
 }
 
-/// Counts the operations of each second until the phase is over.
+/// Counts the operations of each second until the phase is over, and looks at the space taken then.
 fn watch(
     tally: &Tally,
     begun: Instant,
     until: Until,
     progress: &ProgressBar,
     is_done: impl Fn() -> bool,
-) -> Vec<u64> {
+    space: impl Fn() -> Option<u64>,
+) -> (Vec<u64>, Vec<u64>) {
     const GLANCE: Duration = Duration::from_millis(5);
 
-    let (mut seconds, mut counted) = (Vec::new(), 0);
+    let (mut seconds, mut spaces, mut counted) = (Vec::new(), Vec::new(), 0);
     while !is_done() {
         thread::sleep(GLANCE);
         let (elapsed, operations) = (begun.elapsed(), tally.operations.load(Ordering::Relaxed));
         if elapsed.as_secs() as usize > seconds.len() {
             seconds.push(operations - counted);
+            spaces.extend(space());
             counted = operations;
         }
         let position = match until {
@@ -236,7 +248,7 @@ fn watch(
             tally.is_over.store(true, Ordering::Relaxed);
         }
     }
-    seconds
+    (seconds, spaces)
 }
 
 /// One thread at work.
@@ -267,11 +279,15 @@ impl<'a> Player<'a> {
             Until::Operations(all) => all.div_ceil(self.stage.threads as u64),
         };
         let mut told = 0;
-        while self.played.operations < share && !tally.is_over.load(Ordering::Relaxed) {
+        loop {
+            // Once at least: a thread that got no processor in a short phase still says that the work works.
             self.step(tally)?;
             if self.played.operations - told >= TOLD_EACH {
                 tally.operations.fetch_add(self.played.operations - told, Ordering::Relaxed);
                 told = self.played.operations;
+            }
+            if self.played.operations >= share || tally.is_over.load(Ordering::Relaxed) {
+                break;
             }
         }
         tally.operations.fetch_add(self.played.operations - told, Ordering::Relaxed);
@@ -372,7 +388,7 @@ impl<'a> Player<'a> {
         Ok(())
     }
 
-    /// The whole store in order; each row is an operation. Only the first thread reads.
+    /// The whole store in order, by each thread; each row is an operation.
     fn read_whole(&mut self, tally: &Tally) -> Result<()> {
         self.scan(b"", None, u64::MAX >> 1)?;
         if self.played.rows == 0 {

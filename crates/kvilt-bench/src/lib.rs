@@ -12,6 +12,7 @@
 //! | [`limit`] | a ceiling on the memory of the process, page cache included |
 //! | [`scenario`] | sizes, budgets and the order of phases |
 //! | [`run`] | one scenario on one store in this process: its measurements as JSON lines |
+//! | [`errand`] | one run in a process of its own, which may not take for ever |
 //! | [`compare`] | many runs, each in a process of its own, the stores in turn: medians and ratios |
 //! | [`cli`] | the command line that this crate and `kvilt-bench-compare` share |
 //!
@@ -28,6 +29,7 @@ pub mod cli;
 pub mod compare;
 pub mod contestants;
 pub mod driver;
+pub mod errand;
 pub mod events;
 pub mod keys;
 pub mod limit;

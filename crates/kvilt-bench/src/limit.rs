@@ -13,7 +13,7 @@ pub struct Limit(PathBuf);
 impl Limit {
     /// Moves this process, and those that it will start, under a ceiling. Needs the rights of root.
     pub fn impose(bytes: u64) -> Result<Limit> {
-        let group = PathBuf::from(GROUPS).join(format!("kvilt-bench-{}", std::process::id()));
+        let group = group_of(std::process::id());
         fs::create_dir(&group).with_context(|| format!("no control group {}", group.display()))?;
         let limit = Limit(group);
         limit.write("memory.limit_in_bytes", bytes)?;
@@ -21,10 +21,19 @@ impl Limit {
         Ok(limit)
     }
 
+    /// Removes the group of a process that was killed and could not do so itself.
+    pub fn clear_of(process: u32) {
+        let _ = fs::remove_dir(group_of(process));
+    }
+
     fn write(&self, file: &str, figure: u64) -> Result<()> {
         let path = self.0.join(file);
         fs::write(&path, figure.to_string()).with_context(|| format!("{figure} to {}", path.display()))
     }
+}
+
+fn group_of(process: u32) -> PathBuf {
+    PathBuf::from(GROUPS).join(format!("kvilt-bench-{process}"))
 }
 
 impl Drop for Limit {

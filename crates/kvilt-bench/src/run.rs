@@ -1,6 +1,7 @@
 //! One scenario on one store in this process. Every measurement is a JSON object, handed out as soon as it is there.
 
 use std::{
+    io,
     path::Path,
     process::{Command, Stdio},
     sync::atomic::AtomicU64,
@@ -47,6 +48,7 @@ pub fn run(
     let store = contestant.open(directory, scenario.budget_bytes)?;
     let stage = Stage {
         store: &*store,
+        directory,
         records: scenario.records(),
         newest: AtomicU64::new(scenario.records()),
         events: AtomicU64::new(0),
@@ -57,8 +59,8 @@ pub fn run(
     let mut data_bytes = scenario.data_bytes;
     if !scenario.has_events() {
         let phase = measured(&stage, directory, data_bytes, || load(&*store, scenario))?;
-        told(named("load", phase, &*store))?;
-        let phase = measured(&stage, directory, data_bytes, || warm(&stage))?;
+        told(named(if scenario.is_load_random { "fillrandom" } else { "load" }, phase, &*store))?;
+        let phase = measured(&stage, directory, data_bytes, || warm(&stage, scenario))?;
         told(named("warm", phase, &*store))?;
     }
     for work in &scenario.works {
@@ -137,7 +139,7 @@ fn named(name: &str, mut phase: Value, store: &dyn Store) -> Value {
     phase
 }
 
-/// Loads all records, in the order of their keys unless the scenario wants chance.
+/// Loads all records in the order of their keys, many together; or by chance, each alone.
 fn load(store: &dyn Store, scenario: &Scenario) -> Result<Played> {
     let records = scenario.records();
     let progress = progress_bar("load", Until::Operations(records));
@@ -151,7 +153,10 @@ fn load(store: &dyn Store, scenario: &Scenario) -> Result<Played> {
         put_bytes += (key_of(place).len() + value.len()) as u64;
         rows.push((key_of(place).to_vec(), value));
         if rows.len() == LOADED_TOGETHER || number + 1 == records {
-            store.load(&rows)?;
+            match scenario.is_load_random {
+                true => rows.iter().try_for_each(|(key, value)| store.put(key, value))?,
+                false => store.load(&rows)?,
+            }
             rows.clear();
             progress.set_position(number);
         }
@@ -160,10 +165,10 @@ fn load(store: &dyn Store, scenario: &Scenario) -> Result<Played> {
     Played::of_load(records, begun.elapsed(), put_bytes)
 }
 
-/// Gets as many records by chance as there are, on one thread a processor, so that caches hold what fits.
-fn warm(stage: &Stage) -> Result<Played> {
+/// Gets as many records by chance as there are, or for as long as the scenario says, so that caches hold what fits.
+fn warm(stage: &Stage, scenario: &Scenario) -> Result<Played> {
     let work: NamedWork = "readrandom".parse()?;
-    let until = Until::Operations(stage.records);
+    let until = scenario.warm.map_or(Until::Operations(stage.records), Until::Elapsed);
     let progress = progress_bar("warm", until);
     let played = play(stage, &work.work, until, &progress);
     progress.finish_and_clear();
@@ -209,7 +214,8 @@ fn work_and_be_killed(store: &str, scenario: &Scenario, directory: &Path) -> Res
         .args(["write-for-ever", "--store", store, "--scenario", &scenario.name, "--dir"])
         .arg(directory)
         .args(["--budget-mb", &(scenario.budget_bytes >> 20).to_string()])
-        .stdin(Stdio::null())
+        // It ends with its standard input, so that nobody writes for ever if this process is killed first.
+        .stdin(Stdio::piped())
         .stdout(Stdio::null())
         .spawn()
         .context("a writer to be killed")?;
@@ -220,8 +226,12 @@ fn work_and_be_killed(store: &str, scenario: &Scenario, directory: &Path) -> Res
     Ok(())
 }
 
-/// What the writer does until it is killed: puts records by chance.
+/// What the writer does until it is killed, or nobody is there to kill it: puts records by chance.
 pub fn write_for_ever(contestant: &dyn Contestant, scenario: &Scenario, directory: &Path) -> Result<()> {
+    std::thread::spawn(|| {
+        let _ = io::copy(&mut io::stdin(), &mut io::sink());
+        std::process::exit(1);
+    });
     let store = contestant.open(directory, scenario.budget_bytes)?;
     let mut chance = SmallRng::seed_from_u64(scenario.seed);
     let mut value = vec![0; scenario.value_bytes];

@@ -24,8 +24,10 @@ pub struct Scenario {
     pub budget_bytes: u64,
     /// A ceiling on the process, page cache included.
     pub limit_bytes: Option<u64>,
-    /// Whether the load is in a random order.
+    /// Whether rows are put in a random order, each alone, and not loaded in order and together.
     pub is_load_random: bool,
+    /// The longest time that caches get to fill before the first phase; else a get a record.
+    pub warm: Option<Duration>,
     /// The phases.
     pub works: Vec<NamedWork>,
     /// How long a phase lasts; ingest and a whole scan end by themselves.
@@ -45,8 +47,9 @@ impl Scenario {
             "limited" => (4096, 512, Some(1024), 15, LIMITED),
             "ingest" => (4096, 512, Some(1024), 40, "ingest,analytics"),
             "rows" => (272, 1024, None, 5, "readrandom,readseq,seekrandom"),
+            "sync" => (16, 128, None, 5, "P@uniform"),
             "small" => (64, 128, None, 1, "C,A,E100,P,readseq"),
-            _ => bail!("no scenario is called {name}: memory, limited, ingest, rows, small"),
+            _ => bail!("no scenario is called {name}: memory, limited, ingest, rows, sync, small"),
         };
         Ok(Scenario {
             name: name.to_owned(),
@@ -55,6 +58,7 @@ impl Scenario {
             budget_bytes: mib(budget),
             limit_bytes: limit.map(mib),
             is_load_random: name == "rows",
+            warm: None,
             works: works_of(works)?,
             phase: Duration::from_secs(seconds),
             threads: 2,
@@ -103,7 +107,7 @@ mod tests {
 
     #[test]
     fn every_scenario_can_be_built() {
-        for name in ["memory", "limited", "ingest", "rows", "small"] {
+        for name in ["memory", "limited", "ingest", "rows", "sync", "small"] {
             let scenario = Scenario::named(name).unwrap();
             assert!(scenario.records() > 10_000 && !scenario.works.is_empty());
             assert_eq!(scenario.has_events(), name == "ingest");

@@ -1,0 +1,76 @@
+//! Whether the benchmark works: the real program on a tiny store, every kind of work, nothing about speed.
+#![expect(clippy::unwrap_used, reason = "a benchmark that does not run is what this looks for")]
+
+use std::{
+    path::Path,
+    process::{Command, Output},
+};
+
+use serde_json::Value;
+
+/// Every mix and pattern once; ingest has a scenario of its own.
+const WORKS: &str = "P@uniform,A@zipf,B,C,D,E10,E100,E1000@zipf,F,readseq,readrandom,seekrandom";
+
+fn bench(arguments: &[&str], directory: &Path) -> Output {
+    let output = Command::new(env!("CARGO_BIN_EXE_kvilt-bench"))
+        .args(arguments)
+        .current_dir(directory)
+        .output()
+        .unwrap();
+    assert!(output.status.success(), "{arguments:?}: {}", String::from_utf8_lossy(&output.stderr));
+    output
+}
+
+fn lines(output: &Output) -> Vec<Value> {
+    let text = String::from_utf8(output.stdout.clone()).unwrap();
+    text.lines().map(|line| serde_json::from_str(line).unwrap()).collect()
+}
+
+/// All phases are told, each did something, found every row, and the store opened again after a kill.
+fn check(scenario: &[&str], phases: &[&str]) {
+    let directory = tempfile::tempdir().unwrap();
+    let arguments = [&["one", "--dir", "store", "--seconds", "0.1", "--budget-mb", "32"], scenario].concat();
+    let told = lines(&bench(&arguments, directory.path()));
+    assert_eq!(told[0]["kind"], "start");
+    let measured: Vec<&Value> = told.iter().filter(|line| line["kind"] == "phase").collect();
+    let names: Vec<&str> = measured.iter().map(|phase| phase["phase"].as_str().unwrap()).collect();
+    assert_eq!(names, phases);
+    for phase in measured {
+        assert!(phase["operations"].as_u64().unwrap() > 0, "{phase}");
+        assert_eq!(phase["missing"], 0, "{phase}");
+    }
+    let open = told.last().unwrap();
+    assert_eq!(open["kind"], "open");
+    assert!(open["open_killed_ms"].as_f64().unwrap() > 0.0, "{open}");
+}
+
+#[test]
+fn every_work_is_done() {
+    let phases: Vec<&str> = ["load", "warm"].into_iter().chain(WORKS.split(',')).collect();
+    check(&["--scenario", "small", "--data-mb", "4", "--works", WORKS], &phases);
+}
+
+#[test]
+fn events_are_written_and_looked_at() {
+    check(&["--scenario", "ingest", "--data-mb", "4", "--limit-mb", "0"], &["ingest", "analytics"]);
+}
+
+#[test]
+fn a_random_load_is_called_so() {
+    let arguments =
+        ["--scenario", "rows", "--data-mb", "4", "--works", "readrandom", "--warm-seconds", "0.1"];
+    check(&arguments, &["fillrandom", "warm", "readrandom"]);
+}
+
+#[test]
+fn stores_are_compared_in_turn() {
+    let directory = tempfile::tempdir().unwrap();
+    let arguments =
+        "compare --stores kvilt,kvilt-sync --runs 1 --scenario sync --data-mb 1 --seconds 0.1 --out all";
+    let output = bench(&arguments.split(' ').collect::<Vec<_>>(), directory.path());
+    let table = String::from_utf8(output.stdout).unwrap();
+    assert!(table.contains("| phase | figure | kvilt | kvilt-sync |"), "{table}");
+    assert!(table.contains("| P@uniform | ops/s |"), "{table}");
+    let kept = std::fs::read_to_string(directory.path().join("all")).unwrap();
+    assert!(kept.lines().any(|line| line.contains("\"store\":\"kvilt-sync\"")), "{kept}");
+}
