@@ -52,10 +52,11 @@ fn steps(workspace: &Workspace) -> Vec<Step> {
         step("fmt", true, cargo("fmt --all -- --check")),
         step("floors", true, Work::Check(floors::run)),
         step("tidy", true, Work::Check(tidy::run)),
-        step("clippy", true, cargo("clippy --workspace --all-targets -- -D warnings")),
+        step("clippy", true, cargo(CLIPPY)),
         step("docs", false, docs),
-        step("tests", false, cargo("test --workspace")),
-        step("unit tests", true, cargo("test --workspace --lib --bins")),
+        step("tests", false, cargo(TESTS)),
+        step("unit tests", true, cargo(UNIT_TESTS)),
+        step("bench", false, cargo(BENCH)),
         step("crashes", false, cargo(CRASHES)),
         step("histories", false, cargo(HISTORIES)),
         step("planted bugs", false, cargo(PLANTED_BUGS)),
@@ -68,10 +69,16 @@ fn steps(workspace: &Workspace) -> Vec<Step> {
     ]
 }
 
+// `kvilt-bench-compare` builds stores in C and C++, which no check may need.
+const CLIPPY: &str = "clippy --workspace --exclude kvilt-bench-compare --all-targets -- -D warnings";
+const TESTS: &str = "test --workspace --exclude kvilt-bench-compare";
+const UNIT_TESTS: &str = "test --workspace --exclude kvilt-bench-compare --lib --bins";
 /// Libraries only: the command bears the name of the public crate, and their pages would collide.
-const DOCS: &str = "doc --workspace --no-deps --lib";
+const DOCS: &str = "doc --workspace --exclude kvilt-bench-compare --no-deps --lib";
 const LOOM: &str = "test --package kvilt-sync --test models";
 
+/// Whether the benchmark works, not how fast anything is: the program that the tests have built, on a tiny store.
+const BENCH: &str = "test --workspace --exclude kvilt-bench-compare --test smoke";
 /// As many crash cases as a run of the check promises.
 const CRASHES: &str = "run --package kvilt-sim -- crash --cases 250000 --threads 2";
 /// As many operations of threads.
@@ -156,6 +163,7 @@ mod tests {
                 "clippy",
                 "docs",
                 "tests",
+                "bench",
                 "crashes",
                 "histories",
                 "planted bugs",
@@ -168,6 +176,15 @@ mod tests {
             ]
         );
         assert_eq!(names(Extent::Quick), ["fmt", "floors", "tidy", "clippy", "unit tests"]);
+    }
+
+    #[test]
+    fn no_check_of_the_whole_workspace_needs_a_c_compiler() {
+        for step in steps(&Workspace::here()) {
+            let Work::Cargo { arguments, .. } = &step.work else { continue };
+            let is_whole = arguments.contains("--workspace");
+            assert!(!is_whole || arguments.contains("--exclude kvilt-bench-compare"), "{arguments}");
+        }
     }
 
     #[test]

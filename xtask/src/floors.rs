@@ -39,7 +39,7 @@ const ROOMS: &[Room] = &[
 ];
 
 /// The workshop imports any floor; nobody imports it, except tests.
-const WORKSHOP: &[&str] = &["kvilt-sim", "kvilt-bench", "kvilt-real", "xtask"];
+const WORKSHOP: &[&str] = &["kvilt-sim", "kvilt-bench", "kvilt-bench-compare", "kvilt-real", "xtask"];
 
 /// One of our crates naming another in its `Cargo.toml`.
 #[derive(Debug)]

@@ -1,0 +1,265 @@
+//! What is measured for the figures: each experiment is a scenario, its stores, and how much time it may take.
+//!
+//! The machine has minutes for what the paper gave days, so every store takes part only where something is asked of
+//! it: RocksDB everywhere, LMDB where all is read from memory, fjall and redb where the goals name them.
+
+use std::time::Duration;
+
+/// Works of the paper's figure 6 that mostly read, by pattern, so that caches adapt once.
+const READS: &str = "B@composite,C@composite,E100@composite,E10@composite,E1000@composite,F@composite,D,\
+                     B@zipf,C@zipf,E100@zipf,E10@zipf,E1000@zipf,F@zipf,readseq";
+const WRITES: &str = "A@composite,A@zipf,P@composite,P@zipf,P@uniform";
+const ALL: &str = "B@composite,C@composite,E100@composite,E10@composite,E1000@composite,F@composite,A@composite,\
+                   P@composite,D,B@zipf,C@zipf,E100@zipf,E10@zipf,E1000@zipf,F@zipf,A@zipf,P@zipf,P@uniform";
+/// Works of the figures that follow the ratio of data to memory.
+const SWEPT: &str =
+    "C@composite,E100@composite,A@composite,P@composite,C@zipf,E100@zipf,A@zipf,P@zipf,P@uniform";
+
+/// Stores doing something, some rounds.
+#[derive(Clone, Debug)]
+pub(crate) struct Experiment {
+    /// Also the name of its file.
+    pub(crate) name: &'static str,
+    /// Who takes part.
+    pub(crate) stores: &'static [&'static str],
+    /// A scenario of `kvilt-bench`.
+    pub(crate) scenario: &'static str,
+    /// Its phases; the scenario's own if empty.
+    pub(crate) works: &'static str,
+    /// Mebibytes.
+    pub(crate) data_mb: u64,
+    /// Mebibytes.
+    pub(crate) budget_mb: u64,
+    /// Mebibytes for the whole process, page cache included; 0 for no ceiling.
+    pub(crate) limit_mb: u64,
+    /// Threads.
+    pub(crate) threads: usize,
+    /// Seconds of a phase, when time is not short.
+    pub(crate) seconds: f64,
+    /// Seconds for caches to fill; 0 for a get a record.
+    pub(crate) warm_seconds: f64,
+    /// It takes part in the first of so many rounds.
+    pub(crate) every: u32,
+    /// Whether the goals need it; the others come last.
+    pub(crate) is_asked: bool,
+}
+
+/// In memory: 1 GiB of data under 1.5 GiB.
+const MEMORY: Experiment = Experiment {
+    name: "memory-reads",
+    stores: &["kvilt", "rocksdb"],
+    scenario: "memory",
+    works: READS,
+    data_mb: 1024,
+    budget_mb: 1536,
+    limit_mb: 0,
+    threads: 2,
+    seconds: 2.0,
+    warm_seconds: 0.0,
+    every: 1,
+    is_asked: true,
+};
+
+/// 4 GiB of data, 1 GiB of memory in all.
+const LIMITED: Experiment = Experiment {
+    name: "limited",
+    scenario: "limited",
+    works: ALL,
+    data_mb: 4096,
+    budget_mb: 512,
+    limit_mb: 1024,
+    seconds: 5.0,
+    warm_seconds: 8.0,
+    every: 2,
+    ..MEMORY
+};
+
+/// Small, so that 16:1 can be loaded in seconds.
+const SWEEP: Experiment = Experiment {
+    name: "ratio-1",
+    works: SWEPT,
+    data_mb: 256,
+    budget_mb: 128,
+    limit_mb: 256,
+    seconds: 3.0,
+    warm_seconds: 3.0,
+    every: 5,
+    is_asked: false,
+    ..LIMITED
+};
+
+const RUST: &str = "B@composite,E10@composite,E1000@composite,F@composite,D,B@zipf,F@zipf";
+const RIVALS: &str = "B@composite,C@composite,E100@composite,B@zipf,C@zipf,E100@zipf";
+const SCALED: &str = "C@composite,C@zipf,A@composite,A@zipf,P@composite,P@zipf";
+const SKEWED: &str = "C@composite:0.9,A@composite:0.9,P@composite:0.9,C@zipf:0.9,A@zipf:0.9,P@zipf:0.9,\
+                      C@composite:0.8,A@composite:0.8,P@composite:0.8,C@zipf:0.8,A@zipf:0.8,P@zipf:0.8";
+const TRIO: &[&str] = &["kvilt", "rocksdb", "rocksdb-buffered"];
+const SYNCED: &[&str] = &["kvilt-sync", "rocksdb-sync"];
+
+/// All experiments, what the goals need first.
+pub(crate) fn experiments() -> Vec<Experiment> {
+    let memory = MEMORY;
+    let writes =
+        Experiment { name: "memory-writes", works: WRITES, stores: TRIO, seconds: 6.0, every: 2, ..MEMORY };
+    let lmdb_works = "C@composite,E100@composite,C@zipf,E100@zipf,readseq";
+    let lmdb = Experiment { name: "memory-lmdb", works: lmdb_works, stores: &["lmdb"], ..MEMORY };
+    let rust =
+        Experiment { name: "memory-rust", works: RUST, stores: &["fjall", "redb"], every: 2, ..MEMORY };
+    let rivals =
+        Experiment { name: "limited-rivals", works: RIVALS, stores: &["lmdb", "fjall"], every: 4, ..LIMITED };
+    // With more, it is killed at the ceiling: it takes about twice its cache.
+    let redb = Experiment { name: "limited-redb", stores: &["redb"], budget_mb: 256, ..rivals.clone() };
+    let ingest = Experiment {
+        name: "ingest",
+        scenario: "ingest",
+        works: "",
+        stores: TRIO,
+        seconds: 12.0,
+        every: 2,
+        ..LIMITED
+    };
+    let scaling = Experiment {
+        name: "threads-1",
+        works: SCALED,
+        data_mb: 512,
+        budget_mb: 768,
+        threads: 1,
+        every: 2,
+        ..MEMORY
+    };
+    let sync = Experiment {
+        name: "sync-1",
+        scenario: "sync",
+        works: "P@uniform",
+        stores: SYNCED,
+        data_mb: 16,
+        budget_mb: 128,
+        threads: 1,
+        seconds: 3.0,
+        ..MEMORY
+    };
+    vec![
+        memory,
+        LIMITED,
+        writes,
+        ingest.clone(),
+        lmdb,
+        rust,
+        rivals,
+        redb,
+        Experiment { name: "threads-2", threads: 2, ..scaling.clone() },
+        scaling.clone(),
+        Experiment { name: "sync-8", threads: 8, ..sync.clone() },
+        sync,
+        Experiment { name: "threads-4", threads: 4, is_asked: false, every: 5, ..scaling },
+        Experiment { name: "ingest-1", data_mb: 1024, is_asked: false, every: 5, ..ingest.clone() },
+        Experiment { name: "ingest-2", data_mb: 2048, is_asked: false, every: 5, ..ingest },
+        Experiment { name: "ratio-1", ..SWEEP },
+        Experiment { name: "ratio-2", data_mb: 512, ..SWEEP },
+        Experiment { name: "ratio-4", data_mb: 1024, ..SWEEP },
+        Experiment { name: "ratio-16", data_mb: 4096, ..SWEEP },
+        Experiment { name: "skew", works: SKEWED, data_mb: 1024, ..SWEEP },
+        Experiment {
+            name: "rows",
+            scenario: "rows",
+            works: "",
+            stores: &["kvilt", "rocksdb", "lmdb", "fjall", "redb", "sled"],
+            data_mb: 272,
+            budget_mb: 1024,
+            is_asked: false,
+            every: 5,
+            ..MEMORY
+        },
+    ]
+}
+
+impl Experiment {
+    /// The same with phases shorter by a factor, a second at the least.
+    pub(crate) fn shortened(mut self, factor: f64) -> Experiment {
+        let shorter =
+            |seconds: f64| if seconds == 0.0 { 0.0 } else { (seconds * factor).max(1.0).min(seconds) };
+        self.seconds = shorter(self.seconds);
+        self.warm_seconds = shorter(self.warm_seconds);
+        self
+    }
+
+    /// The same with hardly any data: shows that it works, and measures nothing.
+    pub(crate) fn tiny(mut self) -> Experiment {
+        self.data_mb = (self.data_mb / 32).clamp(4, 64);
+        self.budget_mb = self.budget_mb.min(128);
+        self.limit_mb = 0;
+        self.shortened(0.0)
+    }
+
+    /// Whether it takes part in a round, counted from 1.
+    pub(crate) fn is_in_round(&self, round: u32) -> bool {
+        (round - 1).is_multiple_of(self.every)
+    }
+
+    /// The arguments of a run.
+    pub(crate) fn arguments(&self) -> Vec<String> {
+        let mut arguments = vec!["--scenario".to_owned(), self.scenario.to_owned()];
+        let mut add = |name: &str, value: String| arguments.extend([name.to_owned(), value]);
+        if !self.works.is_empty() {
+            add("--works", self.works.to_owned());
+        }
+        if self.warm_seconds > 0.0 {
+            add("--warm-seconds", self.warm_seconds.to_string());
+        }
+        add("--seconds", self.seconds.to_string());
+        add("--threads", self.threads.to_string());
+        add("--data-mb", self.data_mb.to_string());
+        add("--budget-mb", self.budget_mb.to_string());
+        add("--limit-mb", self.limit_mb.to_string());
+        arguments
+    }
+
+    /// What one run of one store may take, before anybody has tried.
+    pub(crate) fn estimate(&self) -> Duration {
+        let phases = self.works.split(',').filter(|work| !work.is_empty()).count().max(2) as f64;
+        let apart_from_phases = 6.0 + self.data_mb as f64 * 0.012;
+        Duration::from_secs_f64(apart_from_phases + self.warm_seconds + phases * self.seconds)
+    }
+
+    /// After this time a run is given up, and reported as such.
+    pub(crate) fn patience(&self) -> Duration {
+        Duration::from_secs(60) + self.estimate() * 4
+    }
+
+    /// Data for each byte of memory.
+    pub(crate) fn ratio(&self) -> f64 {
+        let memory = if self.limit_mb > 0 { self.limit_mb } else { self.budget_mb };
+        self.data_mb as f64 / memory as f64
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::HashSet;
+
+    use kvilt_bench::scenario::{Scenario, works_of};
+
+    use super::*;
+    use crate::everybody;
+
+    #[test]
+    fn experiments_name_stores_scenarios_and_works_that_there_are() {
+        let known: Vec<&str> = everybody().iter().map(|contestant| contestant.name()).collect();
+        let mut names = HashSet::new();
+        for experiment in experiments() {
+            assert!(names.insert(experiment.name), "{} is there twice", experiment.name);
+            assert!(experiment.stores.iter().all(|store| known.contains(store)), "{experiment:?}");
+            Scenario::named(experiment.scenario).unwrap();
+            assert!(experiment.works.is_empty() || works_of(experiment.works).is_ok(), "{experiment:?}");
+            assert!(experiment.is_in_round(1) && experiment.ratio() > 0.0);
+        }
+    }
+
+    #[test]
+    fn a_shorter_phase_is_a_second_at_least_and_no_phase_stays_none() {
+        let shorter = LIMITED.shortened(0.1);
+        assert_eq!((shorter.seconds, shorter.warm_seconds), (1.0, 1.0));
+        assert_eq!(MEMORY.shortened(0.1).warm_seconds, 0.0);
+        assert_eq!(LIMITED.shortened(2.0).seconds, LIMITED.seconds);
+    }
+}
