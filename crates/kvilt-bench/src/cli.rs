@@ -10,6 +10,7 @@ use std::{
 
 use anyhow::{Context, Result};
 use clap::{Args, Parser, Subcommand};
+use serde_json::{Value, json};
 
 use crate::{
     compare::Comparison,
@@ -147,12 +148,17 @@ fn contestant<'a>(contestants: &'a [Box<dyn Contestant>], name: &str) -> Result<
 impl One {
     fn run(&self, contestants: &[Box<dyn Contestant>]) -> Result<()> {
         let contestant = contestant(contestants, &self.store)?;
-        run(contestant, &self.scenario()?, &self.dir, &mut |measured| {
+        let mut tell = |measured: Value| {
             // A pipe is a block of bytes to Rust: whoever reads along must see each line when it is there.
             let mut out = io::stdout().lock();
             writeln!(out, "{measured}")?;
             Ok(out.flush()?)
-        })
+        };
+        let outcome = run(contestant, &self.scenario()?, &self.dir, &mut tell);
+        if let Err(error) = &outcome {
+            tell(json!({"kind": "failed", "why": format!("{error:#}")}))?;
+        }
+        outcome
     }
 
     fn write_for_ever(&self, contestants: &[Box<dyn Contestant>]) -> Result<()> {

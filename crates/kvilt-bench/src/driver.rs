@@ -37,8 +37,10 @@ pub struct Stage<'a> {
     pub directory: &'a Path,
     /// Records that were loaded.
     pub records: u64,
-    /// Records that there are by now, inserts included.
+    /// Records that there are by now, inserts included, those under way, too.
     pub newest: AtomicU64,
+    /// For each thread, a number not above that of the record it is inserting; the largest if it is inserting none.
+    pub inserting: Vec<AtomicU64>,
     /// Events written by now.
     pub events: AtomicU64,
     /// Bytes of a value.
@@ -47,6 +49,16 @@ pub struct Stage<'a> {
     pub threads: usize,
     /// Decides all chance.
     pub seed: u64,
+}
+
+impl Stage<'_> {
+    /// Numbers below this are there: an insert takes its number before its row is, so readers stay behind all that
+    /// are under way.
+    fn inserted(&self) -> u64 {
+        let newest = self.newest.load(Ordering::SeqCst);
+        let under_way = self.inserting.iter().map(|number| number.load(Ordering::SeqCst));
+        under_way.fold(newest, u64::min)
+    }
 }
 
 /// When a phase ends.
@@ -255,6 +267,8 @@ fn watch(
 struct Player<'a> {
     stage: &'a Stage<'a>,
     work: Work,
+    /// Its place among the threads.
+    thread: usize,
     chooser: Option<Chooser>,
     chance: SmallRng,
     noise: Vec<u8>,
@@ -270,7 +284,7 @@ impl<'a> Player<'a> {
             Work::Keys { pattern, .. } => Some(Chooser::new(pattern, stage.records)),
             _ => None,
         };
-        Ok(Player { stage, work, chooser, chance, noise, played: Played::nothing()? })
+        Ok(Player { stage, work, thread, chooser, chance, noise, played: Played::nothing()? })
     }
 
     fn play(mut self, tally: &Tally, until: Until) -> Result<Played> {
@@ -328,16 +342,20 @@ impl<'a> Player<'a> {
             self.get(&key)?;
             self.put(&key)
         } else {
-            let number = self.stage.newest.fetch_add(1, Ordering::Relaxed);
-            self.put(&key_of(number))
+            let stage = self.stage;
+            let inserting = &stage.inserting[self.thread];
+            // Before the number is taken: whoever sees `newest` beyond it also sees that it is under way.
+            inserting.store(stage.newest.load(Ordering::SeqCst), Ordering::SeqCst);
+            let number = stage.newest.fetch_add(1, Ordering::SeqCst);
+            self.put(&key_of(number))?;
+            inserting.store(u64::MAX, Ordering::SeqCst);
+            Ok(())
         }
     }
 
     fn draw(&mut self) -> u64 {
-        // An insert takes its number before its row is there, so readers stay some way behind the newest.
-        let newest = self.stage.newest.load(Ordering::Relaxed) - self.stage.threads as u64;
         let chooser = self.chooser.as_ref().expect("work on keys has a chooser");
-        chooser.draw(&mut self.chance, newest.max(self.stage.records))
+        chooser.draw(&mut self.chance, self.stage.inserted())
     }
 
     fn put_event(&mut self) -> Result<()> {
@@ -403,4 +421,32 @@ impl<'a> Player<'a> {
 /// Reads a byte of every cache line.
 fn sum(bytes: &[u8]) -> u64 {
     bytes.iter().step_by(64).map(|byte| u64::from(*byte)).sum()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::contestants::contestants;
+
+    #[test]
+    fn readers_stay_behind_every_insert_that_is_under_way() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("store");
+        let store = contestants()[0].open(&path, 32 << 20).unwrap();
+        let stage = Stage {
+            store: &*store,
+            directory: &path,
+            records: 10,
+            newest: AtomicU64::new(17),
+            inserting: [12, u64::MAX].map(AtomicU64::new).into(),
+            events: AtomicU64::new(0),
+            value_bytes: 8,
+            threads: 2,
+            seed: 1,
+        };
+        assert_eq!(stage.inserted(), 12, "the first thread has not put record 12 or one behind it");
+        stage.inserting[0].store(u64::MAX, Ordering::SeqCst);
+        assert_eq!(stage.inserted(), 17);
+        store.close().unwrap();
+    }
 }

@@ -70,6 +70,9 @@ impl Errand<'_> {
                 Err(RecvTimeoutError::Timeout) => bail!("not done after {} s", self.patience.as_secs()),
             };
             let mut measured: Value = serde_json::from_str(&line).context("a run prints JSON lines")?;
+            if measured["kind"] == "failed" {
+                bail!("{}", measured["why"].as_str().unwrap_or("it did not say why"));
+            }
             measured["store"] = json!(self.store);
             measured["run"] = json!(self.run);
             told(measured)?;

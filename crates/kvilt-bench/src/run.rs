@@ -51,6 +51,7 @@ pub fn run(
         directory,
         records: scenario.records(),
         newest: AtomicU64::new(scenario.records()),
+        inserting: (0..scenario.threads).map(|_| AtomicU64::new(u64::MAX)).collect(),
         events: AtomicU64::new(0),
         value_bytes: scenario.value_bytes,
         threads: scenario.threads,

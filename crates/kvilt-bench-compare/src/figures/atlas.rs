@@ -38,6 +38,7 @@ const THREADS: &[&str] = &["threads-1", "threads-2", "threads-4"];
 pub(crate) fn figures() -> Vec<Figure> {
     let mut all = production();
     all.extend(synthetic());
+    all.extend(details());
     all
 }
 
@@ -89,7 +90,7 @@ fn production() -> Vec<Figure> {
     ]
 }
 
-/// Sections 5.3 to 5.5: YCSB.
+/// Section 5.3: YCSB.
 fn synthetic() -> Vec<Figure> {
     vec![
         Figure {
@@ -123,6 +124,12 @@ fn synthetic() -> Vec<Figure> {
                 by_ratio(measured, &phases.map(|phase| (phase, WRITTEN)), "bytes for a byte")
             },
         },
+    ]
+}
+
+/// Sections 5.3 to 5.5: how long, where from, and on what it depends.
+fn details() -> Vec<Figure> {
+    vec![
         Figure {
             name: "fig08-tails",
             title: "Figure 8: 95 % of puts and gets under A take less, µs",

@@ -11,7 +11,7 @@ use super::{
     goals::{Verdict, goals},
     plan::experiments,
     plot::{Drawing, short},
-    records::Measured,
+    records::{Measured, Records},
 };
 
 /// Draws all figures that there are measurements for, and writes the page.
@@ -44,7 +44,7 @@ pub(crate) fn verdicts(measured: &Measured) -> Vec<Verdict> {
 /// A verdict for programs.
 pub(crate) fn to_json(verdict: &Verdict) -> Value {
     json!({
-        "work": verdict.goal.work, "setting": setting(verdict.goal.experiment), "what": verdict.goal.what(),
+        "work": verdict.goal.work, "setting": setting(verdict.goal.experiment, None), "what": verdict.goal.what(),
         "against": verdict.goal.rival.map(|(store, _)| store), "goal": verdict.goal.goal,
         "ours": verdict.ours, "theirs": verdict.theirs, "reached": verdict.reached,
         "is_reached": verdict.is_reached(), "runs": verdict.runs,
@@ -76,7 +76,7 @@ pub(crate) fn goals_table(verdicts: &[Verdict]) -> String {
         };
         let cells = [
             goal.work.to_owned(),
-            setting(goal.experiment),
+            setting(goal.experiment, None),
             goal.what().to_owned(),
             figure(verdict.ours),
             against,
@@ -96,9 +96,15 @@ pub(crate) fn goals_table(verdicts: &[Verdict]) -> String {
     )
 }
 
-/// Data and memory of an experiment.
-fn setting(name: &str) -> String {
-    let Some(experiment) = experiments().into_iter().find(|one| one.name == name) else { return name.into() };
+/// Data and memory of an experiment: as it was told, or as it is planned.
+fn setting(name: &str, head: Option<&Value>) -> String {
+    let Some(mut experiment) = experiments().into_iter().find(|one| one.name == name) else {
+        return name.into();
+    };
+    let told = |name: &str| argument(head, name).parse().ok();
+    experiment.data_mb = told("--data-mb").unwrap_or(experiment.data_mb);
+    experiment.budget_mb = told("--budget-mb").unwrap_or(experiment.budget_mb);
+    experiment.limit_mb = told("--limit-mb").unwrap_or(experiment.limit_mb);
     let size = |megabytes: u64| match megabytes {
         whole if whole >= 1024 && whole.is_multiple_of(512) => format!("{} GiB", whole as f64 / 1024.0),
         _ => format!("{megabytes} MiB"),
@@ -127,6 +133,13 @@ fn head(measured: &Measured) -> String {
     let least = loads.iter().map(|load| load.0).fold(f64::MAX, f64::min);
     let most = loads.iter().map(|load| load.1).fold(0.0, f64::max);
     let _ = writeln!(text, "Commit {}. Machine: {}.", of_heads("commit"), of_heads("machine"));
+    let is_as_planned = |(name, records): (&&str, &Records)| {
+        let planned = experiments().into_iter().find(|one| one.name == *name);
+        planned.is_none_or(|one| argument(records.head(), "--data-mb") == one.data_mb.to_string())
+    };
+    if !measured.iter().all(is_as_planned) {
+        text += "**Made with `--quick`: not the sizes that the tables name. Compare nothing.**\n";
+    }
     let _ = writeln!(
         text,
         "Load of the machine when runs began: {least:.1} to {most:.1} (the runs' own load counts)."
@@ -147,7 +160,7 @@ fn how_it_went(measured: &Measured) -> String {
         let runs = runs.collect::<Vec<_>>().join(", ");
         let seconds = argument(records.head(), "--seconds");
         let (name, threads) = (experiment.name, experiment.threads);
-        text += &format!("| {name} | {} | {threads} | {seconds} | {runs} |\n", setting(name));
+        text += &format!("| {name} | {} | {threads} | {seconds} | {runs} |\n", setting(name, records.head()));
     }
     text += "\nFigures are medians of the runs. What an acknowledged put survives:\n\n";
     for (store, promise) in promises {
@@ -224,7 +237,6 @@ fn table(drawing: &Drawing) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::figures::records::Records;
 
     #[test]
     fn the_page_tells_goals_runs_promises_and_failures() {
@@ -234,7 +246,7 @@ mod tests {
                    "write_amplification": 1.5, "seconds": [9, 8]})
         };
         let records = Records::of(&[
-            json!({"kind": "experiment", "commit": "abc+", "machine": "two cores", "arguments": ["--seconds", "6"]}),
+            json!({"kind": "experiment", "commit": "abc+", "machine": "two cores", "arguments": ["--seconds", "6", "--data-mb", "1024"]}),
             json!({"kind": "start", "store": "kvilt", "promise": "a prefix", "load": 1.5, "limit_refused": null}),
             line("kvilt", 500.0),
             line("rocksdb", 100.0),

@@ -88,6 +88,41 @@ const SWEEP: Experiment = Experiment {
     ..LIMITED
 };
 
+/// Events, and then those who look at them.
+const INGEST: Experiment = Experiment {
+    name: "ingest",
+    scenario: "ingest",
+    works: "",
+    stores: TRIO,
+    seconds: 12.0,
+    every: 2,
+    ..LIMITED
+};
+
+/// In memory, with less, for it is loaded for each number of threads.
+const SCALING: Experiment = Experiment {
+    name: "threads-1",
+    works: SCALED,
+    data_mb: 512,
+    budget_mb: 768,
+    threads: 1,
+    every: 2,
+    ..MEMORY
+};
+
+/// Every put is synced.
+const SYNC: Experiment = Experiment {
+    name: "sync-1",
+    scenario: "sync",
+    works: "P@uniform",
+    stores: SYNCED,
+    data_mb: 16,
+    budget_mb: 128,
+    threads: 1,
+    seconds: 3.0,
+    ..MEMORY
+};
+
 const RUST: &str = "B@composite,E10@composite,E1000@composite,F@composite,D,B@zipf,F@zipf";
 const RIVALS: &str = "B@composite,C@composite,E100@composite,B@zipf,C@zipf,E100@zipf";
 const SCALED: &str = "C@composite,C@zipf,A@composite,A@zipf,P@composite,P@zipf";
@@ -98,7 +133,13 @@ const SYNCED: &[&str] = &["kvilt-sync", "rocksdb-sync"];
 
 /// All experiments, what the goals need first.
 pub(crate) fn experiments() -> Vec<Experiment> {
-    let memory = MEMORY;
+    let mut all = asked();
+    all.extend(others());
+    all
+}
+
+/// What the goals need.
+fn asked() -> Vec<Experiment> {
     let writes =
         Experiment { name: "memory-writes", works: WRITES, stores: TRIO, seconds: 6.0, every: 2, ..MEMORY };
     let lmdb_works = "C@composite,E100@composite,C@zipf,E100@zipf,readseq";
@@ -107,69 +148,45 @@ pub(crate) fn experiments() -> Vec<Experiment> {
         Experiment { name: "memory-rust", works: RUST, stores: &["fjall", "redb"], every: 2, ..MEMORY };
     let rivals =
         Experiment { name: "limited-rivals", works: RIVALS, stores: &["lmdb", "fjall"], every: 4, ..LIMITED };
-    // With more, it is killed at the ceiling: it takes about twice its cache.
-    let redb = Experiment { name: "limited-redb", stores: &["redb"], budget_mb: 256, ..rivals.clone() };
-    let ingest = Experiment {
-        name: "ingest",
-        scenario: "ingest",
+    vec![
+        MEMORY,
+        LIMITED,
+        writes,
+        INGEST,
+        lmdb,
+        rust,
+        // With more, redb is killed at the ceiling: it takes about twice its cache.
+        Experiment { name: "limited-redb", stores: &["redb"], budget_mb: 256, ..rivals.clone() },
+        rivals,
+        Experiment { name: "threads-2", threads: 2, ..SCALING },
+        SCALING,
+        Experiment { name: "sync-8", threads: 8, ..SYNC },
+        SYNC,
+    ]
+}
+
+/// What only figures need.
+fn others() -> Vec<Experiment> {
+    let rarely = |one: Experiment| Experiment { is_asked: false, every: 5, ..one };
+    let rows = Experiment {
+        name: "rows",
+        scenario: "rows",
         works: "",
-        stores: TRIO,
-        seconds: 12.0,
-        every: 2,
-        ..LIMITED
-    };
-    let scaling = Experiment {
-        name: "threads-1",
-        works: SCALED,
-        data_mb: 512,
-        budget_mb: 768,
-        threads: 1,
-        every: 2,
-        ..MEMORY
-    };
-    let sync = Experiment {
-        name: "sync-1",
-        scenario: "sync",
-        works: "P@uniform",
-        stores: SYNCED,
-        data_mb: 16,
-        budget_mb: 128,
-        threads: 1,
-        seconds: 3.0,
+        stores: &["kvilt", "rocksdb", "lmdb", "fjall", "redb", "sled"],
+        data_mb: 272,
+        budget_mb: 1024,
         ..MEMORY
     };
     vec![
-        memory,
-        LIMITED,
-        writes,
-        ingest.clone(),
-        lmdb,
-        rust,
-        rivals,
-        redb,
-        Experiment { name: "threads-2", threads: 2, ..scaling.clone() },
-        scaling.clone(),
-        Experiment { name: "sync-8", threads: 8, ..sync.clone() },
-        sync,
-        Experiment { name: "threads-4", threads: 4, is_asked: false, every: 5, ..scaling },
-        Experiment { name: "ingest-1", data_mb: 1024, is_asked: false, every: 5, ..ingest.clone() },
-        Experiment { name: "ingest-2", data_mb: 2048, is_asked: false, every: 5, ..ingest },
-        Experiment { name: "ratio-1", ..SWEEP },
+        rarely(Experiment { name: "threads-4", threads: 4, ..SCALING }),
+        rarely(Experiment { name: "ingest-1", data_mb: 1024, ..INGEST }),
+        rarely(Experiment { name: "ingest-2", data_mb: 2048, ..INGEST }),
+        SWEEP,
         Experiment { name: "ratio-2", data_mb: 512, ..SWEEP },
         Experiment { name: "ratio-4", data_mb: 1024, ..SWEEP },
         Experiment { name: "ratio-16", data_mb: 4096, ..SWEEP },
         Experiment { name: "skew", works: SKEWED, data_mb: 1024, ..SWEEP },
-        Experiment {
-            name: "rows",
-            scenario: "rows",
-            works: "",
-            stores: &["kvilt", "rocksdb", "lmdb", "fjall", "redb", "sled"],
-            data_mb: 272,
-            budget_mb: 1024,
-            is_asked: false,
-            every: 5,
-            ..MEMORY
-        },
+        rarely(rows),
     ]
 }
 

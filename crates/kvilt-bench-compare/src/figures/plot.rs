@@ -36,7 +36,7 @@ pub(crate) enum Drawing {
 
 const SIZE: (u32, u32) = (960, 420);
 /// Colours that those who cannot tell red from green can tell apart; Kvilt's first.
-const COLOURS: [RGBColor; 8] = [
+const COLOURS: [RGBColor; 12] = [
     RGBColor(0, 114, 178),
     RGBColor(213, 94, 0),
     RGBColor(0, 158, 115),
@@ -44,7 +44,11 @@ const COLOURS: [RGBColor; 8] = [
     RGBColor(230, 159, 0),
     RGBColor(86, 180, 233),
     RGBColor(90, 90, 90),
-    RGBColor(240, 228, 66),
+    RGBColor(200, 180, 30),
+    RGBColor(0, 60, 100),
+    RGBColor(130, 50, 0),
+    RGBColor(0, 90, 60),
+    RGBColor(120, 60, 100),
 ];
 
 impl Drawing {
@@ -139,7 +143,8 @@ fn draw_lines(
         .margin(8)
         .x_label_area_size(40)
         .y_label_area_size(72)
-        .build_cartesian_2d(left..right, 0.0..top)?;
+        // To the right is room for the names.
+        .build_cartesian_2d(left..right + (right - left) * 0.25, 0.0..top)?;
     let mut mesh = chart.configure_mesh();
     mesh.x_desc(across).y_desc(unit).y_label_formatter(&|figure| short(*figure));
     mesh.x_label_formatter(&|figure| short(*figure)).draw()?;
