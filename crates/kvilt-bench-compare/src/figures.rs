@@ -151,7 +151,7 @@ fn fitted(experiments: &[Experiment], rounds: u32, time: Duration) -> Vec<Experi
     };
     let mut factor = 1.0;
     while factor > SHORTEST && needed(factor) > time {
-        factor -= 0.1;
+        factor = f64::max(factor - 0.1, SHORTEST);
     }
     experiments.iter().map(|one| one.clone().shortened(factor)).collect()
 }
