@@ -42,8 +42,9 @@ usage: cargo xtask <command>
 
   soak --minutes N [--seed S] [--only NAME] [--threads N]
                  all campaigns in turn, or one; goes on where the soak of that seed ended
-  coverage [--min PERCENT] [--json]
-                 lines of formats, recovery and error paths that tests run; at least 90 % if not told (cargo-llvm-cov)
+  coverage [--min PERCENT] [--simulated] [--missed] [--json]
+                 lines of formats, recovery and error paths that tests run; at least 90 % if not told; --simulated
+                 adds the tests of kvilt-sim, --missed names what no test ran (llvm-tools)
 
   real WHAT …    on the real operating system: round | kill | series | cut | scenes; WHAT --help says more";
 
