@@ -276,6 +276,15 @@ fn a_repair_takes_what_a_killed_process_had_acknowledged() {
         fs::write(log, &bytes).unwrap();
         let part = dir.path().join("part");
         let report = kvilt::repair(&killed, &part).unwrap();
+        if report.losses.is_empty() {
+            // At level sync checkpoints come by the clock: one had made this log needless before the copy. Without chance
+            // damage of a needed one is tested in `crates/kvilt-even/tests/faults/salvaging.rs`.
+            assert!(report.is_proven, "{report:?}");
+            let part = Db::open(&part).unwrap();
+            (0..rows)
+                .for_each(|i| assert_eq!(part.get(key(i)).unwrap().map(|v| v.to_vec()), found(i), "{i}"));
+            continue;
+        }
         let [loss] = &report.losses[..] else { panic!("one loss: {report:?}") };
         assert_eq!(loss.file.as_deref(), log.file_name().unwrap().to_str());
         assert!(loss.offset.is_some_and(|offset| offset <= middle as u64) && !report.is_proven);
