@@ -9,8 +9,10 @@
 //!
 //! Lock order: the world, then one inode.
 
+mod fingerprint;
 mod image;
 mod inode;
+mod unsynced;
 
 use std::{
     any::Any,

@@ -167,6 +167,11 @@ fn keeps(seed: u64) -> impl Iterator<Item = Keep> {
     [Keep::SyncedOnly, Keep::All].into_iter().chain(drawn)
 }
 
+/// Everything lost alone, and kept alone.
+fn singles(disk: &MemoryDisk) -> impl Iterator<Item = Keep> {
+    (0..disk.unsynced()).flat_map(|unit| [Keep::Only(unit), Keep::AllBut(unit)])
+}
+
 proptest! {
     #![proptest_config(ProptestConfig { cases: 2_000, failure_persistence: None, ..ProptestConfig::default() })]
 
@@ -197,13 +202,19 @@ proptest! {
                 prop_assert_eq!(image.snapshot(), image.crash_image(again).snapshot(), "an image is durable");
             }
         }
+        for keep in singles(&disk) {
+            let image = disk.crash_image(keep);
+            model.check(&image);
+            prop_assert_eq!(image.unsynced(), 0, "an image is durable");
+        }
         let live: BTreeMap<_, _> =
             model.names.iter().map(|(name, file)| (*name, model.files[*file].live().clone())).collect();
         prop_assert_eq!(&disk.snapshot(), &live);
         prop_assert_eq!(&disk.crash_image(Keep::All).snapshot(), &live);
         let killed = disk.kill_image();
         prop_assert_eq!(&killed.snapshot(), &live);
-        for keep in keeps(seed) {
+        prop_assert_eq!(killed.fingerprint(), disk.fingerprint());
+        for keep in keeps(seed).chain(singles(&disk)) {
             prop_assert_eq!(killed.crash_image(keep).snapshot(), disk.crash_image(keep).snapshot());
         }
     }
@@ -320,6 +331,86 @@ fn writes_are_torn_between_sectors_and_show_old_states() {
         .collect();
     assert!(found.len() >= 15, "of the 27 states: {found:?}");
     assert!(found.contains(&[3, 1, 3]) && found.contains(&[1, 1, 1]) && found.contains(&[3, 3, 3]));
+}
+
+#[test]
+fn every_write_is_lost_alone_and_kept_alone_torn_at_each_border() {
+    let disk = MemoryDisk::new(1);
+    let name = FileName::Log(1);
+    let file = synced(&disk, name, &[1; 3 * SECTOR_BYTES]);
+    file.write_all_at(0, &[2; 3 * SECTOR_BYTES]).unwrap();
+    file.write_all_at(SECTOR_BYTES as u64, &[3; 3 * SECTOR_BYTES]).unwrap();
+    let sectors = |keep: Keep| -> Vec<u8> {
+        disk.crash_image(keep).contents(name).unwrap().chunks(SECTOR_BYTES).map(|sector| sector[0]).collect()
+    };
+    let set = |keep: fn(usize) -> Keep| -> BTreeSet<Vec<u8>> {
+        (0..disk.unsynced()).map(|unit| sectors(keep(unit))).collect()
+    };
+    // The first write whole and cut in two places; then the second, which lengthens the file.
+    let kept = [[2, 2, 2].to_vec(), vec![2, 1, 1], vec![1, 2, 2], vec![2, 2, 1], vec![1, 1, 2]];
+    let kept_of_second = [vec![1, 3, 3, 3], vec![1, 3, 1], vec![1, 1, 3, 3], vec![1, 3, 3], vec![1, 1, 1, 3]];
+    assert_eq!(set(Keep::Only), BTreeSet::from_iter(kept.into_iter().chain(kept_of_second)));
+    // Where the second lies over the first, losing the first loses both.
+    let lost = [vec![1, 1, 1, 3], vec![1, 3, 3, 3], vec![2, 1, 1, 3], vec![1, 1, 3, 3], vec![2, 3, 1, 3]];
+    let lost_of_second = [
+        vec![2, 2, 2, 0],
+        vec![2, 2, 2],
+        vec![2, 2, 3, 3],
+        vec![2, 3, 2, 0],
+        vec![2, 3, 2],
+        vec![2, 2, 2, 3],
+        vec![2, 3, 3, 0],
+        vec![2, 3, 3],
+    ];
+    assert_eq!(set(Keep::AllBut), BTreeSet::from_iter(lost.into_iter().chain(lost_of_second)));
+}
+
+/// A write alone is seen only under a name, and a name alone shows a file without what was written.
+#[test]
+fn a_write_is_kept_with_the_name_of_its_file_and_a_name_without_writes() {
+    let disk = MemoryDisk::new(1);
+    for n in [1, 2] {
+        disk.create(FileName::Log(n)).unwrap().write_all_at(0, &[n as u8; 4]).unwrap();
+    }
+    let left = |keep: fn(usize) -> Keep| -> Vec<BTreeMap<FileName, Vec<u8>>> {
+        (0..disk.unsynced()).map(|unit| disk.crash_image(keep(unit)).snapshot()).collect()
+    };
+    let [one, two] = [FileName::Log(1), FileName::Log(2)];
+    let alone = |name, bytes: &[u8]| BTreeMap::from([(name, bytes.to_vec())]);
+    let kept = left(Keep::Only);
+    assert_eq!(kept[..2], [alone(one, b""), alone(two, b"")]);
+    assert!(kept[2..].contains(&alone(one, &[1; 4])) && kept[2..].contains(&alone(two, &[2; 4])), "{kept:?}");
+    let lost = left(Keep::AllBut);
+    assert_eq!(lost[..2], [alone(two, &[2; 4]), alone(one, &[1; 4])]);
+    let both = |first: &[u8]| BTreeMap::from([(one, first.to_vec()), (two, vec![2; 4])]);
+    assert!(lost[2..].contains(&both(&[0; 4])) && lost[2..].contains(&both(b"")), "{lost:?}");
+}
+
+/// Recoveries of equal disks are played once: what a later crash depends on must be in the fingerprint.
+#[test]
+fn disks_with_the_same_fingerprint_hold_the_same_and_have_the_same_synced() {
+    let made = |is_synced: bool, bytes: &[u8]| {
+        let disk = MemoryDisk::new(1);
+        let file = disk.create(FileName::Log(1)).unwrap();
+        file.write_all_at(0, bytes).unwrap();
+        if is_synced {
+            file.sync().unwrap();
+        }
+        disk
+    };
+    let disk = made(false, b"same");
+    assert_eq!(disk.fingerprint(), made(false, b"same").fingerprint());
+    assert_eq!(disk.fingerprint(), disk.kill_image().fingerprint());
+    let others = [
+        made(true, b"same"),
+        made(false, b"same."),
+        made(false, b"some"),
+        disk.crash_image(Keep::All),
+        disk.crash_image(Keep::SyncedOnly),
+    ];
+    let fingerprints: BTreeSet<u64> = others.iter().map(|disk| disk.fingerprint()).collect();
+    assert_eq!(fingerprints.len(), others.len());
+    assert!(!fingerprints.contains(&disk.fingerprint()));
 }
 
 #[test]

@@ -17,13 +17,14 @@ use std::{
 use kvilt_base::{FileName, Rng};
 
 use super::{
-    Directory, MemoryDisk, NameChange, apply,
+    Directory, MemoryDisk, NameChange, State, apply,
     inode::{Contents, Extent, Inode},
+    unsynced::{Unit, units},
 };
 use crate::SeededRng;
 
 /// What a disk writes as a whole or not at all.
-const SECTOR_BYTES: usize = 512;
+pub(super) const SECTOR_BYTES: usize = 512;
 
 /// What a power cut leaves of what was not synced.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -37,6 +38,34 @@ pub enum Keep {
     /// The name changes up to some point, and the writes of each file up to some point, the last one torn: what
     /// an ordered, journalling file system leaves.
     Prefix(u64),
+    /// One of [`MemoryDisk::unsynced`], with the name of its file if it is a write; else nothing.
+    Only(usize),
+    /// All but one of [`MemoryDisk::unsynced`].
+    AllBut(usize),
+}
+
+/// What is kept, with the unit at hand that is kept or lost alone.
+enum Kept {
+    Nothing,
+    Everything,
+    AnySubset,
+    Prefix,
+    Only(Unit),
+    AllBut(Unit),
+}
+
+impl Kept {
+    fn of(keep: Keep, state: &State) -> Self {
+        let unit = |number| units(state).swap_remove(number);
+        match keep {
+            Keep::SyncedOnly => Kept::Nothing,
+            Keep::All => Kept::Everything,
+            Keep::Random(_) => Kept::AnySubset,
+            Keep::Prefix(_) => Kept::Prefix,
+            Keep::Only(number) => Kept::Only(unit(number)),
+            Keep::AllBut(number) => Kept::AllBut(unit(number)),
+        }
+    }
 }
 
 impl MemoryDisk {
@@ -46,15 +75,15 @@ impl MemoryDisk {
         let state = self.world.state.lock();
         let rng = match keep {
             Keep::Random(seed) | Keep::Prefix(seed) => SeededRng::new(seed ^ self.world.seed.rotate_left(32)),
-            Keep::SyncedOnly | Keep::All => SeededRng::new(self.world.seed),
+            Keep::SyncedOnly | Keep::All | Keep::Only(_) | Keep::AllBut(_) => SeededRng::new(self.world.seed),
         };
+        let kept = Kept::of(keep, &state);
         let mut copies = Copies::new(state.directories.len() > 1);
         let mut directories = Vec::with_capacity(state.directories.len());
-        for directory in &state.directories {
-            let names = kept_names(directory, keep, &rng);
+        for (number, directory) in state.directories.iter().enumerate() {
+            let names = kept_names((number, directory), &kept, &rng);
             let names = names.iter().map(|(name, inode)| {
-                let copy =
-                    copies.copy(inode, |inode| inode.with(|contents| crashed(contents, *name, keep, &rng)));
+                let copy = copies.copy(inode, |inode| crashed(inode, *name, &kept, &rng));
                 (*name, copy)
             });
             directories
@@ -103,7 +132,7 @@ impl Copies {
         Copies { has_links, made: HashMap::new() }
     }
 
-    fn copy(&mut self, inode: &Arc<Inode>, contents: impl FnOnce(&Inode) -> Contents) -> Arc<Inode> {
+    fn copy(&mut self, inode: &Arc<Inode>, contents: impl FnOnce(&Arc<Inode>) -> Contents) -> Arc<Inode> {
         if !self.has_links {
             return Inode::from_contents(contents(inode));
         }
@@ -112,9 +141,13 @@ impl Copies {
     }
 }
 
-fn kept_names(directory: &Directory, keep: Keep, rng: &SeededRng) -> BTreeMap<FileName, Arc<Inode>> {
+fn kept_names(
+    (number, directory): (usize, &Directory),
+    kept: &Kept,
+    rng: &SeededRng,
+) -> BTreeMap<FileName, Arc<Inode>> {
     let mut names = directory.names.clone();
-    if keep == Keep::All || directory.changes.is_empty() {
+    if matches!(kept, Kept::Everything | Kept::AllBut(Unit::Piece(_))) || directory.changes.is_empty() {
         return names;
     }
     for change in directory.changes.iter().rev() {
@@ -125,17 +158,31 @@ fn kept_names(directory: &Directory, keep: Keep, rng: &SeededRng) -> BTreeMap<Fi
             };
         }
     }
-    match keep {
-        Keep::SyncedOnly | Keep::All => {}
-        Keep::Random(_) => {
+    match kept {
+        Kept::Nothing | Kept::Everything => {}
+        Kept::AnySubset => {
             let chance = Chance::drawn(rng);
             for change in directory.changes.iter().filter(|_| chance.holds(rng)) {
                 apply(&change.kind, &mut names);
             }
         }
-        Keep::Prefix(_) => {
+        Kept::Prefix => {
             for change in &directory.changes[..drawn_below(rng, directory.changes.len() + 1)] {
                 apply(&change.kind, &mut names);
+            }
+        }
+        Kept::Only(unit) => {
+            for (position, change) in directory.changes.iter().enumerate() {
+                if unit.needs(number, position, change) {
+                    apply(&change.kind, &mut names);
+                }
+            }
+        }
+        Kept::AllBut(unit) => {
+            for (position, change) in directory.changes.iter().enumerate() {
+                if !unit.is_name(number, position) {
+                    apply(&change.kind, &mut names);
+                }
             }
         }
     }
@@ -162,15 +209,19 @@ fn drawn_below(rng: &SeededRng, limit: usize) -> usize {
 }
 
 /// The file after a power cut.
-fn crashed(contents: &Contents, name: FileName, keep: Keep, rng: &SeededRng) -> Contents {
-    let live = match keep {
+fn crashed(inode: &Arc<Inode>, name: FileName, kept: &Kept, rng: &SeededRng) -> Contents {
+    let live = inode.with(|contents| match kept {
         _ if contents.writes.is_empty() => contents.synced(),
-        Keep::SyncedOnly => contents.synced(),
-        Keep::All => contents.platter_after_sync(),
-        Keep::Random(_) => any_sectors(contents, rng),
-        Keep::Prefix(_) if contents.platter.is_some() => contents.synced(),
-        Keep::Prefix(_) => first_writes(contents, rng),
-    };
+        Kept::Nothing => contents.synced(),
+        Kept::Everything => contents.platter_after_sync(),
+        Kept::AnySubset => any_sectors(contents, rng),
+        Kept::Prefix if contents.platter.is_some() => contents.synced(),
+        Kept::Prefix => first_writes(contents, rng),
+        Kept::Only(Unit::Piece(piece)) if Arc::ptr_eq(&piece.inode, inode) => piece.kept(contents),
+        Kept::Only(_) => contents.synced(),
+        Kept::AllBut(Unit::Piece(piece)) if Arc::ptr_eq(&piece.inode, inode) => piece.lost(contents),
+        Kept::AllBut(_) => contents.platter_after_sync(),
+    });
     Contents { name, live, writes: Vec::new(), platter: None }
 }
 
@@ -255,7 +306,7 @@ fn dirty_sectors(contents: &Contents) -> Vec<usize> {
 }
 
 /// Copies what `range` held before write `then`; zeros where the file was shorter.
-fn copy_sector_before(contents: &Contents, then: usize, range: Range<usize>, bytes: &mut [u8]) {
+pub(super) fn copy_sector_before(contents: &Contents, then: usize, range: Range<usize>, bytes: &mut [u8]) {
     copy_from(contents.live.as_slice(), range.clone(), bytes);
     for write in contents.writes[then..].iter().rev() {
         let overwritten = write.offset..write.offset + write.before.len();
