@@ -45,8 +45,10 @@ struct Turn {
     threads: usize,
 }
 
-const CAMPAIGNS: [Campaign; 10] = [
+const CAMPAIGNS: [Campaign; 11] = [
     Campaign { name: "crash", command: |turn| turn.simulate("crash"), counted: "crash_cases" },
+    // To depth four one script may take longer than a turn.
+    Campaign { name: "nested", command: |turn| turn.simulate("nested --depth 3"), counted: "cases" },
     Campaign { name: "model", command: |turn| turn.simulate("model"), counted: "operations" },
     Campaign { name: "faults", command: |turn| turn.simulate("faults"), counted: "fault_runs" },
     Campaign { name: "damage", command: |turn| turn.simulate("damage"), counted: "damaged_stores" },

@@ -56,4 +56,9 @@ pub trait Spawn: Send + Sync {
     /// The caller is between two pieces of a step, and holds no lock that a write could need. A simulation may let a
     /// write come in between; threads go on.
     fn pause(&self) {}
+
+    /// The caller is between two steps of a write: it has made room, and will take its version next. It holds the gates of
+    /// its chunks, so another write might wait for ever; a simulation may let a read or a checkpoint come in between,
+    /// threads go on.
+    fn between(&self) {}
 }

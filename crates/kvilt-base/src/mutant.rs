@@ -47,6 +47,9 @@ mutants! {
     RemovedEarly,
     /// The logs to sync are collected before the cut.
     DirtyTakenEarly,
+    /// A log that is empty when a checkpoint looks is left out, though a put that marked its chunk before is about to
+    /// write to it.
+    EmptyLogForgotten,
     /// After a checkpoint that failed, its logs are taken for clean.
     NotTakenBack,
     /// A rewritten funk enters the manifest at once instead of with the next checkpoint (the paper's rule, which keeps
@@ -70,6 +73,8 @@ mutants! {
     VisibleNotDurable,
     /// What is replayed is not made durable before it is shown.
     ReplayNotSynced,
+    /// Recovery removes what the manifest does not name before the manifest is durable that a kill left behind.
+    OrphansRemovedEarly,
 
     // The commit log.
     /// Writes are acknowledged before the commit log is synced.

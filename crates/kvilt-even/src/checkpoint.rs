@@ -388,6 +388,9 @@ impl Store {
     /// gate while the log is empty knows that the next put marks the chunk again.
     fn may_begin_soon(&self, key: &[u8], funk: &Funk) -> bool {
         let Some(log) = funk.log.as_ref().filter(|log| log.durable_len() == 0) else { return false };
+        if mutant(Mutant::EmptyLogForgotten) {
+            return false;
+        }
         let pin = pin();
         let chunk = self.index.load(&pin).starting_at(key);
         let gate = chunk.map(|chunk| chunk.try_gate());

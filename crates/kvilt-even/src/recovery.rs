@@ -58,6 +58,9 @@ pub(crate) fn open(
     let listed = disk.list().map_err(|e| Error::io("list the store", e).in_file(disk.place()))?;
     refuse_false_reserve(&listed)?;
     let leftovers = Leftovers::find(&root, &listed);
+    if mutant(Mutant::OrphansRemovedEarly) {
+        leftovers.remove_orphans(&*disk);
+    }
     if !is_new && !mutant(Mutant::VisibleNotDurable) {
         make_visible_durable(&*disk, &listed)?;
     }

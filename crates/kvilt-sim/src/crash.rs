@@ -14,6 +14,7 @@
 //! What is always true here: one thread, one seed, so a case can be seen again. Prefixes are recognised by the
 //! fingerprints of the states that the model went through.
 
+pub mod nested;
 mod recorder;
 
 use std::sync::Arc;
@@ -32,6 +33,7 @@ use crate::{
     workload::Shape,
     world::{Loss, Subject, World},
 };
+pub use recorder::Images;
 use recorder::{End, Film, Recorder, Shot, When};
 
 /// How thoroughly to crash.
@@ -144,7 +146,7 @@ impl Explorer<'_> {
         let disk = MemoryDisk::new(self.seed);
         let ledger = Arc::new(Ledger::default());
         let when = When::Always {
-            random: self.plan.random_images,
+            images: Images::Drawn { random: self.plan.random_images },
             is_sampled: self.plan.is_sampled,
             seed: self.seed,
         };

@@ -129,7 +129,8 @@ impl<'a> Case<'a> {
         counts
     }
 
-    fn memory(&self) -> Arc<MemoryDisk> {
+    /// The disk that it begins with, anew.
+    pub(crate) fn memory(&self) -> Arc<MemoryDisk> {
         match &self.origin {
             Some((disk, _)) => disk.crash_image(Keep::All),
             None => MemoryDisk::new(self.seed),

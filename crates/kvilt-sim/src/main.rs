@@ -1,6 +1,7 @@
 //! `kvilt-sim`: campaigns against the engine from the command line; one summary line at the end.
 #![forbid(unsafe_code)]
 
+mod nested;
 #[cfg(feature = "mutants")]
 mod planted;
 
@@ -10,6 +11,7 @@ use anyhow::{Context, Result};
 use clap::{Parser, ValueEnum};
 use kvilt_sim::{
     campaign::{Campaign, Kind, Outcome, run_campaign},
+    crash::Images,
     world::Even,
 };
 use serde_json::{Value, json};
@@ -21,9 +23,16 @@ struct Arguments {
     /// What to test.
     #[arg(value_enum)]
     what: What,
-    /// The seeds, as `A..B` or as one number.
-    #[arg(long, default_value = "0..100", value_parser = parse_seeds)]
-    seeds: std::ops::Range<u64>,
+    /// The seeds, as `A..B` or as one number; by default 0..100, and for `nested` and `singles` 0.
+    #[arg(long, value_parser = parse_seeds)]
+    seeds: Option<std::ops::Range<u64>>,
+    /// `nested` and `singles`: which of the canonical scripts, as `A..B` or as one number; by default all.
+    #[arg(long, value_parser = parse_seeds)]
+    scripts: Option<std::ops::Range<u64>>,
+    /// `nested` and `singles`: so many crashes in a row, of which all but the first are in recoveries; by default 4 for
+    /// `nested` and 1 for `singles`.
+    #[arg(long)]
+    depth: Option<u32>,
     /// Go on until there have been so many: crashes, runs with a fault, damaged stores, or else operations; each bug may
     /// take so many to be found.
     #[arg(long)]
@@ -40,7 +49,7 @@ struct Arguments {
     /// Runs spent on reducing a failing script.
     #[arg(long, default_value_t = 300)]
     reduce: u32,
-    /// `mutants`: only the bug of this name.
+    /// `mutants`: only the bug of this name; elsewhere: with this bug alive.
     #[cfg(feature = "mutants")]
     #[arg(long)]
     only: Option<String>,
@@ -64,29 +73,45 @@ enum What {
     Damage,
     /// Threads on one store, and whether what they saw was possible.
     History,
+    /// Canonical scripts, crashed at every disk operation, and their recoveries too, again and again.
+    Nested,
+    /// Canonical scripts, crashed at every disk operation with everything unsynced lost alone, and kept alone.
+    Singles,
     /// Bugs planted in the engine, each looked for by the layer that should find it.
     #[cfg(feature = "mutants")]
     Mutants,
 }
 
+impl Arguments {
+    /// Nothing is begun after this.
+    fn time(&self) -> Result<Duration> {
+        self.minutes.map_or(Ok(Duration::MAX), |minutes| {
+            Duration::try_from_secs_f64(minutes * 60.0).context("--minutes must be a length of time")
+        })
+    }
+}
+
 fn main() -> Result<ExitCode> {
     let arguments = Arguments::parse();
+    #[cfg(feature = "mutants")]
+    planted::plant_for(&arguments)?;
     let kind = match arguments.what {
         What::Model => Kind::Model,
         What::Crash => Kind::Crash,
         What::Faults => Kind::Faults,
         What::Damage => Kind::Damage,
         What::History => Kind::History,
+        What::Nested => return nested::run(&arguments, Images::Drawn { random: 1 }, 4),
+        What::Singles => return nested::run(&arguments, Images::Singles, 1),
         #[cfg(feature = "mutants")]
         What::Mutants => return planted::run(&arguments),
     };
-    let time = arguments.minutes.map_or(Ok(Duration::MAX), |minutes| {
-        Duration::try_from_secs_f64(minutes * 60.0).context("--minutes must be a length of time")
-    })?;
+    let time = arguments.time()?;
+    let seeds = arguments.seeds.clone().unwrap_or(0..100);
     let seeds = match arguments.cases {
         // As many as it takes.
-        Some(_) => arguments.seeds.start..u64::MAX,
-        None => arguments.seeds.clone(),
+        Some(_) => seeds.start..u64::MAX,
+        None => seeds,
     };
     let campaign = Campaign {
         time,

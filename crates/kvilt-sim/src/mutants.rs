@@ -15,7 +15,8 @@ use kvilt_base::{
 };
 
 use crate::{
-    crash::{Plan, Tally, explore},
+    canonical::Canonical,
+    crash::{Images, Plan, Tally, explore, nested},
     damage::{DamageTally, blow::Blow, reference, reference::Reference, run_blows},
     faults::{Case, Coverage},
     report::catching_panics,
@@ -43,17 +44,19 @@ pub enum Layer {
     Faults,
     /// A reference store with one damage.
     Damage,
+    /// A state that crashes of a canonical script, and of its recoveries, left.
+    Nested,
 }
 
 impl Layer {
     /// All of them.
-    pub const ALL: [Layer; 4] = [Layer::Model, Layer::Crash, Layer::Faults, Layer::Damage];
+    pub const ALL: [Layer; 5] = [Layer::Model, Layer::Crash, Layer::Faults, Layer::Damage, Layer::Nested];
 
     /// So many cases the healthy engine passes before a hunt, and so many a hunt has at most: each costs seconds.
     pub fn cases_max(self) -> u64 {
         match self {
             Layer::Model => 40,
-            Layer::Crash => CASES_MAX,
+            Layer::Crash | Layer::Nested => CASES_MAX,
             Layer::Faults => 6_000,
             Layer::Damage => 1_000,
         }
@@ -83,12 +86,29 @@ impl Layer {
                 outcome.map_err(|(_, failure)| told(failure))
             }
             Layer::Damage => run_damage(seed, cases),
+            Layer::Nested => run_nested(seed, NESTED_DEPTH, cases),
         }
     }
 }
 
 fn told(failure: impl fmt::Display) -> String {
     failure.to_string()
+}
+
+/// Crashes in a row.
+const NESTED_DEPTH: u32 = 2;
+/// A script is crashed at one in so many of its changing calls.
+const NESTED_STRIDE: u64 = 5;
+
+/// Crashes a canonical script, and its recoveries to this depth.
+fn run_nested(seed: u64, depth: u32, cases: &mut u64) -> Result<(), String> {
+    let scripts = Canonical::all();
+    let canonical = &scripts[seed as usize % scripts.len()];
+    let plan = nested::Plan { depth, images: Images::Drawn { random: 1 }, stride: NESTED_STRIDE, seed };
+    let mut tally = nested::Tally::default();
+    let outcome = nested::explore(canonical, &plan, &mut tally);
+    *cases += tally.states.max(1);
+    outcome.map_err(told)
 }
 
 fn run_damage(seed: u64, cases: &mut u64) -> Result<(), String> {
@@ -142,7 +162,7 @@ pub fn hunt_for(mutant: Mutant, cases_max: u64) -> Hunt {
 /// The layer that should find a bug, and the rule that the bug breaks: R and D of the rules learned from the papers, else
 /// an invariant.
 pub fn finder_of(mutant: Mutant) -> (Layer, &'static str) {
-    use Layer::{Crash, Damage, Faults, Model};
+    use Layer::{Crash, Damage, Faults, Model, Nested};
     match mutant {
         Mutant::NamesNotSynced => (Crash, "R5"),
         Mutant::LogNotSynced => (Crash, "R5"),
@@ -156,6 +176,7 @@ pub fn finder_of(mutant: Mutant) -> (Layer, &'static str) {
         Mutant::WitnessNotTold => (Damage, "F-8"),
         Mutant::RemovedEarly => (Crash, "R5"),
         Mutant::DirtyTakenEarly => (Crash, "D2"),
+        Mutant::EmptyLogForgotten => (Crash, "D2"),
         Mutant::NotTakenBack => (Faults, "D2"),
         Mutant::PaperGarbageCollection => (Crash, "R1"),
         Mutant::CheckpointWithoutEpoch => (Crash, "R2"),
@@ -167,6 +188,7 @@ pub fn finder_of(mutant: Mutant) -> (Layer, &'static str) {
         Mutant::NumberReused => (Crash, "R5"),
         Mutant::VisibleNotDurable => (Crash, "R7"),
         Mutant::ReplayNotSynced => (Crash, "R7"),
+        Mutant::OrphansRemovedEarly => (Nested, "R7"),
         Mutant::AcknowledgedEarly => (Crash, "D6"),
         Mutant::AppliedEarly => (Faults, "D1"),
         Mutant::ChainIgnored => (Crash, "E-11"),

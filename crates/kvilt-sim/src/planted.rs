@@ -2,13 +2,13 @@
 
 use std::process::ExitCode;
 
-use anyhow::{Result, bail};
-use kvilt_base::{Clock, Mutant};
+use anyhow::{Context as _, Result, bail};
+use kvilt_base::{Clock, Mutant, mutant::plant};
 use kvilt_io::NativeClock;
 use kvilt_sim::mutants::{CASES_MAX, Hunt, Layer, finder_of, hunt, hunt_for};
 use serde_json::json;
 
-use crate::Arguments;
+use crate::{Arguments, What};
 
 /// Hunts for the bugs asked for; fails if one is not found, or if something is where nothing was planted.
 pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode> {
@@ -49,6 +49,15 @@ pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode> {
         );
     }
     Ok(if missed.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+}
+
+/// Brings the bug asked for to life, for any command but `mutants`, which sees to it itself.
+pub(crate) fn plant_for(arguments: &Arguments) -> Result<()> {
+    if let (Some(name), false) = (&arguments.only, matches!(arguments.what, What::Mutants)) {
+        let mutant = Mutant::ALL.iter().find(|mutant| name_of(**mutant) == *name);
+        plant(*mutant.with_context(|| format!("there is no planted bug of the name {name}"))?);
+    }
+    Ok(())
 }
 
 fn name_of(mutant: Mutant) -> String {

@@ -13,11 +13,15 @@ use crate::{
     dice::{Dice, mix},
     ledger::{Ledger, Promise},
     model::{Changes, Model, State, rows_in},
+    passer::{Errand, Seen},
     reading::{Manner, Row, read_both_ends, read_rows},
     report::{Complaint, Failure, catching_panics, refused},
     script::{Expected, KeyId, Payload, Script, Span, Step, VIEW_SLOTS},
-    world::{Subject, World},
+    world::{Loss, Subject, World},
 };
+
+/// Somebody comes between the steps of one write in so many.
+const PASSER_TURN: usize = 6;
 
 /// What a run did.
 #[derive(Clone, Debug, Default)]
@@ -65,6 +69,8 @@ pub struct Player<'a> {
     checkpoints: (u64, [usize; 2]),
     /// Chance for somebody who writes while the background runs; none if nobody does.
     bystander: Option<Dice>,
+    /// Chance for somebody who comes between the steps of a write; none if nobody does.
+    passer: Option<Dice>,
     summary: Summary,
     scratch: Vec<u8>,
 }
@@ -85,15 +91,19 @@ impl<'a> Player<'a> {
             ledger,
             checkpoints: (0, [0; 2]),
             bystander: None,
+            passer: None,
             summary: Summary::default(),
             scratch: Vec::new(),
         }
     }
 
-    /// With somebody who writes while the background waits for the disk.
+    /// With somebody who writes while the background waits for the disk, and, for every second seed, somebody who comes
+    /// between the steps of writes.
     #[must_use]
     pub fn with_bystander(mut self, seed: u64) -> Self {
         self.bystander = Some(Dice::new(mix(seed)));
+        let mut dice = Dice::new(mix(!seed));
+        self.passer = dice.chance(1, 2).then_some(dice);
         self
     }
 
@@ -322,13 +332,60 @@ impl<'a> Player<'a> {
             self.states.push(after.fingerprint());
             self.writes.push(changes.clone());
             self.ledger.begin(self.subject.loss());
-            self.call(step, true)?;
+            self.passed_call(step, true)?;
             self.ledger.acknowledge(self.subject.loss());
             self.model = after;
             Ok(())
         } else {
-            self.call(step, false)
+            self.passed_call(step, false)
         }
+    }
+
+    /// Calls the engine for a step that writes, while somebody may come between its own steps, who must see the store
+    /// as it was before.
+    fn passed_call(&mut self, step: &Step, is_change: bool) -> Result<(), Complaint> {
+        let acknowledged = self.ledger.now().acknowledged;
+        let errand = self.errand();
+        if let Some(errand) = &errand {
+            self.world.passer().send(self.engine(), errand.clone());
+        }
+        let outcome = self.call(step, is_change);
+        let seen = self.world.passer().recall();
+        outcome?;
+        match (seen.transpose()?, errand) {
+            (Some(Seen::Synced), _) => self.ledger.secure(acknowledged),
+            (Some(Seen::Value(found)), Some(Errand::Get(key))) => {
+                let key = self.script.keys.binary_search(&key).expect("it comes for a key of the script");
+                let right = self.model.now().get(&(key as KeyId)).copied();
+                if !is_value(found.as_deref(), right, &mut self.scratch) {
+                    return Err(format!(
+                        "a get within a write found key {key} with {}, expected {right:?}",
+                        told(found.as_deref())
+                    )
+                    .into());
+                }
+            }
+            (Some(Seen::Rows(rows)), _) => {
+                let whole = Span { start: 0, end: None };
+                let manner = Manner::whole(Direction::Forward);
+                compare(self.script, self.model.now(), whole, manner, &rows, &mut self.scratch)
+                    .map_err(|message| format!("within a write: {message}"))?;
+            }
+            (Some(Seen::Value(_)) | None, _) => {}
+        }
+        Ok(())
+    }
+
+    /// What somebody comes for between the steps of this write, if anybody does. With a commit log, writes are applied by
+    /// who leads the others, and a checkpoint takes its place among them; so it cannot come in between.
+    fn errand(&mut self) -> Option<Errand> {
+        let has_commit_log = self.subject.loss() != Loss::SinceSync;
+        let dice = self.passer.as_mut().and_then(|dice| dice.chance(1, PASSER_TURN).then_some(dice))?;
+        Some(match dice.below(4) {
+            0 | 1 if !has_commit_log => Errand::Sync,
+            0 | 2 => Errand::Get(dice.pick(&self.script.keys).clone()),
+            _ => Errand::Scan,
+        })
     }
 
     /// Calls the engine for a step that writes.

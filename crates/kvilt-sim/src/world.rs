@@ -17,6 +17,7 @@ use kvilt_sync::{budget::Budget, published::pin};
 use crate::{
     bystander::{Attended, Bystander, Moment},
     dice::Dice,
+    passer::Passer,
     report::{Complaint, refused},
 };
 
@@ -62,6 +63,7 @@ pub struct World {
     /// Clock and workers again, if they are moved by hand.
     by_hand: Option<(Arc<ManualClock>, Arc<StepSpawn>)>,
     bystander: Arc<Bystander>,
+    passer: Arc<Passer>,
     copies: AtomicU32,
     seed: u64,
 }
@@ -78,15 +80,20 @@ impl World {
         }
         let clock = ManualClock::new();
         let spawn = StepSpawn::new(Arc::clone(&clock), seed);
-        let bystander = Arc::<Bystander>::default();
+        let (bystander, passer) = (Arc::<Bystander>::default(), Arc::<Passer>::default());
         World {
             disk: Arc::new(Attended { disk, bystander: Arc::clone(&bystander) }),
             memory: Some(memory),
             clock: clock.clone(),
-            spawn: Arc::new(Alone { spawn: spawn.clone(), bystander: Arc::clone(&bystander) }),
+            spawn: Arc::new(Alone {
+                spawn: spawn.clone(),
+                bystander: Arc::clone(&bystander),
+                passer: Arc::clone(&passer),
+            }),
             rng: Arc::new(SeededRng::new(seed)),
             by_hand: Some((clock, spawn)),
             bystander,
+            passer,
             copies: AtomicU32::new(0),
             seed,
         }
@@ -108,6 +115,7 @@ impl World {
             rng: Arc::new(SeededRng::new(seed)),
             by_hand: None,
             bystander: Arc::default(),
+            passer: Arc::default(),
             copies: AtomicU32::new(0),
             seed,
         }
@@ -136,6 +144,11 @@ impl World {
     /// Who may write while the background waits for the disk; only in a stepped world.
     pub fn bystander(&self) -> &Bystander {
         &self.bystander
+    }
+
+    /// Who may come between two steps of a write; only in a stepped world.
+    pub fn passer(&self) -> &Passer {
+        &self.passer
     }
 
     /// What starts workers.
@@ -194,6 +207,7 @@ impl World {
 struct Alone {
     spawn: Arc<StepSpawn>,
     bystander: Arc<Bystander>,
+    passer: Arc<Passer>,
 }
 
 impl Spawn for Alone {
@@ -210,6 +224,10 @@ impl Spawn for Alone {
 
     fn pause(&self) {
         self.bystander.look(Moment::Pause);
+    }
+
+    fn between(&self) {
+        self.passer.come();
     }
 }
 

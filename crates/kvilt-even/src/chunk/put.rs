@@ -135,6 +135,7 @@ impl Store {
                 self.stall(reason);
                 continue;
             }
+            self.world.spawn.between();
             let pin = pin();
             self.put_one(chunk.state(&pin), change);
             drop(gate);
@@ -185,6 +186,7 @@ impl Store {
                 self.stall(reason);
                 continue;
             }
+            self.world.spawn.between();
             let pin = pin();
             self.put_all(&entered, &pin);
             drop(entered);
@@ -261,6 +263,7 @@ impl Store {
                 self.stall(reason);
                 continue;
             }
+            self.world.spawn.between();
             self.put_range_tombstones(&entered, range, &pin());
             drop(entered);
             self.counters.puts.add(1);

@@ -29,12 +29,26 @@ pub(super) enum End {
     PowerCut(Keep),
 }
 
+/// Which images are made of a moment, besides one of the process killed and one of a power cut that leaves only what
+/// was synced.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Images {
+    /// By seed: a prefix, and this many random ones.
+    Drawn {
+        /// Random ones.
+        random: u64,
+    },
+    /// Everything that was not synced lost alone, and kept alone, and all of it kept: nothing is left to chance.
+    Singles,
+}
+
 /// When images are made.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum When {
-    /// Before every changing call: killed; power cuts keeping only what was synced, a prefix, and this many random
-    /// ones; of these only one if sampled; by seed.
-    Always { random: u64, is_sampled: bool, seed: u64 },
+    /// Before every changing call; of the images only one if sampled.
+    Always { images: Images, is_sampled: bool, seed: u64 },
+    /// Before every so many-th changing call.
+    Every { stride: u64, images: Images, seed: u64 },
     /// Before the changing call with this number; then the disk is gone.
     Once { op: u64, end: End },
     /// Never.
@@ -57,6 +71,7 @@ pub(super) struct Film {
     when: When,
     ops: AtomicU64,
     is_dark: AtomicBool,
+    is_stopped: AtomicBool,
     shots: Mutex<Vec<Shot>>,
 }
 
@@ -68,6 +83,7 @@ impl Film {
             when,
             ops: AtomicU64::new(0),
             is_dark: AtomicBool::new(false),
+            is_stopped: AtomicBool::new(false),
             shots: Mutex::default(),
         })
     }
@@ -84,20 +100,22 @@ impl Film {
 
     /// Makes images of this moment, as before a changing call.
     pub(super) fn shoot_now(&self) {
+        if self.is_stopped.load(Relaxed) {
+            return;
+        }
         let op = self.ops();
         let ends = match self.when {
-            When::Always { random, is_sampled, seed } => {
-                let cut = |keep| End::PowerCut(keep);
-                let mut ends = vec![End::Killed, cut(Keep::SyncedOnly), cut(Keep::Prefix(mix(seed ^ op)))];
-                ends.extend((0..random).map(|i| cut(Keep::Random(mix(seed ^ op ^ (i + 1) << 40)))));
+            When::Always { images, is_sampled, seed } => {
+                let mut ends = self.ends(op, images, seed);
                 if is_sampled {
                     let one = mix(seed ^ mix(op)) as usize % ends.len();
                     ends = vec![ends[one]];
                 }
                 ends
             }
+            When::Every { stride, images, seed } if op.is_multiple_of(stride) => self.ends(op, images, seed),
             When::Once { op: at, end } if at == op => vec![end],
-            When::Once { .. } | When::Never => vec![],
+            When::Every { .. } | When::Once { .. } | When::Never => vec![],
         };
         let mut shots = self.shots.lock().expect("nobody panics while holding it");
         for end in ends {
@@ -109,9 +127,31 @@ impl Film {
         }
     }
 
+    fn ends(&self, op: u64, images: Images, seed: u64) -> Vec<End> {
+        let cut = |keep| End::PowerCut(keep);
+        let mut ends = vec![End::Killed, cut(Keep::SyncedOnly)];
+        match images {
+            Images::Drawn { random } => {
+                ends.push(cut(Keep::Prefix(mix(seed ^ op))));
+                ends.extend((0..random).map(|i| cut(Keep::Random(mix(seed ^ op ^ (i + 1) << 40)))));
+            }
+            Images::Singles => {
+                ends.push(cut(Keep::All));
+                let units = 0..self.disk.unsynced();
+                ends.extend(units.flat_map(|unit| [cut(Keep::Only(unit)), cut(Keep::AllBut(unit))]));
+            }
+        }
+        ends
+    }
+
     /// Takes the disk away: every call fails from now on.
     pub(super) fn go_dark(&self) {
         self.is_dark.store(true, Relaxed);
+    }
+
+    /// Makes no more images.
+    pub(super) fn stop(&self) {
+        self.is_stopped.store(true, Relaxed);
     }
 
     pub(super) fn is_dark(&self) -> bool {

@@ -1,0 +1,82 @@
+//! The settled size of a store: what it takes on the disk when every row has been written once more and the background has
+//! nothing left to do.
+//!
+//! A store's directory grows and shrinks as logs fill and are rewritten, by a tenth and more, and chunks that began together
+//! stay in step for hundreds of lives. So its size at two moments says little. Settled, it does not depend on where in that
+//! round the chunks were: what is left is rows, their chunks and tables, the manifest, and whatever should not be there, such
+//! as files that nobody names. Two settled sizes of the same rows can be compared.
+//!
+//! What is always true here: a copy in memory is settled, on one thread; the store itself is not touched.
+
+use std::sync::Arc;
+
+use kvilt_base::{Direction, FileName};
+use kvilt_io::MemoryDisk;
+
+use crate::{
+    reading::Manner,
+    report::{Complaint, refused},
+    run::{all_rows, check_soundness},
+    world::{Even, Subject, World},
+};
+
+/// A log of a settled store is at most this long, in bytes: less than a row or two.
+const LOG_BYTES_MAX: u64 = 256;
+
+/// Time that passes while it comes to rest, in milliseconds, a second at a time: chunks cool down, small ones are joined.
+const REST_MS: u32 = 1_000;
+const RESTS: u32 = 8;
+
+/// Bytes of the files that `even` would have if it came to rest now. `disk` is used up. The reserve does not count: it is
+/// there or not as the last crash pleased.
+pub fn settled_bytes(even: &Even, disk: &Arc<MemoryDisk>) -> Result<u64, Complaint> {
+    let mut even = even.clone();
+    let options = &mut even.options;
+    options.log_bytes_max_cold = LOG_BYTES_MAX;
+    options.log_bytes_max_cached = LOG_BYTES_MAX;
+    options.log_bytes_max_unread = LOG_BYTES_MAX;
+    let world = World::stepped(disk.clone(), disk.clone(), 0);
+    let engine = even.open(&world).map_err(refused("open"))?;
+    for (key, value) in all_rows(&*engine, Manner::whole(Direction::Forward))? {
+        engine.put(&key, &value).map_err(refused("put"))?;
+    }
+    for _ in 0..RESTS {
+        engine.sync().map_err(refused("sync"))?;
+        world.advance(REST_MS);
+        world.step_until_idle()?;
+    }
+    check_soundness(&*engine)?;
+    engine.close().map_err(refused("close"))?;
+    let reserve_bytes = disk.contents(FileName::Reserve).map_or(0, |bytes| bytes.len() as u64);
+    Ok(disk.total_bytes() - reserve_bytes)
+}
+
+#[cfg(test)]
+mod tests {
+    use kvilt_io::Keep;
+
+    use super::*;
+
+    /// Where logs happen to be full does not count; a file that nobody names, and that nothing removes, does.
+    #[test]
+    fn a_settled_store_has_one_size_whatever_it_has_just_been_through() {
+        let disk = MemoryDisk::new(1);
+        let world = World::stepped(disk.clone(), disk.clone(), 1);
+        let engine = Even::tiny().open(&world).unwrap();
+        let (mut sizes, mut settled) = (Vec::new(), Vec::new());
+        for round in 0..12_u32 {
+            for row in 0..400_u32 {
+                engine.put(format!("key{row:04}").as_bytes(), &[round as u8; 60]).unwrap();
+            }
+            engine.sync().unwrap();
+            world.step_background(round as u16 * 3, u64::from(round));
+            sizes.push(disk.total_bytes());
+            settled.push(settled_bytes(&Even::tiny(), &disk.crash_image(Keep::All)).unwrap());
+        }
+        let range = |sizes: &[u64]| (*sizes.iter().min().unwrap(), *sizes.iter().max().unwrap());
+        let ((least, most), (settled_least, settled_most)) = (range(&sizes), range(&settled));
+        assert!(most * 10 > least * 13, "the store's own size goes up and down: {sizes:?}");
+        assert!(settled_most * 100 < settled_least * 102, "{settled:?}");
+        assert!(settled_most < least, "{settled:?} against {sizes:?}");
+    }
+}
