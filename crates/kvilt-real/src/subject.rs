@@ -6,9 +6,10 @@ use std::{
     time::{Duration, Instant},
 };
 
-use anyhow::{Context as _, Result, bail, ensure};
-
-use kvilt_sim::dice::Dice;
+use anyhow::{Context as _, Result, anyhow, bail, ensure};
+use kvilt_base::FileName;
+use kvilt_io::MemoryDisk;
+use kvilt_sim::{dice::Dice, settle::settled_bytes, world::Even};
 
 use crate::{
     child::{Child, clear_diaries},
@@ -130,6 +131,22 @@ impl Subject {
         let row_bytes = rows.iter().map(|(key, value)| (key.len() + value.len()) as u64).sum();
         self.rows = rows;
         Ok(Found { verdict, open, chunks, directory_bytes: directory_bytes(&self.store)?, row_bytes })
+    }
+
+    /// What the store would take on the disk if it came to rest now, see [`kvilt_sim::settle`]. It is closed, and stays as
+    /// it is: a copy in memory is settled.
+    pub(crate) fn settled_bytes(&self) -> Result<u64> {
+        let copy = MemoryDisk::new(self.seed);
+        for entry in std::fs::read_dir(&self.store)? {
+            let entry = entry?;
+            let name = entry.file_name();
+            let name = name
+                .to_str()
+                .and_then(FileName::parse)
+                .with_context(|| format!("{name:?} is no file of a store"))?;
+            copy.replace(name, std::fs::read(entry.path())?);
+        }
+        settled_bytes(&Even::tiny(), &copy).map_err(|complaint| anyhow!("a copy of the store: {complaint}"))
     }
 
     fn judge(&self, rows: &Rows, writers: usize, keeps_all: bool) -> Result<Verdict> {
