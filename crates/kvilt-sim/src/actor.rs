@@ -9,7 +9,7 @@ use kvilt_base::{Clock, Engine, KeyRange, ReadView, Swap, WriteBatch};
 use crate::{
     dice::Dice,
     history::{Get, History, Interval, Moment, Scan, Write},
-    reading::{any_manner, read_both_ends, read_rows},
+    reading::{Manner, any_manner, read_both_ends, read_rows},
     report::{Complaint, refused},
 };
 
@@ -41,6 +41,11 @@ const ROLES: [[u32; 10]; 4] = [
     [40, 10, 20, 40, 0, 500, 300, 60, 30, 4],
     [40, 10, 40, 10, 0, 40, 60, 500, 300, 1],
 ];
+
+/// A range of so many keys is read in pieces of any size; in a longer one, pieces grow.
+const SHORT_KEYS: usize = 48;
+/// A long range is read from both ends in so many pieces.
+const LONG_PIECES: usize = 32;
 
 /// Lets the cast act on an engine. Returns what happened, or the first thing that is wrong by itself: a failed
 /// operation, a value that is not what somebody wrote, a view that changed.
@@ -323,12 +328,12 @@ impl<'a> Actor<'a> {
     }
 
     fn rows(&mut self, view: &ReadView, first: u32, end: u32) -> Result<Vec<(u32, u64)>, Complaint> {
-        let range = range_of(first, end);
+        let (range, keys) = (range_of(first, end), (end - first) as usize);
         let rows = if self.dice.chance(1, 4) {
             let turns = self.dice.number();
-            read_both_ends(self.engine, view, &range, turns, 3)?
+            read_both_ends(self.engine, view, &range, turns, (keys / LONG_PIECES).max(3))?
         } else {
-            let manner = any_manner(&mut self.dice);
+            let manner = Manner { grows: keys > SHORT_KEYS, ..any_manner(&mut self.dice) };
             let mut rows = read_rows(self.engine, view, &range, manner)?;
             if manner.direction == kvilt_base::Direction::Backward {
                 rows.reverse();
@@ -349,7 +354,7 @@ impl<'a> Actor<'a> {
         let Some(value) = value else { return Ok(None) };
         let number = value.first_chunk::<8>().map(|n| u64::from_be_bytes(*n));
         match number {
-            Some(number) if value == value_bytes(number, self.cast.value_bytes_max) => Ok(Some(number)),
+            Some(number) if is_value_of(number, self.cast.value_bytes_max, value) => Ok(Some(number)),
             _ => Err(format!(
                 "a value that nobody wrote: {} B, {:?}",
                 value.len(),
@@ -382,7 +387,17 @@ fn range_of(first: u32, end: u32) -> KeyRange {
 
 /// The number, repeated to a length that follows from it.
 fn value_bytes(number: u64, bytes_max: usize) -> Vec<u8> {
+    number.to_be_bytes().into_iter().cycle().take(value_len(number, bytes_max)).collect()
+}
+
+fn value_len(number: u64, bytes_max: usize) -> usize {
     let spread = crate::dice::mix(number) as usize;
-    let length = 8 + spread % (bytes_max.max(8) - 7);
-    number.to_be_bytes().into_iter().cycle().take(length).collect()
+    8 + spread % (bytes_max.max(8) - 7)
+}
+
+/// Whether these are [`value_bytes`]. Every row of every scan is asked for, so nothing is allocated.
+fn is_value_of(number: u64, bytes_max: usize, bytes: &[u8]) -> bool {
+    let pattern = number.to_be_bytes();
+    bytes.len() == value_len(number, bytes_max)
+        && bytes.chunks(pattern.len()).all(|chunk| *chunk == pattern[..chunk.len()])
 }

@@ -24,7 +24,7 @@ mod clusters;
 
 use std::{collections::HashMap, fmt};
 
-use clusters::{Clusters, Seen};
+use clusters::{ByNumber, Clusters, Seen};
 
 /// A point in time, in nanoseconds of the recording clock.
 pub type Moment = u64;
@@ -186,7 +186,7 @@ impl History {
 
     /// Rule `torn`.
     fn check_torn(&self, clusters: &Clusters, violations: &mut Vec<Violation>) {
-        let batches: HashMap<u64, &Write> =
+        let batches: ByNumber<&Write> =
             self.writes.iter().filter(|w| w.keys.len() > 1).map(|w| (w.number, w)).collect();
         for scan in &self.scans {
             for &(shown_key, number) in &scan.rows {
@@ -270,11 +270,12 @@ impl Scan {
 /// A key on which `one` is for certain older than `other`, and one on which it is newer.
 fn fork(clusters: &Clusters, one: &Scan, other: &Scan) -> Option<(u32, u32)> {
     let (mut older, mut newer) = (None, None);
+    let mut others = &other.rows[..];
     for &(key, number) in &one.rows {
-        if !(other.first..other.end).contains(&key) {
-            continue;
-        }
-        let Some(seen) = other.seen(key) else { continue };
+        // Both go up, so what lies before this key is passed once; most rows are those of a neighbour.
+        let passed = others.iter().take_while(|(other, _)| *other < key).count();
+        others = &others[passed..];
+        let Some(&(_, seen)) = others.first().filter(|(other, _)| *other == key) else { continue };
         if seen == number {
             continue;
         }

@@ -25,6 +25,9 @@ pub struct Manner {
     pub batch_bytes: usize,
     /// Without values: they come out empty.
     pub keys_only: bool,
+    /// Each piece may have twice as many rows and bytes as the one before it: a long range that is read row by row costs a
+    /// call for each, and shows no more than a short one.
+    pub grows: bool,
 }
 
 impl Manner {
@@ -36,6 +39,7 @@ impl Manner {
             batch_rows: usize::MAX,
             batch_bytes: 16 << 10,
             keys_only: false,
+            grows: false,
         }
     }
 }
@@ -67,7 +71,7 @@ impl<'a> Cursor<'a> {
         let Some(range) = self.left.take() else { return Ok(()) };
         let left = self.engine.scan(self.view, &range, direction, &mut batch).map_err(refused("scan"))?;
         let is_full = batch.is_full();
-        let mut before: Option<Vec<u8>> = None;
+        let first = rows.len();
         let is_idle = batch.is_empty();
         for (key, value) in batch.into_rows() {
             if !range.contains(&key) {
@@ -78,14 +82,14 @@ impl<'a> Cursor<'a> {
             {
                 return Err(format!("a scan returned {key:?} and left it to be read again").into());
             }
-            let is_ordered = before.as_ref().is_none_or(|before| match direction {
+            let before = rows[first..].last().map(|(before, _)| before);
+            let is_ordered = before.is_none_or(|before| match direction {
                 Direction::Forward => before.as_slice() < &key[..],
                 Direction::Backward => before.as_slice() > &key[..],
             });
             if !is_ordered {
                 return Err(format!("a scan {direction:?} returned {key:?} after {before:?}").into());
             }
-            before = Some(key.to_vec());
             rows.push((key.to_vec(), value.to_vec()));
         }
         if let Some(left) = &left
@@ -114,10 +118,15 @@ pub fn read_rows(
 ) -> Result<Vec<Row>, Complaint> {
     let mut cursor = Cursor::new(engine, view, range);
     let mut rows = Vec::new();
+    let (mut batch_rows, mut batch_bytes) = (manner.batch_rows, manner.batch_bytes);
     while cursor.left.is_some() && rows.len() < manner.rows_max {
-        let wanted = manner.batch_rows.min(manner.rows_max - rows.len());
-        let batch = RowBatch::new(manner.batch_bytes, wanted, manner.keys_only);
+        let wanted = batch_rows.min(manner.rows_max - rows.len());
+        let batch = RowBatch::new(batch_bytes, wanted, manner.keys_only);
         cursor.read_piece(manner.direction, batch, &mut rows)?;
+        if manner.grows {
+            batch_rows = batch_rows.saturating_mul(2);
+            batch_bytes = batch_bytes.saturating_mul(2);
+        }
     }
     Ok(rows)
 }

@@ -1,9 +1,38 @@
 //! The clusters of a history: per key, all operations that name one write. Here stands the arithmetic of
 //! moments; the rules are next door. Times that are equal never count as "before".
 
-use std::collections::HashMap;
+use std::{
+    collections::HashMap,
+    hash::{BuildHasherDefault, Hasher},
+};
 
 use super::{History, Interval, Moment, Violation};
+use crate::dice::mix;
+
+/// Something for each write, found by its number.
+pub(super) type ByNumber<T> = HashMap<u64, T, BuildHasherDefault<NumberHasher>>;
+
+/// Spreads a write's number, or a key. Nobody chooses them so that they meet, and a check asks for millions.
+#[derive(Default)]
+pub(super) struct NumberHasher(u64);
+
+impl Hasher for NumberHasher {
+    fn write(&mut self, bytes: &[u8]) {
+        bytes.iter().for_each(|byte| self.write_u64(u64::from(*byte)));
+    }
+
+    fn write_u32(&mut self, number: u32) {
+        self.write_u64(u64::from(number));
+    }
+
+    fn write_u64(&mut self, number: u64) {
+        self.0 = mix(self.0 ^ number);
+    }
+
+    fn finish(&self) -> u64 {
+        self.0
+    }
+}
 
 /// One read of one key.
 pub(super) struct Seen {
@@ -39,7 +68,7 @@ impl Cluster {
 #[derive(Default)]
 struct KeyClusters {
     clusters: Vec<Cluster>,
-    by_number: HashMap<u64, usize>,
+    by_number: ByNumber<usize>,
     /// Deletes: (call, latest answer among this and all called before), by call.
     deletes: Vec<(Moment, Moment)>,
     /// Puts: (first answer, latest last call among this and all answered before), by first answer.
@@ -48,13 +77,13 @@ struct KeyClusters {
 
 /// The clusters of all keys.
 pub(super) struct Clusters {
-    keys: HashMap<u32, KeyClusters>,
+    keys: HashMap<u32, KeyClusters, BuildHasherDefault<NumberHasher>>,
 }
 
 impl Clusters {
     /// Sorts a history's operations into clusters; blames reads that fit none.
     pub(super) fn of(history: &History, violations: &mut Vec<Violation>) -> Clusters {
-        let mut keys: HashMap<u32, KeyClusters> = HashMap::new();
+        let mut keys: HashMap<u32, KeyClusters, BuildHasherDefault<NumberHasher>> = HashMap::default();
         for write in &history.writes {
             for &(key, is_delete) in &write.keys {
                 keys.entry(key).or_default().add(write.number, is_delete, write.when);
