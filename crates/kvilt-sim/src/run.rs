@@ -20,9 +20,6 @@ use crate::{
     world::{Loss, Subject, World},
 };
 
-/// Somebody comes between the steps of one write in so many.
-const PASSER_TURN: usize = 6;
-
 /// What a run did.
 #[derive(Clone, Debug, Default)]
 pub struct Summary {
@@ -69,7 +66,7 @@ pub struct Player<'a> {
     checkpoints: (u64, [usize; 2]),
     /// Chance for somebody who writes while the background runs; none if nobody does.
     bystander: Option<Dice>,
-    /// Chance for somebody who comes between the steps of a write; none if nobody does.
+    /// The same for somebody who comes between the steps of a write.
     passer: Option<Dice>,
     summary: Summary,
     scratch: Vec<u8>,
@@ -97,8 +94,7 @@ impl<'a> Player<'a> {
         }
     }
 
-    /// With somebody who writes while the background waits for the disk, and, for every second seed, somebody who comes
-    /// between the steps of writes.
+    /// With somebody who writes while the background waits for the disk; every second seed, one between steps of writes.
     #[must_use]
     pub fn with_bystander(mut self, seed: u64) -> Self {
         self.bystander = Some(Dice::new(mix(seed)));
@@ -341,14 +337,11 @@ impl<'a> Player<'a> {
         }
     }
 
-    /// Calls the engine for a step that writes, while somebody may come between its own steps, who must see the store
-    /// as it was before.
+    /// Calls the engine for a step that writes; who comes between its own steps must see the store as it was before.
     fn passed_call(&mut self, step: &Step, is_change: bool) -> Result<(), Complaint> {
         let acknowledged = self.ledger.now().acknowledged;
         let errand = self.errand();
-        if let Some(errand) = &errand {
-            self.world.passer().send(self.engine(), errand.clone());
-        }
+        errand.iter().for_each(|errand| self.world.passer().send(self.engine(), errand.clone()));
         let outcome = self.call(step, is_change);
         let seen = self.world.passer().recall();
         outcome?;
@@ -358,16 +351,12 @@ impl<'a> Player<'a> {
                 let key = self.script.keys.binary_search(&key).expect("it comes for a key of the script");
                 let right = self.model.now().get(&(key as KeyId)).copied();
                 if !is_value(found.as_deref(), right, &mut self.scratch) {
-                    return Err(format!(
-                        "a get within a write found key {key} with {}, expected {right:?}",
-                        told(found.as_deref())
-                    )
-                    .into());
+                    let found = told(found.as_deref());
+                    return Err(format!("within a write, key {key} has {found}, expected {right:?}").into());
                 }
             }
             (Some(Seen::Rows(rows)), _) => {
-                let whole = Span { start: 0, end: None };
-                let manner = Manner::whole(Direction::Forward);
+                let (whole, manner) = (Span { start: 0, end: None }, Manner::whole(Direction::Forward));
                 compare(self.script, self.model.now(), whole, manner, &rows, &mut self.scratch)
                     .map_err(|message| format!("within a write: {message}"))?;
             }
@@ -376,11 +365,10 @@ impl<'a> Player<'a> {
         Ok(())
     }
 
-    /// What somebody comes for between the steps of this write, if anybody does. With a commit log, writes are applied by
-    /// who leads the others, and a checkpoint takes its place among them; so it cannot come in between.
+    /// What somebody comes for within this write. With a commit log, a checkpoint takes its place among the writes.
     fn errand(&mut self) -> Option<Errand> {
         let has_commit_log = self.subject.loss() != Loss::SinceSync;
-        let dice = self.passer.as_mut().and_then(|dice| dice.chance(1, PASSER_TURN).then_some(dice))?;
+        let dice = self.passer.as_mut().and_then(|dice| dice.chance(1, 6).then_some(dice))?;
         Some(match dice.below(4) {
             0 | 1 if !has_commit_log => Errand::Sync,
             0 | 2 => Errand::Get(dice.pick(&self.script.keys).clone()),
