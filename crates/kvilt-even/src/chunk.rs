@@ -78,6 +78,8 @@ pub(crate) struct Heat {
     pub(crate) puts: AtomicU32,
     /// Scans that had to read a log since the funk was rewritten last.
     pub(crate) log_scans: AtomicU32,
+    /// Whether the indexes of its logs shall make room: until the funk is rewritten.
+    pub(crate) is_index_unwanted: AtomicBool,
     /// Deletes since the funk was rewritten last.
     pub(crate) deletes: AtomicU32,
     /// The benefit that a munk would have, accumulated with decay.
@@ -93,6 +95,7 @@ impl Heat {
             scans: half(&self.scans),
             puts: half(&self.puts),
             log_scans: AtomicU32::new(0),
+            is_index_unwanted: AtomicBool::new(false),
             deletes: half(&self.deletes),
             score: AtomicU64::new(self.score.load(Ordering::Relaxed) / 2),
         }

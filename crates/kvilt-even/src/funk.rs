@@ -14,6 +14,7 @@
 //!
 //! * **E-4** Every entry in a part is older than any entry of the same key in a newer part or in the log.
 
+pub(crate) mod ascent;
 pub(crate) mod log;
 pub(crate) mod log_index;
 pub(crate) mod log_order;
@@ -22,9 +23,11 @@ pub(crate) mod table_file;
 use std::sync::Arc;
 
 use kvilt_base::{Direction, EntryRef, KeyRange, Kind, Merge, Mutant, Result, Source, Version, mutant};
+use kvilt_format::log::HEADER_BYTES;
 use kvilt_sync::{published::pin, versions::Versions};
 
 use self::{
+    ascent::AscentSource,
     log::ChunkLog,
     log_order::{LogOrder, LogSource},
     table_file::TableFile,
@@ -138,6 +141,15 @@ impl Funk {
         closed.map(|p| p.share_bytes).sum::<u64>() + self.log.as_ref().map_or(0, |log| log.len())
     }
 
+    /// Of these, what a scan must put in order first.
+    pub(crate) fn unordered_bytes(&self) -> u64 {
+        let closed = self.parts.iter().filter_map(|part| match &part.file {
+            PartFile::Log(log) => Some(log.unordered_bytes().min(part.share_bytes)),
+            PartFile::Table(_) => None,
+        });
+        closed.sum::<u64>() + self.log.as_ref().map_or(0, |log| log.unordered_bytes())
+    }
+
     /// Finds the newest entry of `key` at `view` and gives its value to `found`.
     pub(crate) fn find(
         &self,
@@ -204,23 +216,21 @@ impl Funk {
         files: &'f Files,
         purpose: Purpose,
     ) -> Result<Merge<'f>> {
+        let reading = Reading { range, direction, files, purpose };
         let mut sources: Vec<Box<dyn Source + 'f>> = Vec::with_capacity(self.parts.len() + 1);
-        for log in self.log.iter() {
+        if let Some(log) = &self.log {
             let upto = match purpose {
-                Purpose::Scan { .. } => None,
-                Purpose::Rewrite { log_upto } => Some(log_upto),
+                Purpose::Scan { .. } => log.len(),
+                Purpose::Rewrite { log_upto } => log_upto,
             };
-            sources.push(Box::new(log_source(log, range, direction, files, purpose.view(), upto)?));
+            reading.log(log, upto, &mut sources)?;
         }
         for part in self.parts.iter().rev() {
             match &part.file {
                 PartFile::Table(table) => {
                     sources.push(Box::new(table.table(files)?.source(range, direction)?))
                 }
-                PartFile::Log(log) => {
-                    let upto = purpose.view().is_none().then(|| log.len());
-                    sources.push(Box::new(log_source(log, range, direction, files, purpose.view(), upto)?));
-                }
+                PartFile::Log(log) => reading.log(log, log.len(), &mut sources)?,
             }
         }
         Ok(Merge::new(sources, direction))
@@ -242,28 +252,40 @@ pub(crate) enum Purpose {
     },
 }
 
-impl Purpose {
-    fn view(self) -> Option<Version> {
-        match self {
-            Purpose::Scan { view } => Some(view),
-            Purpose::Rewrite { .. } => None,
-        }
-    }
-}
-
-fn log_source<'f>(
-    log: &Arc<ChunkLog>,
-    range: &KeyRange,
+/// What is read of each part, and how.
+struct Reading<'r, 'f> {
+    range: &'r KeyRange,
     direction: Direction,
     files: &'f Files,
-    view: Option<Version>,
-    whole_upto: Option<u64>,
-) -> Result<LogSource<'f>> {
-    let order = match whole_upto {
-        Some(upto) => Arc::new(LogOrder::read_rows(log, files, upto, range)?),
-        None => log.order(files)?,
-    };
-    LogSource::new(order, Arc::clone(log), files, range, direction, view)
+    purpose: Purpose,
+}
+
+impl<'f> Reading<'_, 'f> {
+    /// Adds the sources of the first `upto` bytes of a log, newest first.
+    fn log(&self, log: &Arc<ChunkLog>, upto: u64, sources: &mut Vec<Box<dyn Source + 'f>>) -> Result<()> {
+        let Reading { range, direction, files, purpose } = *self;
+        let sorted = |order, view| LogSource::new(order, Arc::clone(log), files, range, direction, view);
+        let view = match purpose {
+            Purpose::Rewrite { .. } => {
+                let rows = Arc::new(LogOrder::read_rows(log, files, upto, range)?);
+                sources.push(Box::new(sorted(rows, None)?));
+                return Ok(());
+            }
+            Purpose::Scan { view } => view,
+        };
+        if !log.may_touch(range) {
+            return Ok(());
+        }
+        // What is behind the ascent is newer.
+        let ascent_end = log.with_ascent(|ascent| ascent.end(upto));
+        if ascent_end < upto {
+            sources.push(Box::new(sorted(log.order(files, ascent_end..upto)?, Some(view))?));
+        }
+        if ascent_end > HEADER_BYTES as u64 {
+            sources.push(Box::new(AscentSource::new(Arc::clone(log), files, range, direction, ascent_end)?));
+        }
+        Ok(())
+    }
 }
 
 enum PartRef<'a> {

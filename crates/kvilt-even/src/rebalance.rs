@@ -219,8 +219,8 @@ impl Store {
     ///
     /// A rewrite costs the chunk's size in writes, so it must pay for itself: with a munk nobody reads the
     /// files, and the limit only bounds a later load; without one, gets find records by the log's index as
-    /// fast as in a table, and only scans gain from order. So a cold chunk that nobody scans may grow a long
-    /// log, and one that is scanned is rewritten early.
+    /// fast as in a table, and only scans gain from order. So a cold chunk that nobody scans, or whose logs are in order
+    /// as they are, may grow a long log, and one that must be put in order for each scan is rewritten early.
     pub(crate) fn funk_wants_rewrite(&self, chunk: &Chunk, state: &ChunkState) -> bool {
         let funk = &state.funk;
         if funk.parts.len() > PARTS_MAX {
@@ -241,9 +241,11 @@ impl Store {
         }
         // Relaxed: a statistic.
         let is_scanned = chunk.heat.log_scans.load(Ordering::Relaxed) >= LOG_SCANS_MAX;
-        let limit =
-            if is_scanned { self.config.log_bytes_max_cold / 16 } else { self.config.log_bytes_max_unread };
-        log_bytes > limit
+        let is_index_unwanted = chunk.heat.is_index_unwanted.load(Ordering::Relaxed);
+        let short = self.config.log_bytes_max_cold / 16;
+        (is_scanned && funk.unordered_bytes() > short)
+            || (is_index_unwanted && log_bytes > short)
+            || log_bytes > self.config.log_bytes_max_unread
     }
 
     /// Whether a chunk is worth coalescing with a neighbour.

@@ -58,7 +58,8 @@ impl Store {
                     self.give_rows(entries, munk.tombstone_list(), &wanted, rows)?
                 }
                 None => {
-                    if state.funk.log_bytes() > 0 && chunk.heat.log_scans.fetch_add(1, Ordering::Relaxed) > 0
+                    if state.funk.unordered_bytes() > 0
+                        && chunk.heat.log_scans.fetch_add(1, Ordering::Relaxed) > 0
                     {
                         self.want(chunk);
                     }

@@ -19,6 +19,7 @@ mod reading;
 
 use std::{
     io,
+    ops::Range,
     sync::{
         Arc,
         atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering},
@@ -38,7 +39,7 @@ use parking_lot::Mutex;
 
 pub(crate) use self::appending::IfFull;
 use self::appending::{LogTail, Writer};
-use super::{log_index, log_index::LogIndex, log_order::LogOrder};
+use super::{ascent::Ascent, log_index, log_index::LogIndex, log_order::LogOrder};
 use crate::{
     files::{Files, Hold},
     tombstones::Tombstones,
@@ -164,7 +165,10 @@ impl ChunkLog {
             file: Mutex::new(None),
             tail: Published::new(tail),
             flusher: Mutex::new(()),
-            writer: Mutex::new(Writer::new()),
+            writer: Mutex::new(Writer::new(
+                files,
+                if length > 0 { Ascent::unknown() } else { Ascent::default() },
+            )),
             length: AtomicU64::new(length),
             durable: AtomicU64::new(durable),
             is_closed: AtomicBool::new(length > 0),
@@ -284,8 +288,11 @@ impl ChunkLog {
     ) -> Result<()> {
         let mut tombstones = Tombstones::default();
         let mut records = 0;
+        let mut ascent = Ascent::default();
+        let mut ascent_bytes = 0;
         self.for_each(files, from, upto, &mut |offset, entry, _batch| {
             records += 1;
+            ascent_bytes += ascent.note(entry.key, offset);
             if entry.kind == Kind::RangeTombstone {
                 tombstones.push(range_tombstone(&entry), 0);
             } else {
@@ -296,6 +303,11 @@ impl ChunkLog {
         if self.records.load(Ordering::Relaxed) == 0 {
             // Not of this run: what is in the file is all there is.
             self.records.store(records, Ordering::Relaxed);
+            if !self.is_of_this_run && from == 0 {
+                let mut writer = self.writer.lock();
+                writer.charge.grow(ascent_bytes as u64);
+                writer.ascent = ascent;
+            }
             if !tombstones.is_empty() {
                 self.tombstones.replace(Arc::new(tombstones));
             }
@@ -310,14 +322,24 @@ impl ChunkLog {
         *self.order.lock() = None;
     }
 
-    /// The records in key order, for a scan; kept until the log grows.
-    pub(crate) fn order(self: &Arc<Self>, files: &Files) -> Result<Arc<LogOrder>> {
+    /// Asks its [`Ascent`] something. Waits for no disk.
+    pub(crate) fn with_ascent<R>(&self, ask: impl FnOnce(&Ascent) -> R) -> R {
+        ask(&self.writer.lock().ascent)
+    }
+
+    /// Bytes that a scan must put in order first.
+    pub(crate) fn unordered_bytes(&self) -> u64 {
         let len = self.len();
+        len - self.with_ascent(|ascent| ascent.end(len))
+    }
+
+    /// The records of a part of it in key order, for a scan; kept until the log grows. It may have others as well.
+    pub(crate) fn order(self: &Arc<Self>, files: &Files, place: Range<u64>) -> Result<Arc<LogOrder>> {
         let mut order = self.order.lock();
-        if let Some((order, _)) = order.as_ref().filter(|(order, _)| order.upto() >= len) {
+        if let Some((order, _)) = order.as_ref().filter(|(order, _)| order.covers(&place)) {
             return Ok(Arc::clone(order));
         }
-        let fresh = Arc::new(LogOrder::read(self, files, len)?);
+        let fresh = Arc::new(LogOrder::read(self, files, place)?);
         let charge = files.budget.charge(Part::LogIndexes, fresh.memory_bytes() as u64);
         *order = Some((Arc::clone(&fresh), charge));
         Ok(fresh)

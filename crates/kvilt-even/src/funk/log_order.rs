@@ -27,14 +27,15 @@ pub(crate) struct LogOrder {
     bytes: Growing,
     items: Vec<Item>,
     has_values: bool,
-    upto: u64,
+    /// What of the log it covers.
+    place: Range<u64>,
 }
 
 impl LogOrder {
-    /// The keys of the first `upto` bytes of `log`; range tombstones are left out.
-    pub(crate) fn read(log: &ChunkLog, files: &Files, upto: u64) -> Result<Self> {
+    /// The keys of the records of `log` between two offsets; range tombstones are left out.
+    pub(crate) fn read(log: &ChunkLog, files: &Files, place: Range<u64>) -> Result<Self> {
         let mut order =
-            LogOrder { bytes: Growing::with_capacity(0)?, items: Vec::new(), has_values: false, upto };
+            LogOrder { bytes: Growing::with_capacity(0)?, items: Vec::new(), has_values: false, place };
         order.fill(log, files, &mut |_| true)?;
         Ok(order)
     }
@@ -44,7 +45,7 @@ impl LogOrder {
     pub(crate) fn read_rows(log: &ChunkLog, files: &Files, upto: u64, range: &KeyRange) -> Result<Self> {
         // Pages that are not written to take no memory; growing by halves would take half as much again.
         let bytes = Growing::with_capacity(upto.min(ROTATE_BYTES) as usize)?;
-        let mut order = LogOrder { bytes, items: Vec::new(), has_values: true, upto };
+        let mut order = LogOrder { bytes, items: Vec::new(), has_values: true, place: 0..upto };
         order.fill(log, files, &mut |key| range.contains(key))?;
         Ok(order)
     }
@@ -55,7 +56,7 @@ impl LogOrder {
         files: &Files,
         is_wanted: &mut dyn FnMut(&[u8]) -> bool,
     ) -> Result<()> {
-        log.for_each(files, 0, self.upto, &mut |offset, entry, _batch| {
+        log.for_each(files, self.place.start, self.place.end, &mut |offset, entry, _batch| {
             if entry.kind != Kind::RangeTombstone && is_wanted(entry.key) {
                 self.push(offset, entry)?;
             }
@@ -95,9 +96,9 @@ impl LogOrder {
         &self.bytes.as_slice()[item.start..item.start + item.key_len as usize]
     }
 
-    /// How much of the log it covers.
-    pub(crate) fn upto(&self) -> u64 {
-        self.upto
+    /// Whether it has all records of this part of the log.
+    pub(crate) fn covers(&self, place: &Range<u64>) -> bool {
+        self.place.start <= place.start && place.end <= self.place.end
     }
 
     /// Memory, in bytes.

@@ -46,6 +46,7 @@ impl Store {
         self.counters.funk_rebalances.add(1);
         // Relaxed: a statistic.
         chunk.heat.log_scans.store(0, Ordering::Relaxed);
+        chunk.heat.is_index_unwanted.store(false, Ordering::Relaxed);
         chunk.heat.deletes.fetch_sub(deletes, Ordering::Relaxed);
         self.flip_funk(chunk, tables);
         if mutant(Mutant::PaperGarbageCollection) {

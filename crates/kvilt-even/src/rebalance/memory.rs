@@ -309,8 +309,8 @@ impl Store {
         let longest = cold.max_by_key(|c| c.state(pin).funk.log_bytes());
         let is_long = |c: &&Arc<Chunk>| c.state(pin).funk.log_bytes() > self.config.log_bytes_max_cold / 16;
         if let Some(chunk) = longest.filter(is_long) {
-            // Relaxed: a statistic. As if it had been scanned: then its logs are too long.
-            chunk.heat.log_scans.fetch_add(super::LOG_SCANS_MAX, std::sync::atomic::Ordering::Relaxed);
+            // Relaxed: a hint.
+            chunk.heat.is_index_unwanted.store(true, std::sync::atomic::Ordering::Relaxed);
             self.want(chunk);
         }
     }

@@ -21,6 +21,7 @@ use kvilt_sync::{
 };
 use parking_lot::MutexGuard;
 
+use super::super::ascent::Ascent;
 use super::{ChunkLog, Span, sync_failed};
 use crate::{files::Files, reserve::Use};
 
@@ -119,11 +120,16 @@ pub(super) struct Writer {
     /// must leave one with this much room.
     promised_bytes: usize,
     promised_records: usize,
+    /// Of what was appended, and of a log of an earlier run once it was read.
+    pub(super) ascent: Ascent,
+    /// For the memory of the ascent.
+    pub(super) charge: Charge,
 }
 
 impl Writer {
-    pub(super) fn new() -> Self {
-        Writer { buffer_bytes: BUFFER_BYTES_MIN, promised_bytes: 0, promised_records: 0 }
+    pub(super) fn new(files: &Files, ascent: Ascent) -> Self {
+        let charge = files.budget.charge(Part::LogIndexes, 0);
+        Writer { buffer_bytes: BUFFER_BYTES_MIN, promised_bytes: 0, promised_records: 0, ascent, charge }
     }
 }
 
@@ -239,6 +245,10 @@ impl ChunkLog {
             writer.promised_bytes = 0;
         }
         self.span.lock().widen(key);
+        let grown = writer.ascent.note(key, offset);
+        if grown > 0 {
+            writer.charge.grow(grown as u64);
+        }
         let pin = pin();
         let tail = self.tail.load(&pin);
         let buffer = tail.filling.as_ref().expect("room was reserved");

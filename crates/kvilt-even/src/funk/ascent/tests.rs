@@ -1,0 +1,175 @@
+//! Logs that are in order for a while, scanned against a map.
+
+use std::{collections::BTreeMap, sync::Arc};
+
+use kvilt_base::Merge;
+use kvilt_format::log::{encode_record, record_len_max};
+use kvilt_io::MemoryDisk;
+
+use super::*;
+use crate::{
+    bed,
+    funk::{Funk, Purpose, log::IfFull},
+    options::Options,
+    store::Store,
+};
+
+/// Of each key its newest version and value, none where it was deleted.
+type Rows = BTreeMap<Vec<u8>, (Version, Option<Vec<u8>>)>;
+
+/// A log, and what should be read from it.
+struct Script {
+    store: Arc<Store>,
+    log: Arc<ChunkLog>,
+    rows: Rows,
+    version: u64,
+}
+
+impl Script {
+    fn new() -> Self {
+        let store = bed::open(MemoryDisk::new(1), &Options::tiny());
+        let log = ChunkLog::create(&store.files, store.epoch_base, true);
+        Script { log, rows: Rows::new(), version: store.epoch_base.to_u64(), store }
+    }
+
+    /// A put, or without a value a delete.
+    fn append(&mut self, key: &str, value: Option<&[u8]>) {
+        self.version += 1;
+        let version = Version::from_u64(self.version);
+        let (key, bytes) = (key.as_bytes(), value.unwrap_or_default());
+        let room = (1, record_len_max(key.len(), bytes.len()));
+        self.log.reserve(&self.store.files, room, 64 << 10, IfFull::Fail).unwrap();
+        let kind = if value.is_some() { Kind::Put } else { Kind::Tombstone };
+        let entry = EntryRef { key, version, kind, value: bytes };
+        let (offset, mut record) = (self.log.len(), Vec::new());
+        let identity = self.store.files.identity(self.log.number());
+        encode_record(&mut record, identity, offset, self.log.base(), entry, 0);
+        self.log.append((key, version), &record, offset);
+        self.log.index_record(key, offset);
+        self.rows.insert(key.to_vec(), (version, value.map(<[u8]>::to_vec)));
+    }
+
+    /// Rows in the order of their keys, from number `from` to before `to`.
+    fn ascend(&mut self, from: u32, to: u32) {
+        for i in from..to {
+            self.append(&format!("{i:06}"), Some(&i.to_le_bytes().repeat(30)));
+        }
+    }
+
+    /// Holds all that can be read against the map, for many ranges and in both directions; then the same of the log as a
+    /// later run finds it.
+    fn check(&self) {
+        self.check_log(&self.log);
+        self.log.sync(&self.store.files).unwrap();
+        let (number, len) = (self.log.number(), self.log.len());
+        let recovered = Arc::new(ChunkLog::recovered(&self.store.files, number, self.log.base(), len));
+        assert_eq!(recovered.unordered_bytes(), len - HEADER_BYTES as u64, "nothing is known of it");
+        self.check_log(&recovered);
+        recovered.index(&self.store.files).unwrap();
+        assert_eq!(recovered.unordered_bytes(), self.log.unordered_bytes());
+        self.check_log(&recovered);
+    }
+
+    fn check_log(&self, log: &Arc<ChunkLog>) {
+        let funk = Funk { parts: Vec::new(), log: Some(Arc::clone(log)) };
+        let mut bounds: Vec<String> = (0..4000).step_by(371).map(|i| format!("{i:06}")).collect();
+        bounds.extend(["".into(), "000371x".into(), "9".into()]);
+        for start in &bounds {
+            for end in bounds.iter().map(Some).chain([None]) {
+                let end = end.map(|end| end.clone().into_bytes());
+                self.check_range(&funk, &KeyRange { start: start.clone().into_bytes(), end });
+            }
+        }
+    }
+
+    fn check_range(&self, funk: &Funk, range: &KeyRange) {
+        let inside = self.rows.iter().filter(|(key, _)| range.contains(key));
+        let expected: Vec<_> =
+            inside.map(|(key, (version, value))| (key.clone(), *version, value.clone())).collect();
+        for direction in [Direction::Forward, Direction::Backward] {
+            let purpose = Purpose::Scan { view: Version::NEWEST };
+            let mut read = newest_of(funk.entries(range, direction, &self.store.files, purpose).unwrap());
+            if direction == Direction::Backward {
+                read.reverse();
+            }
+            assert!(read == expected, "{range:?} {direction:?}: {} rows of {}", read.len(), expected.len());
+        }
+    }
+}
+
+/// Of each key the newest entry, in the order of the merge.
+fn newest_of(mut entries: Merge<'_>) -> Vec<(Vec<u8>, Version, Option<Vec<u8>>)> {
+    let mut rows: Vec<(Vec<u8>, Version, Option<Vec<u8>>)> = Vec::new();
+    while let Some(entry) = entries.entry() {
+        let value = (entry.kind == Kind::Put).then(|| entry.value.to_vec());
+        let row = (entry.key.to_vec(), entry.version, value);
+        match rows.last_mut().filter(|last| last.0 == row.0) {
+            Some(last) if last.1 < row.1 => *last = row,
+            Some(_) => {}
+            None => rows.push(row),
+        }
+        entries.advance().unwrap();
+    }
+    rows
+}
+
+#[test]
+fn a_log_in_order_is_read_as_it_lies() {
+    let mut script = Script::new();
+    script.ascend(0, 3000);
+    assert_eq!(script.log.unordered_bytes(), 0);
+    let pieces = script.log.with_ascent(|ascent| ascent.pieces.len());
+    assert!((20..30).contains(&pieces), "{pieces} pieces of {} bytes", script.log.len());
+    script.check();
+}
+
+#[test]
+fn what_comes_behind_the_order_is_newer() {
+    let mut script = Script::new();
+    script.ascend(0, 2000);
+    let end = script.log.len();
+    script.ascend(500, 600);
+    script.append("000700", None);
+    script.append("", Some(b"first of all"));
+    script.ascend(2000, 2100);
+    assert_eq!(script.log.unordered_bytes(), script.log.len() - end);
+    script.check();
+}
+
+#[test]
+fn a_short_ascent_is_none() {
+    let mut script = Script::new();
+    script.ascend(10, 20);
+    script.ascend(0, 15);
+    assert_eq!(script.log.unordered_bytes(), script.log.len() - HEADER_BYTES as u64);
+    script.check();
+}
+
+#[test]
+fn deletes_may_ascend_too() {
+    let mut script = Script::new();
+    for i in 0..1000 {
+        script.append(&format!("{i:06}"), (i % 3 > 0).then_some(&[7; 100]));
+    }
+    assert_eq!(script.log.unordered_bytes(), 0);
+    script.check();
+}
+
+#[test]
+fn a_scan_that_has_begun_keeps_its_rows_when_the_ascent_is_given_up() {
+    let mut script = Script::new();
+    script.ascend(0, 300);
+    let (log, store) = (Arc::clone(&script.log), Arc::clone(&script.store));
+    assert!(log.len() < ASCENT_BYTES_MIN);
+    let all = KeyRange::all();
+    let mut before =
+        AscentSource::new(Arc::clone(&log), &store.files, &all, Direction::Backward, log.len()).unwrap();
+    script.append("000100", Some(b"newer"));
+    assert_eq!(log.unordered_bytes(), log.len() - HEADER_BYTES as u64);
+    let mut rows = 0;
+    while before.entry().is_some() {
+        rows += 1;
+        before.advance().unwrap();
+    }
+    assert_eq!(rows, 300);
+}
