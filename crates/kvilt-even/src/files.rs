@@ -45,6 +45,8 @@ pub(crate) struct Files {
     pub(crate) counters: Arc<Counters>,
     pub(crate) dead: DeadVersions,
     pub(crate) reserve: Reserve,
+    /// Bytes of a piece of a log that is in order; see [`crate::funk::ascent`].
+    pub(crate) log_piece_bytes: u64,
     next: AtomicU64,
     /// Files that exist, with a way to see whether anybody holds them.
     known: Mutex<HashMap<u64, (FileName, Weak<()>)>>,
@@ -72,6 +74,7 @@ impl Files {
             counters,
             dead,
             reserve,
+            log_piece_bytes: 16 << 10,
             next: AtomicU64::new(next),
             known: Mutex::default(),
             has_new_names: AtomicBool::new(false),

@@ -178,6 +178,7 @@ impl Options {
             tail_bytes: (rebalance / 4).max(512) as usize,
             compression: self.compression,
             block_bytes: self.block_bytes,
+            log_piece_bytes: 4 * self.block_bytes as u64,
             budget_bytes,
         }
     }
@@ -201,6 +202,8 @@ pub(crate) struct Config {
     pub(crate) tail_bytes: usize,
     pub(crate) compression: Compression,
     pub(crate) block_bytes: usize,
+    /// What a scan of few rows reads at least of a log that is in order.
+    pub(crate) log_piece_bytes: u64,
     pub(crate) budget_bytes: u64,
 }
 

@@ -71,7 +71,7 @@ pub(crate) fn open(
     let next_file =
         if mutant(Mutant::NumberReused) { root.next_file } else { root.next_file.max(leftovers.next_file) };
     let reserve = Reserve::found(Arc::clone(&disk), config.reserve_bytes_max, leftovers.reserve_bytes);
-    let files = Files::new(
+    let mut files = Files::new(
         disk,
         root.store_id,
         next_file,
@@ -80,6 +80,7 @@ pub(crate) fn open(
         Arc::clone(&world.budget),
         counters.clone(),
     );
+    files.log_piece_bytes = config.log_piece_bytes;
     let versions = Versions::new(epoch_base);
     let store = Store {
         versions,

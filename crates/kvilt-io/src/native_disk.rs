@@ -335,11 +335,21 @@ impl Directory {
                 if FileType::from_raw_mode(fs::fstat(&fd)?.st_mode) != FileType::RegularFile {
                     return Err(not_regular(name));
                 }
+                advise(&fd, name);
                 Ok(fd)
             }
             Err(Errno::LOOP | Errno::ISDIR | Errno::NXIO) => Err(not_regular(name)),
             Err(error) => Err(error.into()),
         }
+    }
+}
+
+/// Logs and tables are read by single records and blocks, or in pieces that are as large as they are wanted: what the
+/// kernel would read ahead mostly is not, and pushes out what is. It is advice, so nothing depends on it.
+fn advise(fd: &OwnedFd, name: FileName) {
+    #[cfg(target_os = "linux")]
+    if matches!(name, FileName::Log(_) | FileName::Table(_)) {
+        let _ = fs::fadvise(fd, 0, None, fs::Advice::Random);
     }
 }
 

@@ -15,18 +15,17 @@ use kvilt_format::log::HEADER_BYTES;
 use super::log::ChunkLog;
 use crate::files::Files;
 
-/// Bytes of a piece, but for its last record: what a scan of few rows reads at least.
-const PIECE_BYTES: u64 = 16 << 10;
-
-/// What is shorter is not worth a source of its own.
-const ASCENT_BYTES_MIN: u64 = 64 << 10;
+/// A shorter one is not worth a source of its own.
+const PIECES_MIN: u64 = 2;
 
 /// Pieces that a long scan reads together.
 const PIECES_TOGETHER_MAX: usize = 16;
 
 /// The pieces of an ascent, and whether it is over.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(crate) struct Ascent {
+    /// Bytes of a piece, but for its last record: what a scan of few rows reads at least.
+    piece_bytes: u64,
     /// The first key of each piece, and where the piece begins.
     pieces: Vec<(Vec<u8>, u64)>,
     /// The key of the last record.
@@ -36,9 +35,14 @@ pub(crate) struct Ascent {
 }
 
 impl Ascent {
+    /// That of an empty log.
+    pub(crate) fn new(files: &Files) -> Self {
+        Ascent { piece_bytes: files.log_piece_bytes, pieces: Vec::new(), last: None, over_at: None }
+    }
+
     /// That of a log of which nothing is known.
-    pub(crate) fn unknown() -> Self {
-        Ascent { over_at: Some(HEADER_BYTES as u64), ..Ascent::default() }
+    pub(crate) fn unknown(files: &Files) -> Self {
+        Ascent { over_at: Some(HEADER_BYTES as u64), ..Ascent::new(files) }
     }
 
     /// Takes note of the next record. Returns by how many bytes of memory it grew.
@@ -48,12 +52,13 @@ impl Ascent {
         }
         if self.last.as_deref().is_some_and(|last| last >= key) {
             // The pieces stay: a scan that has begun may read them still.
-            self.over_at = Some(if offset < ASCENT_BYTES_MIN { HEADER_BYTES as u64 } else { offset });
+            let is_short = offset < PIECES_MIN * self.piece_bytes;
+            self.over_at = Some(if is_short { HEADER_BYTES as u64 } else { offset });
             self.last = None;
             return 0;
         }
         key.clone_into(self.last.get_or_insert_default());
-        if self.pieces.last().is_some_and(|(_, begin)| offset < begin + PIECE_BYTES) {
+        if self.pieces.last().is_some_and(|(_, begin)| offset < begin + self.piece_bytes) {
             return 0;
         }
         self.pieces.push((key.to_vec(), offset));

@@ -167,7 +167,7 @@ impl ChunkLog {
             flusher: Mutex::new(()),
             writer: Mutex::new(Writer::new(
                 files,
-                if length > 0 { Ascent::unknown() } else { Ascent::default() },
+                if length > 0 { Ascent::unknown(files) } else { Ascent::new(files) },
             )),
             length: AtomicU64::new(length),
             durable: AtomicU64::new(durable),
@@ -288,7 +288,7 @@ impl ChunkLog {
     ) -> Result<()> {
         let mut tombstones = Tombstones::default();
         let mut records = 0;
-        let mut ascent = Ascent::default();
+        let mut ascent = Ascent::new(files);
         let mut ascent_bytes = 0;
         self.for_each(files, from, upto, &mut |offset, entry, _batch| {
             records += 1;

@@ -19,7 +19,7 @@ use crate::coding::Malformed;
 /// A range whose blocks fit in this many bytes is fetched at once; else the first fetch is one block …
 const FETCH_BYTES_FIRST: usize = 16 << 10;
 /// … and later ones double up to this.
-const FETCH_BYTES_MAX: usize = 256 << 10;
+pub(super) const FETCH_BYTES_MAX: usize = 256 << 10;
 
 impl Table {
     /// The entries of `range`, all versions, in `direction`. Reads the first block.

@@ -3,13 +3,15 @@
 //! Where it stands: `check` calls it. Always true: a table that passes answers every get and scan as its writer
 //! was told.
 
-use std::collections::HashSet;
+use std::{collections::HashSet, ops::Range};
 
 use kvilt_base::{Error, Result, Version};
 
 use super::{
     block::{Cursor, Layout, RESTART_INTERVAL_MAX, order},
     reader::Table,
+    source::FETCH_BYTES_MAX,
+    stored::Opened,
 };
 use crate::{bloom, coding::Malformed};
 
@@ -22,8 +24,17 @@ impl Table {
     pub fn verify(&self, progress: &mut dyn FnMut(u64) -> bool) -> Result<u64> {
         let mut walk = Walk::default();
         let (mut stored, mut plain) = (Vec::new(), Vec::new());
+        let mut fetched = 0..0;
         for block in 0..self.index().len() {
-            let bytes = self.read_block(block, &mut stored, &mut plain)?;
+            if block == fetched.end {
+                fetched = self.fetch_from(block, &mut stored)?;
+            }
+            let start = self.index().stored_span(fetched.start, block);
+            let stored = &stored[start..start + self.index().stored_len(block)];
+            let bytes = match self.open_stored(block, stored, &mut plain)? {
+                Opened::Plain(len) => &stored[..len],
+                Opened::Unpacked => &plain,
+            };
             self.verify_block(block, bytes, &mut walk).map_err(|what| self.corrupted(block, what))?;
             if !progress(self.index().stored_len(block) as u64) {
                 return Ok(walk.entries);
@@ -39,6 +50,19 @@ impl Table {
         }
         progress(self.len() - (self.index().offset(self.index().len())));
         Ok(walk.entries)
+    }
+
+    /// Reads the stored bytes of a block and some behind it; says of which. What cannot be read together is read alone, so that
+    /// an error names the block.
+    fn fetch_from(&self, block: usize, stored: &mut Vec<u8>) -> Result<Range<usize>> {
+        let index = self.index();
+        let is_much = |end: &usize| index.stored_span(block, *end) > FETCH_BYTES_MAX;
+        let end = (block + 2..=index.len()).find(is_much).map_or(index.len(), |end| end - 1);
+        if self.read_stored(block, end, stored).is_ok() {
+            return Ok(block..end);
+        }
+        self.read_stored(block, block + 1, stored)?;
+        Ok(block..block + 1)
     }
 
     fn verify_block(&self, block: usize, bytes: &[u8], walk: &mut Walk) -> Result<(), Malformed> {
