@@ -12,6 +12,7 @@ use crate::{
     chunk::put::{Change, settle},
     files::Hold,
     funk::log::{IfFull, sync_failed},
+    recovery::make_readable_durable,
     store::Store,
 };
 
@@ -49,7 +50,7 @@ impl Store {
         let file = self.files.open(name)?;
         // What is replayed can be read from now on, so it must not be lost to a power cut later.
         if !mutant(Mutant::ReplayNotSynced) {
-            file.sync().map_err(|e| sync_failed(e, name))?;
+            make_readable_durable(&*file).map_err(|e| sync_failed(e, name))?;
         }
         let mut reader = CommitReader::open(file, self.files.identity(number))?;
         let Some(before) = reader.batches_before() else {
