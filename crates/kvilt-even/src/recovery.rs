@@ -9,7 +9,6 @@
 
 use std::{
     collections::HashMap,
-    io,
     sync::{
         Arc,
         atomic::{AtomicU64, Ordering},
@@ -17,8 +16,7 @@ use std::{
 };
 
 use kvilt_base::{
-    Disk, Error, ErrorKind, File, FileName, KeyRange, Listed, Mutant, Result, Version, disk::LockFailure,
-    mutant,
+    Disk, Error, ErrorKind, FileName, KeyRange, Listed, Mutant, Result, Version, disk::LockFailure, mutant,
 };
 use kvilt_format::manifest::{FileKind, ManifestWriter, Root, Witness, read_root};
 use kvilt_sync::{budget::Part as BudgetPart, published::Published, row_cache::RowCache, versions::Versions};
@@ -228,34 +226,10 @@ fn make_visible_durable(disk: &dyn Disk, listed: &[Listed]) -> Result<()> {
         _ => None,
     });
     let Some(name) = newest.max() else { return Ok(()) };
-    let manifest = disk.open(name).and_then(|file| make_readable_durable(&*file));
+    let manifest = disk.open(name).and_then(|file| file.sync());
     manifest.map_err(|e| Error::io("sync the manifest", e).in_file(name))?;
     disk.sync_dir().map_err(|e| Error::io("sync the directory", e).in_file(disk.place()))
 }
-
-/// Makes durable what can be read of a file. Syncing it would not do: where a sync failed before, the kernel may have dropped what
-/// it could not write and still show it to readers, and it syncs nothing that it takes for written (D-5). So all
-/// bytes are written once more, where they are, and then synced.
-pub(crate) fn make_readable_durable(file: &dyn File) -> io::Result<()> {
-    let mut piece = vec![0; REWRITTEN_BYTES];
-    let mut offset = 0;
-    loop {
-        let len = file.read_full_at(offset, &mut piece)?;
-        match file.write_all_at(offset, &piece[..len]) {
-            // A full disk has the room that they take already, but for a file system that never writes in place.
-            Err(error) if error.kind() == io::ErrorKind::StorageFull => break,
-            written => written?,
-        }
-        offset += len as u64;
-        if len < piece.len() {
-            break;
-        }
-    }
-    file.sync()
-}
-
-/// Bytes that are written once more at a time.
-const REWRITTEN_BYTES: usize = 256 << 10;
 
 /// What is in the directory besides what the manifest names.
 struct Leftovers {

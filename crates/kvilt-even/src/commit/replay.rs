@@ -5,16 +5,20 @@
 //! without a gap. What does not fit is left alone, unless a mark in it says that all before it was synced: then
 //! synced bytes are missing, and that is corruption.
 
-use kvilt_base::{Error, FileName, KeyRange, Mutant, Result, mutant};
+use std::io;
+
+use kvilt_base::{Error, File, FileName, KeyRange, Mutant, Result, mutant};
 use kvilt_format::commit::{Change as Logged, Changes, CommitReader};
 
 use crate::{
     chunk::put::{Change, settle},
     files::Hold,
     funk::log::{IfFull, sync_failed},
-    recovery::make_readable_durable,
     store::Store,
 };
+
+/// Bytes that are written once more at a time.
+const WRITTEN_TOGETHER: usize = 256 << 10;
 
 /// How far a chain was followed.
 struct Chain {
@@ -50,7 +54,9 @@ impl Store {
         let file = self.files.open(name)?;
         // What is replayed can be read from now on, so it must not be lost to a power cut later.
         if !mutant(Mutant::ReplayNotSynced) {
-            make_readable_durable(&*file).map_err(|e| sync_failed(e, name))?;
+            write_once_more(&*file)
+                .map_err(|e| Error::io("write a commit log once more", e).in_file(name))?;
+            file.sync().map_err(|e| sync_failed(e, name))?;
         }
         let mut reader = CommitReader::open(file, self.files.identity(number))?;
         let Some(before) = reader.batches_before() else {
@@ -98,5 +104,24 @@ impl Store {
         }
         settle(&mut writes);
         self.apply_batch(&writes, IfFull::Grow)
+    }
+}
+
+/// Writes all bytes of a file that can be read where they are. To sync them alone would not do: where a sync failed before, the
+/// kernel may have dropped what it could not write, show it to readers all the same, and take it for written (D-5).
+fn write_once_more(file: &dyn File) -> io::Result<()> {
+    let mut piece = vec![0; WRITTEN_TOGETHER];
+    let mut offset = 0;
+    loop {
+        let len = file.read_full_at(offset, &mut piece)?;
+        match file.write_all_at(offset, &piece[..len]) {
+            // They have their room, but for a file system that never writes in place; then it is as it was.
+            Err(error) if error.kind() == io::ErrorKind::StorageFull => return Ok(()),
+            written => written?,
+        }
+        offset += len as u64;
+        if len < piece.len() {
+            return Ok(());
+        }
     }
 }

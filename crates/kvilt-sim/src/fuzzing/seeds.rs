@@ -16,8 +16,6 @@ use crate::{
     world::{Even, World},
 };
 
-/// Longest file that becomes an input of a target for one file.
-const FILE_BYTES_MAX: usize = 3000;
 /// Inputs of one target.
 const SEEDS_MAX: usize = 8;
 /// Stores that seeds are taken from: asynchronous and synchronous ones, packed and not.
@@ -48,13 +46,21 @@ fn of_kind(kind: Kind) -> Vec<Vec<u8>> {
             FileName::Manifest(_) => kind == Kind::Manifest,
             _ => false,
         };
-        if is_kind && bytes.len() > 64 && bytes.len() <= FILE_BYTES_MAX {
+        if is_kind && bytes.len() > 64 && bytes.len() <= file_bytes_max(kind) {
             mend(kind, &mut bytes);
             bytes.insert(0, 0);
             seeds.push(bytes);
         }
     }
     thinned(seeds)
+}
+
+/// Longest file that becomes an input, which has a byte before it, of the target for its kind.
+fn file_bytes_max(kind: Kind) -> usize {
+    match kind {
+        Kind::Table => 3000,
+        Kind::Log | Kind::Commit | Kind::Manifest => 2047,
+    }
 }
 
 /// Some of them, evenly chosen by length.
