@@ -62,11 +62,10 @@ impl<'s> Merge<'s> {
         let mut second: Option<(usize, EntryRef<'_>)> = None;
         for (rank, source) in self.sources.iter().enumerate() {
             let Some(entry) = source.entry() else { continue };
-            let found = Some((rank, entry));
-            if comes_before(self.direction, found.as_ref(), first.as_ref()) {
+            if comes_before(self.direction, &entry, first.as_ref()) {
                 second = first.replace((rank, entry));
-            } else if comes_before(self.direction, found.as_ref(), second.as_ref()) {
-                second = found;
+            } else if comes_before(self.direction, &entry, second.as_ref()) {
+                second = Some((rank, entry));
             }
         }
         self.first = first.map(|(rank, _)| rank);
@@ -90,12 +89,8 @@ impl<'s> Merge<'s> {
 
 /// Whether `found`, of a later rank, comes before `best`. On a tie the earlier rank (newer source) stays in front going
 /// forward, and goes last backward.
-fn comes_before(
-    direction: Direction,
-    found: Option<&(usize, EntryRef<'_>)>,
-    best: Option<&(usize, EntryRef<'_>)>,
-) -> bool {
-    let (Some((_, found)), Some((_, best))) = (found, best) else { return best.is_none() };
+fn comes_before(direction: Direction, found: &EntryRef<'_>, best: Option<&(usize, EntryRef<'_>)>) -> bool {
+    let Some((_, best)) = best else { return true };
     match order(found, best) {
         Ordering::Less => direction == Direction::Forward,
         Ordering::Greater | Ordering::Equal => direction == Direction::Backward,
