@@ -34,6 +34,10 @@ docs:
 demo:
     cargo run --release -- demo
 
+# mistakes that no test would notice: one part of N of a crate's (needs cargo-mutants)
+mutants shard="0/20" package="kvilt-format":
+    cargo mutants --package {{package}} --shard {{shard}} --sharding round-robin
+
 # licences, advisories and sources of third-party crates (needs cargo-deny)
 deny:
     cargo deny check

@@ -2,8 +2,9 @@
 //!
 //! A step that fails does not hide the next: all run, and the table at the end says which failed. Third-party
 //! crates are built three times: for checking (clippy, docs), for tests, and for release, once, by the README's demo.
-//! Only the models have flags of their own, and so target directories of their own, `loom` and `shuttle` below the
-//! other. Miri and the fuzz targets need a nightly toolchain; without one they skip, and say why.
+//! Models and coverage have flags of their own, and so target directories of their own, `loom`, `shuttle` and
+//! `coverage` below the other. Coverage needs llvm-tools, Miri and the fuzz targets a nightly toolchain; without them
+//! they skip, and say why.
 
 use std::{
     path::PathBuf,
@@ -12,7 +13,7 @@ use std::{
 
 use anyhow::{Context as _, Result, bail, ensure};
 
-use crate::{explorers, floors, fuzz, readme, real, tidy, workspace::Workspace};
+use crate::{coverage, explorers, floors, fuzz, readme, real, tidy, workspace::Workspace};
 
 /// How much to check.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -60,6 +61,7 @@ fn steps(workspace: &Workspace) -> Vec<Step> {
         step("crashes", false, cargo(CRASHES)),
         step("histories", false, cargo(HISTORIES)),
         step("planted bugs", false, cargo(PLANTED_BUGS)),
+        step("coverage", false, Work::Check(|workspace| coverage::run(workspace, &[]))),
         step("loom", false, loom),
         step("shuttle", false, Work::Check(|workspace| explorers::shuttle(workspace, &[]))),
         step("miri", false, Work::Check(|workspace| explorers::miri(workspace, &["--seeds", "2"]))),
@@ -167,6 +169,7 @@ mod tests {
                 "crashes",
                 "histories",
                 "planted bugs",
+                "coverage",
                 "loom",
                 "shuttle",
                 "miri",

@@ -244,6 +244,23 @@ fn a_write_that_the_disk_refuses_is_not_there_now_nor_after_a_kill_or_a_power_cu
     }
 }
 
+/// Records of a group that failed may not come back by a later open. Where they cannot be overwritten, nothing more may be
+/// acknowledged behind them.
+#[test]
+fn an_append_that_failed_and_cannot_be_taken_back_ends_all_writing() {
+    let disk = MemoryDisk::new(1);
+    let faulty = FaultyDisk::new(disk.clone());
+    let bed = open(faulty.clone(), SYNC).unwrap();
+    bed.put(0).unwrap();
+    faulty.fail(Some(Call::Write), 0, Fault::Io, Times::Once);
+    faulty.fail(Some(Call::Len), 0, Fault::Io, Times::Once);
+    assert_eq!(bed.put(1).unwrap_err().kind(), ErrorKind::Io);
+    assert_eq!(faulty.open_plans(), 0, "the append, and what was to take it back");
+    assert_eq!(bed.put(2).unwrap_err().kind(), ErrorKind::Poisoned);
+    assert_eq!(count(&*bed.db), 1);
+    assert_eq!(opened(disk.kill_image(), SYNC).unwrap(), 1);
+}
+
 /// What each level says, on the same disk.
 #[test]
 fn what_each_level_survives() {

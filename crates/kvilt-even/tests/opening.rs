@@ -1,0 +1,254 @@
+//! What an open finds in a directory: a store, the beginning of one, or something else, which is refused by name and left as
+//! it is.
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
+
+use std::{any::Any, io, path::Path, sync::Arc, time::Duration};
+
+use kvilt_base::{Disk, Engine, Error, ErrorKind, File, FileName, Listed, Result, Swap, disk::LockFailure};
+use kvilt_even::{Durability, Options, World};
+use kvilt_io::{Call, Fault, FaultyDisk, ManualClock, MemoryDisk, SeededRng, StepSpawn, Times};
+use kvilt_sync::budget::Budget;
+
+const HOUR: Duration = Duration::from_secs(3600);
+const ASYNC: Durability = Durability::Async { interval: HOUR };
+const SYNC: Durability = Durability::Sync { interval: HOUR };
+
+fn open(disk: Arc<dyn Disk>, durability: Durability, create: bool) -> Result<Arc<dyn Engine>> {
+    let mut options = Options::tiny();
+    options.durability = durability;
+    options.create = create;
+    let clock = ManualClock::new();
+    let world = World {
+        clock: clock.clone(),
+        rng: Arc::new(SeededRng::new(7)),
+        spawn: StepSpawn::new(clock, 1),
+        budget: Budget::new(64 << 20),
+    };
+    kvilt_even::open(disk, world, options)
+}
+
+/// The error of an open that must fail, and must leave the directory as it was.
+fn refusal(disk: &Arc<MemoryDisk>, create: bool) -> Error {
+    let before = disk.snapshot();
+    let Err(error) = open(disk.clone(), ASYNC, create) else { panic!("opened: {before:?}") };
+    assert_eq!(disk.snapshot(), before);
+    error
+}
+
+/// A disk in memory that has one thing more in it, or a lock that fails.
+#[derive(Debug)]
+struct Strange {
+    inside: Arc<MemoryDisk>,
+    besides: Option<&'static str>,
+    lock: fn(&MemoryDisk) -> Result<Box<dyn Any + Send + Sync>, LockFailure>,
+}
+
+impl Disk for Strange {
+    fn create(&self, name: FileName) -> io::Result<Arc<dyn File>> {
+        self.inside.create(name)
+    }
+
+    fn open(&self, name: FileName) -> io::Result<Arc<dyn File>> {
+        self.inside.open(name)
+    }
+
+    fn rename(&self, from: FileName, to: FileName) -> io::Result<()> {
+        self.inside.rename(from, to)
+    }
+
+    fn remove(&self, name: FileName) -> io::Result<()> {
+        self.inside.remove(name)
+    }
+
+    fn list(&self) -> io::Result<Vec<Listed>> {
+        let besides = self.besides.map(|name| Listed::Foreign(name.to_owned()));
+        Ok(self.inside.list()?.into_iter().chain(besides).collect())
+    }
+
+    fn sync_dir(&self) -> io::Result<()> {
+        self.inside.sync_dir()
+    }
+
+    fn lock(&self) -> Result<Box<dyn Any + Send + Sync>, LockFailure> {
+        (self.lock)(&self.inside)
+    }
+
+    fn new_directory(&self, path: &Path) -> io::Result<Arc<dyn Disk>> {
+        self.inside.new_directory(path)
+    }
+
+    fn link(&self, name: FileName, into: &dyn Disk) -> io::Result<()> {
+        self.inside.link(name, into)
+    }
+
+    fn place(&self) -> String {
+        self.inside.place()
+    }
+}
+
+#[test]
+fn rows_without_a_manifest_are_a_damaged_store_and_never_a_new_one() {
+    for name in [FileName::Table(7), FileName::Log(8), FileName::Commit(9)] {
+        for create in [true, false] {
+            let disk = MemoryDisk::new(1);
+            disk.replace(name, b"rows".to_vec());
+            let error = refusal(&disk, create);
+            assert_eq!((error.kind(), error.file()), (ErrorKind::Corrupted, Some(name.to_string().as_str())));
+        }
+    }
+}
+
+#[test]
+fn what_is_not_ours_is_named_and_no_store_is_made_beside_it() {
+    let inside = MemoryDisk::new(1);
+    let disk = Strange { inside: inside.clone(), besides: Some("thesis.tex"), lock: |inside| inside.lock() };
+    let error = open(Arc::new(disk), ASYNC, true).map(drop).unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::InvalidArgument);
+    assert!(error.message().contains("\"thesis.tex\""), "{error}");
+    assert_eq!(inside.snapshot(), MemoryDisk::new(1).snapshot());
+}
+
+#[test]
+fn under_the_name_of_the_reserve_only_a_file_is_taken() {
+    let inside = MemoryDisk::new(1);
+    open(inside.clone(), ASYNC, true).unwrap().close().unwrap();
+    inside.lose(FileName::Reserve);
+    let disk = Strange { inside, besides: Some("RESERVE"), lock: |inside| inside.lock() };
+    let error = open(Arc::new(disk), ASYNC, true).map(drop).unwrap_err();
+    assert_eq!((error.kind(), error.file()), (ErrorKind::Corrupted, Some("RESERVE")));
+}
+
+#[test]
+fn no_store_is_made_that_was_not_asked_for() {
+    let error = refusal(&MemoryDisk::new(1), false);
+    assert_eq!(error.kind(), ErrorKind::InvalidArgument);
+    assert!(error.message().contains("there is no store"), "{error}");
+}
+
+/// Wherever the making of a store ends, what it leaves is a store, or the next open makes one of it.
+#[test]
+fn a_making_that_was_cut_short_is_made_good_by_the_next_open() {
+    let (mut made, mut found) = (0, 0);
+    for op in 0.. {
+        let disk = MemoryDisk::new(1);
+        disk.set_crash_at(Some(op));
+        let whole = open(disk.clone(), SYNC, true);
+        if !disk.has_crashed() {
+            whole.unwrap();
+            break;
+        }
+        match open(disk.kill_image(), SYNC, false) {
+            Ok(_) => found += 1,
+            Err(error) => {
+                assert_eq!(error.kind(), ErrorKind::InvalidArgument, "crash at {op}: {error}");
+                made += 1;
+            }
+        }
+        let image = disk.kill_image();
+        let db = open(image.clone(), SYNC, true).unwrap();
+        db.put(b"k", b"v").unwrap();
+        let again = open(image.kill_image(), SYNC, false).unwrap();
+        assert_eq!(again.get(b"k", None).unwrap().as_deref(), Some(&b"v"[..]), "crash at {op}");
+    }
+    assert!(made > 0 && found > 0, "{made} ends before there was a store, {found} behind");
+}
+
+#[test]
+fn a_lock_that_is_not_to_be_had_says_who_has_it_or_what_is_wrong() {
+    type Lock = fn(&MemoryDisk) -> Result<Box<dyn Any + Send + Sync>, LockFailure>;
+    let cases: [(Lock, ErrorKind, &str); 4] = [
+        (|_| Err(LockFailure::Held(Some(4711))), ErrorKind::Busy, "process 4711"),
+        (|_| Err(LockFailure::Held(None)), ErrorKind::Busy, "another process"),
+        (
+            |_| Err(LockFailure::Io(io::Error::new(io::ErrorKind::InvalidData, "it is a link"))),
+            ErrorKind::Corrupted,
+            "it is a link",
+        ),
+        (|_| Err(LockFailure::Io(io::ErrorKind::PermissionDenied.into())), ErrorKind::Io, "lock the store"),
+    ];
+    for (lock, kind, said) in cases {
+        let inside = MemoryDisk::new(1);
+        let disk = Strange { inside: inside.clone(), besides: None, lock };
+        let error = open(Arc::new(disk), ASYNC, true).map(drop).unwrap_err();
+        assert_eq!(error.kind(), kind, "{error}");
+        assert!(error.to_string().contains(said), "{error}");
+        assert_eq!(inside.snapshot(), MemoryDisk::new(1).snapshot());
+    }
+}
+
+#[test]
+fn a_file_that_the_manifest_names_is_missed_when_it_is_read() {
+    let disk = MemoryDisk::new(1);
+    let db = open(disk.clone(), ASYNC, true).unwrap();
+    db.put(b"k", b"v").unwrap();
+    db.sync().unwrap();
+    let image = disk.kill_image();
+    let is_log = |name: &FileName| matches!(name, FileName::Log(_));
+    let log = image.snapshot().into_keys().find(is_log).expect("the put is in a log");
+    image.lose(log);
+    let db = open(image, ASYNC, true).unwrap();
+    let error = db.get(b"k", None).unwrap_err();
+    assert_eq!((error.kind(), error.file()), (ErrorKind::Corrupted, Some(log.to_string().as_str())));
+}
+
+#[test]
+fn a_file_that_the_disk_does_not_open_is_asked_for_again_by_the_next_read() {
+    let disk = MemoryDisk::new(1);
+    let db = open(disk.clone(), ASYNC, true).unwrap();
+    db.put(b"k", b"v").unwrap();
+    db.sync().unwrap();
+    let faulty = FaultyDisk::new(disk.kill_image());
+    let db = open(faulty.clone(), ASYNC, true).unwrap();
+    faulty.fail(Some(Call::Open), 0, Fault::Io, Times::Once);
+    let error = db.get(b"k", None).unwrap_err();
+    assert_eq!((error.kind(), faulty.met()), (ErrorKind::Io, 1), "{error}");
+    assert!(error.file().is_some_and(|name| name.ends_with(".log")), "{error}");
+    assert_eq!(db.get(b"k", None).unwrap().as_deref(), Some(&b"v"[..]));
+}
+
+#[test]
+fn a_check_misses_manifest_and_witness_though_the_open_store_needs_neither() {
+    let disk = MemoryDisk::new(1);
+    let db = open(disk.clone(), ASYNC, true).unwrap();
+    db.put(b"k", b"v").unwrap();
+    db.sync().unwrap();
+    assert!(db.check(&mut |_| true).unwrap().damages.is_empty());
+    let is_root = |name: &FileName| matches!(name, FileName::Manifest(_) | FileName::Witness);
+    let lost: Vec<_> = disk.snapshot().into_keys().filter(is_root).collect();
+    assert_eq!(lost.iter().filter(|name| disk.lose(**name)).count(), 2);
+    let damages = db.check(&mut |_| true).unwrap().damages;
+    assert!(damages.iter().any(|damage| damage.message.contains("are missing")), "{damages:?}");
+    assert_eq!(db.get(b"k", None).unwrap().as_deref(), Some(&b"v"[..]));
+}
+
+/// The bytes are there already; that they cannot be written once more where space is given at each write takes nothing from them.
+#[test]
+fn a_full_disk_does_not_keep_an_open_from_replaying() {
+    let disk = MemoryDisk::new(1);
+    let db = open(disk.clone(), SYNC, true).unwrap();
+    db.put(b"k", b"v").unwrap();
+    let full = FaultyDisk::new(disk.kill_image());
+    full.fail(Some(Call::Write), 0, Fault::NoSpace, Times::Always);
+    let db = open(full.clone(), SYNC, true).unwrap();
+    assert!(full.met() > 0, "the commit log was to be written once more");
+    assert_eq!(db.get(b"k", None).unwrap().as_deref(), Some(&b"v"[..]));
+}
+
+/// A swap that cannot read what it compares with is refused alone; nothing of it is in the log.
+#[test]
+fn a_swap_that_cannot_read_changes_nothing_now_nor_after_a_crash() {
+    let disk = MemoryDisk::new(1);
+    let db = open(disk.clone(), SYNC, true).unwrap();
+    db.put(b"k", b"old").unwrap();
+    db.close().unwrap();
+    drop(db);
+    let faulty = FaultyDisk::new(disk.clone());
+    let db = open(faulty.clone(), SYNC, true).unwrap();
+    faulty.fail(Some(Call::Read), 0, Fault::Io, Times::Once);
+    let error = db.compare_and_swap(b"k", Some(b"old"), Some(b"new")).map(drop).unwrap_err();
+    assert_eq!((error.kind(), faulty.met()), (ErrorKind::Io, 1), "{error}");
+    let killed = open(disk.kill_image(), SYNC, true).unwrap();
+    assert_eq!(killed.get(b"k", None).unwrap().as_deref(), Some(&b"old"[..]));
+    assert!(matches!(db.compare_and_swap(b"k", Some(b"old"), Some(b"new")), Ok(Swap::Done)));
+    assert_eq!(db.get(b"k", None).unwrap().as_deref(), Some(&b"new"[..]));
+}
