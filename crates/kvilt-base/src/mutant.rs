@@ -107,6 +107,8 @@ mutants! {
     // Munks, eviction, row cache.
     /// An evicted chunk's log is indexed only from its middle on.
     EvictedHalfIndexed,
+    /// A log with tombstones is taken to have only the keys that its chunk's munk has.
+    DeletesNotInSpan,
     /// A load forgets what was put while it read.
     LoadNotCaughtUp,
     /// A put does not tell the row cache.

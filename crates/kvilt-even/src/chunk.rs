@@ -76,8 +76,8 @@ pub(crate) struct Heat {
     pub(crate) gets: AtomicU32,
     pub(crate) scans: AtomicU32,
     pub(crate) puts: AtomicU32,
-    /// Scans that had to read a log since the funk was rewritten last.
-    pub(crate) log_scans: AtomicU32,
+    /// What scans have read for want of order in logs since the funk was rewritten last, in bytes read at one go.
+    pub(crate) unordered_cost_bytes: AtomicU64,
     /// Whether the indexes of its logs shall make room: until the funk is rewritten.
     pub(crate) is_index_unwanted: AtomicBool,
     /// Deletes since the funk was rewritten last.
@@ -94,7 +94,7 @@ impl Heat {
             gets: half(&self.gets),
             scans: half(&self.scans),
             puts: half(&self.puts),
-            log_scans: AtomicU32::new(0),
+            unordered_cost_bytes: AtomicU64::new(0),
             is_index_unwanted: AtomicBool::new(false),
             deletes: half(&self.deletes),
             score: AtomicU64::new(self.score.load(Ordering::Relaxed) / 2),

@@ -18,21 +18,25 @@ pub(crate) mod ascent;
 pub(crate) mod log;
 pub(crate) mod log_index;
 pub(crate) mod log_order;
+mod log_rows;
 pub(crate) mod table_file;
 
-use std::sync::Arc;
+use std::{
+    ops::Range,
+    sync::{Arc, atomic::AtomicU64},
+};
 
 use kvilt_base::{Direction, EntryRef, KeyRange, Kind, Merge, Mutant, Result, Source, Version, mutant};
 use kvilt_format::log::HEADER_BYTES;
 use kvilt_sync::{published::pin, versions::Versions};
 
 use self::{
-    ascent::AscentSource,
-    log::ChunkLog,
-    log_order::{LogOrder, LogSource},
-    table_file::TableFile,
+    ascent::AscentSource, log::ChunkLog, log_order::OrderSource, log_rows::LogRows, table_file::TableFile,
 };
 use crate::{files::Files, tombstones::Tombstones};
+
+/// Of a log of which a chunk has less than this part, a rewrite reads only that.
+const SHARE_READ_WHOLE: u64 = 4;
 
 /// One file of a funk that takes no more entries.
 #[derive(Clone)]
@@ -109,7 +113,7 @@ pub(crate) struct Answer {
 
 impl Funk {
     /// All logs, newest first.
-    fn logs_newest_first(&self) -> impl Iterator<Item = &Arc<ChunkLog>> {
+    pub(crate) fn logs_newest_first(&self) -> impl Iterator<Item = &Arc<ChunkLog>> {
         let closed = self.parts.iter().rev().filter_map(|part| match &part.file {
             PartFile::Log(log) => Some(log),
             PartFile::Table(_) => None,
@@ -195,15 +199,17 @@ impl Funk {
         }
     }
 
+    /// A second has passed: orders that nobody asks for grow old.
+    pub(crate) fn age_orders(&self) {
+        self.logs_newest_first().for_each(|log| log.age_orders());
+    }
+
     /// All range tombstones in its logs.
     pub(crate) fn tombstones(&self, files: &Files) -> Result<Tombstones> {
         let mut all = Tombstones::default();
         for log in self.logs_newest_first() {
-            // Building the index is what finds the tombstones of a log of an earlier run.
-            if Some(log.number()) != self.log.as_ref().map(|l| l.number()) {
-                log.index(files)?;
-            }
-            all.extend(&log.tombstones());
+            let tombstones = log.all_tombstones(files)?;
+            all.extend(&tombstones);
         }
         Ok(all)
     }
@@ -214,7 +220,7 @@ impl Funk {
         range: &KeyRange,
         direction: Direction,
         files: &'f Files,
-        purpose: Purpose,
+        purpose: Purpose<'f>,
     ) -> Result<Merge<'f>> {
         let reading = Reading { range, direction, files, purpose };
         let mut sources: Vec<Box<dyn Source + 'f>> = Vec::with_capacity(self.parts.len() + 1);
@@ -223,14 +229,14 @@ impl Funk {
                 Purpose::Scan { .. } => log.len(),
                 Purpose::Rewrite { log_upto } => log_upto,
             };
-            reading.log(log, upto, &mut sources)?;
+            reading.log(log, upto, upto, &mut sources)?;
         }
         for part in self.parts.iter().rev() {
             match &part.file {
                 PartFile::Table(table) => {
                     sources.push(Box::new(table.table(files)?.source(range, direction)?))
                 }
-                PartFile::Log(log) => reading.log(log, log.len(), &mut sources)?,
+                PartFile::Log(log) => reading.log(log, log.len(), part.share_bytes, &mut sources)?,
             }
         }
         Ok(Merge::new(sources, direction))
@@ -238,14 +244,17 @@ impl Funk {
 }
 
 /// What entries are read for.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Purpose {
-    /// A few rows, at this view: log values are read one by one, and only those the view may see.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Purpose<'p> {
+    /// A few rows, at this view: of logs that are not in order, records are read as they are reached, and only those the
+    /// view may see.
     Scan {
         /// What the scan sees.
         view: Version,
+        /// What reading costs for want of order is added to this, in bytes.
+        cost_bytes: &'p AtomicU64,
     },
-    /// All rows: logs are read whole, the open one up to this length.
+    /// All rows: logs that are mostly the chunk's are read whole, the open one up to this length.
     Rewrite {
         /// Bytes of the open log.
         log_upto: u64,
@@ -257,32 +266,57 @@ struct Reading<'r, 'f> {
     range: &'r KeyRange,
     direction: Direction,
     files: &'f Files,
-    purpose: Purpose,
+    purpose: Purpose<'f>,
 }
 
 impl<'f> Reading<'_, 'f> {
-    /// Adds the sources of the first `upto` bytes of a log, newest first.
-    fn log(&self, log: &Arc<ChunkLog>, upto: u64, sources: &mut Vec<Box<dyn Source + 'f>>) -> Result<()> {
-        let Reading { range, direction, files, purpose } = *self;
-        let sorted = |order, view| LogSource::new(order, Arc::clone(log), files, range, direction, view);
-        let view = match purpose {
-            Purpose::Rewrite { .. } => {
-                let rows = Arc::new(LogOrder::read_rows(log, files, upto, range)?);
-                sources.push(Box::new(sorted(rows, None)?));
-                return Ok(());
+    /// Adds the sources of the first `upto` bytes of a log, newest first. About `share_bytes` of them are this chunk's.
+    fn log(
+        &self,
+        log: &Arc<ChunkLog>,
+        upto: u64,
+        share_bytes: u64,
+        sources: &mut Vec<Box<dyn Source + 'f>>,
+    ) -> Result<()> {
+        match self.purpose {
+            Purpose::Scan { view, cost_bytes } => {
+                if !log.may_touch(self.range) {
+                    return Ok(());
+                }
+                // What is behind the ascent is newer.
+                let ascent_end = log.with_ascent(|ascent| ascent.end(upto));
+                if ascent_end < upto {
+                    self.sorted(log, ascent_end..upto, (Some(view), Some(cost_bytes)), sources)?;
+                }
+                if ascent_end > HEADER_BYTES as u64 {
+                    let Reading { range, direction, files, .. } = *self;
+                    let log = Arc::clone(log);
+                    sources.push(Box::new(AscentSource::new(log, files, range, direction, ascent_end)?));
+                }
             }
-            Purpose::Scan { view } => view,
-        };
-        if !log.may_touch(range) {
-            return Ok(());
+            // Once sorted, the log serves all who share it.
+            Purpose::Rewrite { .. } if share_bytes < upto / SHARE_READ_WHOLE => {
+                self.sorted(log, HEADER_BYTES as u64..upto, (None, None), sources)?;
+            }
+            Purpose::Rewrite { .. } => {
+                sources.push(Box::new(LogRows::read(log, self.files, upto, self.range)?));
+            }
         }
-        // What is behind the ascent is newer.
-        let ascent_end = log.with_ascent(|ascent| ascent.end(upto));
-        if ascent_end < upto {
-            sources.push(Box::new(sorted(log.order(files, ascent_end..upto)?, Some(view))?));
-        }
-        if ascent_end > HEADER_BYTES as u64 {
-            sources.push(Box::new(AscentSource::new(Arc::clone(log), files, range, direction, ascent_end)?));
+        Ok(())
+    }
+
+    /// Adds the sources of a part of a log that are not in order as they lie.
+    fn sorted(
+        &self,
+        log: &Arc<ChunkLog>,
+        place: Range<u64>,
+        (view, cost_bytes): (Option<Version>, Option<&'f AtomicU64>),
+        sources: &mut Vec<Box<dyn Source + 'f>>,
+    ) -> Result<()> {
+        let Reading { range, direction, files, .. } = *self;
+        for order in log.orders(files, place, cost_bytes)? {
+            let of = (order, Arc::clone(log));
+            sources.push(Box::new(OrderSource::new(of, files, range, direction, (view, cost_bytes))?));
         }
         Ok(())
     }

@@ -6,7 +6,7 @@
 //! | need | what is done | file |
 //! | --- | --- | --- |
 //! | frozen tails | sorted into a new run; a run that is too large is split | `rebalance/munk.rs`, `rebalance/split.rs` |
-//! | too much log, or a log that scans must sort | tables rewritten; a cold chunk may split | `rebalance/funk.rs` |
+//! | too much log, or a log that scans must sort | tables rewritten; a cold chunk may split | `rebalance/funk.rs`, `rebalance/divide.rs` |
 //! | too small | coalesced with a neighbour | `rebalance/coalesce.rs` |
 //! | memory | munks evicted and loaded by heat | `rebalance/memory.rs` |
 //!
@@ -14,6 +14,7 @@
 //! time ([`crate::chunk::Occupied`]), so what a job read of the structure is still so when it flips.
 
 mod coalesce;
+mod divide;
 mod funk;
 mod memory;
 mod munk;
@@ -33,7 +34,7 @@ use kvilt_sync::published::{pin, settle};
 use crate::{
     chunk::{Chunk, ChunkState, Occupied},
     commit,
-    funk::PartFile,
+    funk::{Funk, PartFile},
     munk::Munk,
     reserve::Use,
     store::Store,
@@ -43,14 +44,15 @@ use crate::{
 const TICK: Duration = Duration::from_millis(50);
 /// Heat decays this often (EvenDB §4: access counts are halved periodically).
 const DECAY_INTERVAL: Duration = Duration::from_millis(1000);
-/// A funk with more parts than this is rewritten: each costs a cold read a look.
-pub(crate) const PARTS_MAX: usize = 10;
+/// A funk with more parts than this is rewritten: each costs a cold read a look. Where many ranges are written side by side, each
+/// split leaves both halves with a part more; so this must be above the logarithm of how many chunks there will be.
+pub(crate) const PARTS_MAX: usize = 24;
 /// Range tombstones that the logs of a cold chunk may carry: each is looked at by every read.
 const TOMBSTONES_MAX: usize = 16;
 /// Deletes in a chunk for which its files are rewritten when the disk is full: what they free is needed.
 pub(crate) const DELETES_WORTH_A_REWRITE: u32 = 16;
-/// Scans that may sort a cold log before the chunk is rewritten for them.
-const LOG_SCANS_MAX: u32 = 2;
+/// What scans may have read for want of order before a rewrite is due, in parts of what the rewrite would read and write.
+const ORDER_COST_MAX: u64 = 2;
 
 /// The worker that rebalances.
 pub(crate) struct Rebalancer {
@@ -83,7 +85,10 @@ impl Worker for Rebalancer {
             self.decayed_at = now;
             store.expire_views();
             let pin = pin();
-            store.index.load(&pin).chunks().iter().for_each(|chunk| chunk.heat.decay());
+            for chunk in store.index.load(&pin).chunks() {
+                chunk.heat.decay();
+                chunk.state(&pin).funk.age_orders();
+            }
         }
         let has_worked = store.balance_memory() | store.attend_next() || store.attend_idle(&self.walk);
         // What was replaced goes back to the system now. One flush a step would not do: a chunk's munk is freed some
@@ -240,12 +245,23 @@ impl Store {
                 || log_bytes + funk.table_bytes() > garbage_limit;
         }
         // Relaxed: a statistic.
-        let is_scanned = chunk.heat.log_scans.load(Ordering::Relaxed) >= LOG_SCANS_MAX;
         let is_index_unwanted = chunk.heat.is_index_unwanted.load(Ordering::Relaxed);
         let short = self.config.log_bytes_max_cold / 16;
-        (is_scanned && funk.unordered_bytes() > short)
+        self.is_order_due(chunk, funk)
             || (is_index_unwanted && log_bytes > short)
             || log_bytes > self.config.log_bytes_max_unread
+    }
+
+    /// Whether scans have paid as much for want of order in a cold chunk's logs as its rewrite costs: who rewrites then,
+    /// and not before, never pays much more than who knew what is to come.
+    pub(crate) fn is_order_due(&self, chunk: &Chunk, funk: &Funk) -> bool {
+        self.has_paid_for_order(chunk, funk) && funk.unordered_bytes() > self.config.log_bytes_max_cold / 16
+    }
+
+    fn has_paid_for_order(&self, chunk: &Chunk, funk: &Funk) -> bool {
+        // Relaxed: a statistic.
+        let paid = chunk.heat.unordered_cost_bytes.load(Ordering::Relaxed);
+        paid > ORDER_COST_MAX * (funk.log_bytes() + funk.table_bytes())
     }
 
     /// Whether a chunk is worth coalescing with a neighbour.

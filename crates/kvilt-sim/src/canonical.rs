@@ -242,8 +242,14 @@ fn structure_paths() -> Vec<Canonical> {
             .puts(0..60, 250)
             .sync()
             .later(600)
-            .gets((0..200).map(|i| i % 4))
-            .later(100)
+            .later(200)
+            .later(200)
+            .later(200)
+            .gets((0..1500).map(|i| 40 + i % 20))
+            .later(200)
+            .later(200)
+            .gets((0..1500).map(|i| 40 + i % 20))
+            .later(200)
             .scan(None)
             .of(
                 "eviction and load",

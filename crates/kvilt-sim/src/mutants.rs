@@ -202,6 +202,7 @@ pub fn finder_of(mutant: Mutant) -> (Layer, &'static str) {
         Mutant::PutDuringSort => (Model, "E-3"),
         Mutant::PartsExchanged => (Model, "E-4"),
         Mutant::EvictedHalfIndexed => (Model, "E-4"),
+        Mutant::DeletesNotInSpan => (Model, "E-4"),
         Mutant::LoadNotCaughtUp => (Model, "E-3"),
         Mutant::RowCacheNotTold => (Model, "D3"),
         Mutant::TicketIgnored => (Model, "D3"),

@@ -29,7 +29,7 @@ use crate::{
         log::{ChunkLog, IfFull, ROTATE_BYTES, range_end_value},
     },
     munk::{FROZEN_TAILS_MAX, Munk, tail::Tail},
-    rebalance::{DELETES_WORTH_A_REWRITE, PARTS_MAX},
+    rebalance::DELETES_WORTH_A_REWRITE,
     stats::Stall,
     store::Store,
 };
@@ -43,8 +43,8 @@ const SORT_WAITS_MAX: u32 = 200;
 const TAILS_MAX: usize = 8 * FROZEN_TAILS_MAX;
 /// A cold chunk's log may be this many times as long as its limit before puts wait for the rewrite.
 const LOG_OUTRUN: u64 = 4;
-/// A chunk's files may be this many times as many as its limit before puts wait for the rewrite.
-const PARTS_OUTRUN: usize = 3;
+/// A chunk may have so many files before puts wait for the rewrite.
+const PARTS_OUTRUN: usize = 40;
 
 thread_local! {
     static ENCODED: Cell<Vec<u8>> = const { Cell::new(Vec::new()) };
@@ -326,10 +326,11 @@ impl Store {
         let entry = EntryRef { key: change.key, version, kind: change.kind(), value: change.bytes() };
         let (log, offset) = self.append_record(state, entry, batch);
         match &state.munk {
-            Some(munk) => munk.tail().insert(change.key, version, entry.kind, batch, entry.value),
-            None => {
-                log.index_record(change.key, offset);
+            Some(munk) => {
+                munk.tail().insert(change.key, version, entry.kind, batch, entry.value);
+                log.index_record_of_munk(change.key, offset);
             }
+            None => log.index_record(change.key, offset),
         }
     }
 
@@ -346,7 +347,7 @@ impl Store {
         let offset = log.len();
         let id = self.files.identity(log.number());
         encode_record(&mut encoded, id, offset, log.base(), entry, batch);
-        log.append((entry.key, entry.version), &encoded, offset);
+        log.append(entry, &encoded, offset);
         // One huge value must not pin its size in every thread that ever wrote one.
         if encoded.capacity() <= 1 << 20 {
             ENCODED.set(encoded);
@@ -388,7 +389,7 @@ impl Store {
             let is_too_long = state.munk.is_none()
                 && state.funk.log_bytes() > LOG_OUTRUN * self.config.log_bytes_max_unread;
             // Each run of the database begins a log of its own, and may end before the background has come to rewrite.
-            let has_too_many = state.funk.parts.len() > PARTS_OUTRUN * PARTS_MAX;
+            let has_too_many = state.funk.parts.len() > PARTS_OUTRUN;
             if (is_too_long || has_too_many) && *waits < WAITS_MAX && self.has_workers() {
                 *waits += 1;
                 self.want(chunk);
@@ -460,7 +461,7 @@ impl Store {
         state: &ChunkState,
     ) -> Arc<ChunkLog> {
         let mut structure = self.structure.lock();
-        let log = ChunkLog::create(&self.files, self.epoch_base, state.munk.is_none());
+        let log = ChunkLog::create(&self.files, self.epoch_base);
         let funk = Funk { log: Some(Arc::clone(&log)), ..state.funk.closed() };
         chunk.replace_state(gate, ChunkState { funk: Arc::new(funk), ..state.clone() });
         structure.changed.insert(chunk.range.start.clone());

@@ -4,14 +4,17 @@
 //! split or coalesced. Versions it can see are kept while its view is open, so any chunk that holds the key
 //! range now has what it needs.
 
-use std::{ops::ControlFlow, sync::atomic::Ordering};
+use std::{
+    ops::ControlFlow,
+    sync::{Arc, atomic::Ordering},
+};
 
 use kvilt_base::{
     Direction, KeyRange, Merge, RangeTombstone, Result, Rows, Version, Visible, key::successor,
 };
 use kvilt_sync::published::pin;
 
-use super::ChunkState;
+use super::{Chunk, ChunkState};
 use crate::{funk::Purpose, store::Store};
 
 /// What one scan wants of one chunk.
@@ -58,15 +61,13 @@ impl Store {
                     self.give_rows(entries, munk.tombstone_list(), &wanted, rows)?
                 }
                 None => {
-                    if state.funk.unordered_bytes() > 0
-                        && chunk.heat.log_scans.fetch_add(1, Ordering::Relaxed) > 0
-                    {
+                    if self.is_order_due(chunk, &state.funk) {
                         self.want(chunk);
                     }
                     // Reading files takes its time, and a pin would keep all memory that is replaced meanwhile.
-                    let state = state.clone();
+                    let (chunk, state) = (Arc::clone(chunk), state.clone());
                     drop(pin);
-                    self.give_cold_rows(&state, &wanted, rows).inspect_err(|error| {
+                    self.give_cold_rows(&chunk, &state, &wanted, rows).inspect_err(|error| {
                         self.index.load(&kvilt_sync::published::pin()).find(&here.start).note(error);
                     })?
                 }
@@ -84,6 +85,7 @@ impl Store {
 
     fn give_cold_rows(
         &self,
+        chunk: &Chunk,
         state: &ChunkState,
         wanted: &Wanted<'_>,
         rows: &mut dyn Rows,
@@ -93,7 +95,7 @@ impl Store {
             wanted.range,
             wanted.direction,
             &self.files,
-            Purpose::Scan { view: wanted.view },
+            Purpose::Scan { view: wanted.view, cost_bytes: &chunk.heat.unordered_cost_bytes },
         )?;
         self.give_rows(entries, tombstones.list(), wanted, rows)
     }

@@ -1,11 +1,13 @@
-//! `Ascent`: the first part of a log whose keys ascend, and how a scan reads it: as good as a table.
+//! `Ascent`: the first part of a log whose keys ascend, but for a little, and how a scan reads it: as good as a table.
 //!
-//! Rows that are loaded in order lie in their logs in order. To a scan such a log is a table that lacks its index, so the log
-//! keeps one while it is appended to: the first key of each piece of it, in memory. What comes behind the first
-//! record that breaks the order is sorted as before, by [`LogOrder`](super::log_order::LogOrder).
+//! Rows that are loaded in order lie in their logs in order; events that several threads write in the order of time
+//! nearly so. To a scan such a log is a table that lacks its index, so the log keeps one while it is appended to: in memory,
+//! for each piece of it, between which keys its rows lie. What comes behind the first record that is too far out
+//! of order is sorted as before, by [`LogOrder`](super::log_order::LogOrder).
 //!
-//! Always true: below the end of an ascent each live record's key is above that of the live record before it. A log of an
-//! earlier run has no ascent before somebody has read it from its beginning.
+//! Always true: below the end of an ascent, each live record of a piece, and of every later piece, has a key at or above the
+//! piece's `first`, and each record of the pieces before it one at or below its `before`. A log of an earlier
+//! run has no ascent before somebody has read it from its beginning.
 
 use std::{ops::Range, sync::Arc};
 
@@ -16,20 +18,41 @@ use super::log::ChunkLog;
 use crate::files::Files;
 
 /// A shorter one is not worth a source of its own.
-const PIECES_MIN: u64 = 2;
+const PIECES_MIN: u64 = 4;
 
 /// Pieces that a long scan reads together.
 const PIECES_TOGETHER_MAX: usize = 16;
+
+/// A record may come so many pieces late: what a thread writes that was stopped for a while between others.
+const LATE_PIECES_MAX: usize = 16;
+
+/// Of so many records, one may come late: more is no order, and overwriting old rows again and again is none either.
+const RECORDS_A_LATE_ONE: u64 = 8;
+
+/// And so many besides, as the first may be among them.
+const LATE_AT_FIRST: u64 = 4;
+
+/// A part of an ascent that is read at once.
+#[derive(Debug)]
+struct Piece {
+    /// At or below every key in it and in those behind it.
+    first: Vec<u8>,
+    /// The greatest key of those before it.
+    before: Vec<u8>,
+    /// The offset at which it begins.
+    begin: u64,
+}
 
 /// The pieces of an ascent, and whether it is over.
 #[derive(Debug)]
 pub(crate) struct Ascent {
     /// Bytes of a piece, but for its last record: what a scan of few rows reads at least.
     piece_bytes: u64,
-    /// The first key of each piece, and where the piece begins.
-    pieces: Vec<(Vec<u8>, u64)>,
-    /// The key of the last record.
+    pieces: Vec<Piece>,
+    /// The greatest key so far.
     last: Option<Vec<u8>>,
+    records: u64,
+    late: u64,
     /// The first record that does not belong to it; none while it goes on.
     over_at: Option<u64>,
 }
@@ -37,7 +60,14 @@ pub(crate) struct Ascent {
 impl Ascent {
     /// That of an empty log.
     pub(crate) fn new(files: &Files) -> Self {
-        Ascent { piece_bytes: files.log_piece_bytes, pieces: Vec::new(), last: None, over_at: None }
+        Ascent {
+            piece_bytes: files.log_piece_bytes,
+            pieces: Vec::new(),
+            last: None,
+            records: 0,
+            late: 0,
+            over_at: None,
+        }
     }
 
     /// That of a log of which nothing is known.
@@ -50,19 +80,46 @@ impl Ascent {
         if self.over_at.is_some() {
             return 0;
         }
-        if self.last.as_deref().is_some_and(|last| last >= key) {
+        let is_late = self.last.as_deref().is_some_and(|last| last >= key);
+        if is_late && !self.may_be_late(key) {
             // The pieces stay: a scan that has begun may read them still.
             let is_short = offset < PIECES_MIN * self.piece_bytes;
             self.over_at = Some(if is_short { HEADER_BYTES as u64 } else { offset });
             self.last = None;
             return 0;
         }
-        key.clone_into(self.last.get_or_insert_default());
-        if self.pieces.last().is_some_and(|(_, begin)| offset < begin + self.piece_bytes) {
+        self.records += 1;
+        let grown = self.begin_piece_if_full(key, offset);
+        if is_late {
+            self.late += 1;
+            for piece in self.pieces.iter_mut().rev().take_while(|piece| piece.first.as_slice() >= key) {
+                key.clone_into(&mut piece.first);
+            }
+        } else {
+            key.clone_into(self.last.get_or_insert_default());
+        }
+        grown
+    }
+
+    /// Whether a key that is not above all before it still belongs to the ascent.
+    fn may_be_late(&self, key: &[u8]) -> bool {
+        let is_again = self.last.as_deref() == Some(key);
+        let is_seldom = self.late < LATE_AT_FIRST + self.records / RECORDS_A_LATE_ONE;
+        let is_near = match self.pieces.len().checked_sub(LATE_PIECES_MAX) {
+            Some(earliest) => self.pieces[earliest].first.as_slice() <= key,
+            None => true,
+        };
+        !is_again && is_seldom && is_near
+    }
+
+    fn begin_piece_if_full(&mut self, key: &[u8], offset: u64) -> usize {
+        if self.pieces.last().is_some_and(|piece| offset < piece.begin + self.piece_bytes) {
             return 0;
         }
-        self.pieces.push((key.to_vec(), offset));
-        key.len() + size_of::<(Vec<u8>, u64)>()
+        let before = self.last.clone().unwrap_or_default();
+        let grown = key.len() + before.len() + size_of::<Piece>();
+        self.pieces.push(Piece { first: key.to_vec(), before, begin: offset });
+        grown
     }
 
     /// Where it ends in the first `len` bytes of the log.
@@ -70,35 +127,72 @@ impl Ascent {
         self.over_at.unwrap_or(len).min(len)
     }
 
-    /// The piece that has the last key below or at `key`, or the first.
-    fn piece_of(&self, key: &[u8]) -> usize {
-        self.pieces.partition_point(|(first, _)| first.as_slice() <= key).saturating_sub(1)
-    }
-
-    /// One behind the last piece that may have a key below `end`.
-    fn piece_behind(&self, end: Option<&[u8]>) -> usize {
-        end.map_or(self.pieces.len(), |end| self.pieces.partition_point(|(first, _)| first.as_slice() < end))
-    }
-
     /// The pieces that may have keys of `range`.
     fn pieces_of(&self, range: &KeyRange) -> Range<usize> {
-        let behind = self.piece_behind(range.end.as_deref());
-        self.piece_of(&range.start).min(behind)..behind
+        let behind = range.end.as_deref().map_or(self.pieces.len(), |end| {
+            self.pieces.partition_point(|piece| piece.first.as_slice() < end)
+        });
+        // All keys of a piece are below the range if that is so of all before the next.
+        let from = self.pieces.partition_point(|piece| piece.before < range.start).saturating_sub(1);
+        from.min(behind)..behind
     }
 
     /// Where some pieces lie below `end`.
     fn place_of(&self, pieces: &Range<usize>, end: u64) -> Range<u64> {
-        let begin = |piece: usize| self.pieces.get(piece).map_or(end, |(_, begin)| *begin).min(end);
+        let begin = |piece: usize| self.pieces.get(piece).map_or(end, |piece| piece.begin).min(end);
         begin(pieces.start)..begin(pieces.end)
     }
 }
 
 /// A row of the pieces that were read last.
+#[derive(Clone)]
 struct Row {
     key: Range<usize>,
     value: Range<usize>,
     version: Version,
     kind: Kind,
+}
+
+/// Rows and their bytes.
+#[derive(Default)]
+struct Rows {
+    bytes: Vec<u8>,
+    rows: Vec<Row>,
+}
+
+impl Rows {
+    fn push(&mut self, entry: EntryRef<'_>) {
+        let key = self.bytes.len();
+        self.bytes.extend_from_slice(entry.key);
+        let value = self.bytes.len();
+        self.bytes.extend_from_slice(entry.value);
+        let (key, value) = (key..value, value..self.bytes.len());
+        self.rows.push(Row { key, value, version: entry.version, kind: entry.kind });
+    }
+
+    fn entry(&self, at: usize) -> EntryRef<'_> {
+        let row = &self.rows[at];
+        EntryRef {
+            key: &self.bytes[row.key.clone()],
+            version: row.version,
+            kind: row.kind,
+            value: &self.bytes[row.value.clone()],
+        }
+    }
+
+    /// Puts the rows in order, which were pushed in the order written: by key ascending, version descending.
+    fn sort(&mut self) {
+        let Rows { bytes, rows } = self;
+        let key = |row: &Row| &bytes[row.key.clone()];
+        if rows.is_sorted_by(|a, b| key(a) < key(b)) {
+            return;
+        }
+        // What was written last lies behind in `bytes`.
+        let place = |row: &Row| (row.version, row.key.start);
+        rows.sort_unstable_by(|a, b| key(a).cmp(key(b)).then_with(|| place(b).cmp(&place(a))));
+        // Of records that no view can tell apart the newest stays.
+        rows.dedup_by(|b, a| a.version == b.version && key(a) == key(b));
+    }
 }
 
 /// Walks the ascent of a log, some pieces at a time.
@@ -112,10 +206,10 @@ pub(crate) struct AscentSource<'f> {
     /// Pieces not read yet.
     left: Range<usize>,
     pieces_together: usize,
-    bytes: Vec<u8>,
-    rows: Vec<Row>,
-    /// Rows not given yet.
-    remaining: Range<usize>,
+    read: Rows,
+    /// Rows that may be given now; others wait for pieces that may have some that come before them.
+    ready: Range<usize>,
+    waiting: Range<usize>,
 }
 
 impl<'f> AscentSource<'f> {
@@ -135,16 +229,16 @@ impl<'f> AscentSource<'f> {
             direction,
             end,
             pieces_together: 1,
-            bytes: Vec::new(),
-            rows: Vec::new(),
-            remaining: 0..0,
+            read: Rows::default(),
+            ready: 0..0,
+            waiting: 0..0,
         };
         source.read_until_there_is_a_row()?;
         Ok(source)
     }
 
     fn read_until_there_is_a_row(&mut self) -> Result<()> {
-        while self.remaining.is_empty() && !self.left.is_empty() {
+        while self.ready.is_empty() && !self.left.is_empty() {
             let together = self.pieces_together.min(self.left.len());
             self.pieces_together = (self.pieces_together * 2).min(PIECES_TOGETHER_MAX);
             let pieces = match self.direction {
@@ -160,48 +254,69 @@ impl<'f> AscentSource<'f> {
         Ok(())
     }
 
+    /// Reads some pieces beside the rows that wait.
     fn read(&mut self, pieces: &Range<usize>) -> Result<()> {
+        let before = std::mem::take(&mut self.read);
+        let waiting = self.waiting.clone().map(|at| before.entry(at));
+        let (read, range) = (&mut self.read, &self.range);
+        // Of the pieces and the rows that wait, those come first which were written first.
+        if self.direction == Direction::Forward {
+            waiting.clone().for_each(|entry| read.push(entry));
+        }
         let place = self.log.with_ascent(|ascent| ascent.place_of(pieces, self.end));
-        let (bytes, rows, range) = (&mut self.bytes, &mut self.rows, &self.range);
-        bytes.clear();
-        rows.clear();
         self.log.for_each(self.files, place.start, place.end, &mut |_offset, entry, _batch| {
             if entry.kind != Kind::RangeTombstone && range.contains(entry.key) {
-                let key = bytes.len();
-                bytes.extend_from_slice(entry.key);
-                let value = bytes.len();
-                bytes.extend_from_slice(entry.value);
-                let (key, value) = (key..value, value..bytes.len());
-                rows.push(Row { key, value, version: entry.version, kind: entry.kind });
+                read.push(entry);
             }
             Ok(())
         })?;
-        self.remaining = 0..rows.len();
+        if self.direction == Direction::Backward {
+            waiting.for_each(|entry| read.push(entry));
+        }
+        self.read.sort();
+        self.divide();
         Ok(())
+    }
+
+    /// Tells rows that may be given from those that pieces not read yet may have something before.
+    fn divide(&mut self) {
+        let Rows { bytes, rows } = &self.read;
+        let key = |row: &Row| &bytes[row.key.clone()];
+        let (left, all) = (&self.left, 0..rows.len());
+        if left.is_empty() {
+            (self.ready, self.waiting) = (all, 0..0);
+            return;
+        }
+        self.log.with_ascent(|ascent| match self.direction {
+            Direction::Forward => {
+                let first = ascent.pieces[left.start].first.as_slice();
+                let split = rows.partition_point(|row| key(row) < first);
+                (self.ready, self.waiting) = (0..split, split..all.end);
+            }
+            Direction::Backward => {
+                let before = ascent.pieces[left.end].before.as_slice();
+                let split = rows.partition_point(|row| key(row) <= before);
+                (self.ready, self.waiting) = (split..all.end, 0..split);
+            }
+        });
     }
 }
 
 impl Source for AscentSource<'_> {
     fn entry(&self) -> Option<EntryRef<'_>> {
-        if self.remaining.is_empty() {
+        if self.ready.is_empty() {
             return None;
         }
-        let row = &self.rows[match self.direction {
-            Direction::Forward => self.remaining.start,
-            Direction::Backward => self.remaining.end - 1,
-        }];
-        Some(EntryRef {
-            key: &self.bytes[row.key.clone()],
-            version: row.version,
-            kind: row.kind,
-            value: &self.bytes[row.value.clone()],
-        })
+        Some(self.read.entry(match self.direction {
+            Direction::Forward => self.ready.start,
+            Direction::Backward => self.ready.end - 1,
+        }))
     }
 
     fn advance(&mut self) -> Result<()> {
         match self.direction {
-            Direction::Forward => self.remaining.start += 1,
-            Direction::Backward => self.remaining.end -= 1,
+            Direction::Forward => self.ready.start += 1,
+            Direction::Backward => self.ready.end -= 1,
         }
         self.read_until_there_is_a_row()
     }

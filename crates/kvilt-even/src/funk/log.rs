@@ -15,6 +15,7 @@
 //! * **E-6** The manifest's length of a log covers only bytes that were synced before the manifest was.
 
 mod appending;
+mod intervals;
 mod reading;
 
 use std::{
@@ -37,9 +38,14 @@ use kvilt_sync::{
 };
 use parking_lot::Mutex;
 
-pub(crate) use self::appending::IfFull;
 use self::appending::{LogTail, Writer};
-use super::{ascent::Ascent, log_index, log_index::LogIndex, log_order::LogOrder};
+pub(crate) use self::{appending::IfFull, intervals::Intervals, reading::Window};
+use super::{
+    ascent::Ascent,
+    log_index,
+    log_index::LogIndex,
+    log_order::{LogOrder, Orders},
+};
 use crate::{
     files::{Files, Hold},
     tombstones::Tombstones,
@@ -55,6 +61,8 @@ enum Span {
     Empty,
     /// From the first to the last of these, inclusive.
     Between(Vec<u8>, Vec<u8>),
+    /// In one of these, inclusive, which ascend: a closed log of which more was learned.
+    Among(Vec<(Vec<u8>, Vec<u8>)>),
     /// A log of an earlier run, or one with a range tombstone that has no end.
     Unknown,
 }
@@ -66,6 +74,7 @@ impl Span {
             Span::Between(first, _) if key < first.as_slice() => key.clone_into(first),
             Span::Between(_, last) if key > last.as_slice() => key.clone_into(last),
             Span::Between(..) | Span::Unknown => {}
+            Span::Among(_) => unreachable!("a closed log gets no more keys"),
         }
     }
 }
@@ -90,12 +99,14 @@ pub(crate) struct ChunkLog {
     /// Whether it takes no more records.
     is_closed: AtomicBool,
     span: Mutex<Span>,
+    /// Whether it has any tombstone.
+    has_deletes: AtomicBool,
     /// Whether it is in the list of logs that the next checkpoint syncs.
     is_dirty: AtomicBool,
     records: AtomicUsize,
     index: Published<Option<Arc<ChargedIndex>>>,
     building: Mutex<()>,
-    order: Mutex<Option<(Arc<LogOrder>, Charge)>>,
+    orders: Mutex<Orders>,
     tombstones: Published<Arc<Tombstones>>,
     /// Batch ids are unique within a run only: those of earlier runs mean nothing.
     is_of_this_run: bool,
@@ -126,14 +137,11 @@ impl ChargedIndex {
 }
 
 impl ChunkLog {
-    /// A new, empty log of this run; its file is created when its first buffer is written. `is_indexed` says
-    /// whether records are to be indexed as they come (the chunk has no munk).
-    pub(crate) fn create(files: &Files, base: Version, is_indexed: bool) -> Arc<Self> {
+    /// A new, empty log of this run; its file is created when its first buffer is written.
+    pub(crate) fn create(files: &Files, base: Version) -> Arc<Self> {
         let number = files.next_number();
         let log = Self::with(files, number, base, LogTail::behind(0), 0, 0);
-        if is_indexed {
-            log.index.replace(Some(ChargedIndex::new(files)));
-        }
+        log.index.replace(Some(ChargedIndex::new(files)));
         Arc::new(log)
     }
 
@@ -173,12 +181,13 @@ impl ChunkLog {
             durable: AtomicU64::new(durable),
             is_closed: AtomicBool::new(length > 0),
             span: Mutex::new(if length > 0 { Span::Unknown } else { Span::Empty }),
+            has_deletes: AtomicBool::new(false),
             newest: AtomicU64::new(0),
             is_dirty: AtomicBool::new(false),
             records: AtomicUsize::new(0),
             index: Published::new(None),
             building: Mutex::new(()),
-            order: Mutex::new(None),
+            orders: Mutex::default(),
             tombstones: Published::new(Tombstones::none()),
             is_of_this_run: length == 0,
             hold: Hold::default(),
@@ -215,7 +224,32 @@ impl ChunkLog {
                     last < &range.start || (mutant(Mutant::BorderDropped) && last == &range.start);
                 range.end.as_deref().is_none_or(|end| first.as_slice() < end) && !is_before
             }
+            Span::Among(intervals) => {
+                let from = intervals.partition_point(|(_, last)| last < &range.start);
+                let next = intervals.get(from);
+                next.is_some_and(|(first, _)| range.end.as_ref().is_none_or(|end| first < end))
+            }
             Span::Unknown => true,
+        }
+    }
+
+    /// Between which of `keys` it has rows: `keys` ascend and are all that its chunk's munk has, and the log has none that
+    /// is not among them but those that `narrow` will be told of. None if that cannot be known.
+    pub(crate) fn intervals_among<'k>(&self, keys: impl Iterator<Item = &'k [u8]>) -> Option<Intervals> {
+        let pin = pin();
+        let index = self.index.load(&pin).as_ref()?;
+        let has = |key: &[u8]| index.index.offsets(&pin, log_index::hash(key)).next().is_some();
+        Some(Intervals::of(keys.map(|key| (key, has(key)))))
+    }
+
+    /// Takes note between which keys its rows lie, now that it is closed. A munk does not have the keys that were deleted,
+    /// but a tombstone may hide rows in older files: with one, it may be anywhere.
+    pub(crate) fn narrow(&self, intervals: Intervals) {
+        let is_closed = self.is_closed.load(Ordering::Relaxed);
+        let has_deletes = self.has_deletes.load(Ordering::Relaxed) && !mutant(Mutant::DeletesNotInSpan);
+        let mut span = self.span.lock();
+        if is_closed && !has_deletes && matches!(*span, Span::Between(..)) {
+            *span = Span::Among(intervals.into_vec());
         }
     }
 
@@ -253,6 +287,14 @@ impl ChunkLog {
     /// The range tombstones in it. Complete only if the index is built or it is a log of this run.
     pub(crate) fn tombstones(&self) -> Arc<Tombstones> {
         Arc::clone(self.tombstones.load(&pin()))
+    }
+
+    /// The range tombstones in it, all of them: of an earlier run's log, building the index finds them.
+    pub(crate) fn all_tombstones(&self, files: &Files) -> Result<Arc<Tombstones>> {
+        if !self.is_of_this_run {
+            self.index(files)?;
+        }
+        Ok(self.tombstones())
     }
 
     // ---- index and order ----
@@ -315,11 +357,15 @@ impl ChunkLog {
         Ok(())
     }
 
+    /// Whether all its records are in an index.
+    pub(crate) fn has_index(&self) -> bool {
+        self.index.load(&pin()).is_some()
+    }
+
     /// Gives it a complete index, or takes it away.
     pub(crate) fn replace_index(&self, index: Option<Arc<ChargedIndex>>) {
         let _building = self.building.lock();
         self.index.replace(index);
-        *self.order.lock() = None;
     }
 
     /// Asks its [`Ascent`] something. Waits for no disk.
@@ -333,21 +379,29 @@ impl ChunkLog {
         len - self.with_ascent(|ascent| ascent.end(len))
     }
 
-    /// The records of a part of it in key order, for a scan; kept until the log grows. It may have others as well.
-    pub(crate) fn order(self: &Arc<Self>, files: &Files, place: Range<u64>) -> Result<Arc<LogOrder>> {
-        let mut order = self.order.lock();
-        if let Some((order, _)) = order.as_ref().filter(|(order, _)| order.covers(&place)) {
-            return Ok(Arc::clone(order));
-        }
-        let fresh = Arc::new(LogOrder::read(self, files, place)?);
-        let charge = files.budget.charge(Part::LogIndexes, fresh.memory_bytes() as u64);
-        *order = Some((Arc::clone(&fresh), charge));
-        Ok(fresh)
+    /// The records of a part of it in key order, newest first, for a scan. They may have others as well.
+    pub(crate) fn orders(
+        &self,
+        files: &Files,
+        place: Range<u64>,
+        cost_bytes: Option<&AtomicU64>,
+    ) -> Result<Vec<Arc<LogOrder>>> {
+        self.orders.lock().of(self, files, place, cost_bytes)
     }
 
-    /// Forgets what can be read again: the order, and with `and_index` the index.
+    /// A second has passed: orders that nobody asks for grow old.
+    pub(crate) fn age_orders(&self) {
+        self.orders.lock().age();
+    }
+
+    /// Forgets orders that nobody has asked for lately.
+    pub(crate) fn forget_unread(&self) {
+        self.orders.lock().forget_unread();
+    }
+
+    /// Forgets what can be read again: orders, and with `and_index` the index.
     pub(crate) fn forget(&self, and_index: bool) {
-        *self.order.lock() = None;
+        *self.orders.lock() = Orders::default();
         if and_index && self.index.load(&pin()).is_some() {
             self.replace_index(None);
         }

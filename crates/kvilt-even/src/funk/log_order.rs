@@ -1,109 +1,115 @@
-//! `LogOrder`: a log's records in key order, made when a scan or a rewrite first asks for order.
+//! `LogOrder`: a part of a log in key order, made when a scan first asks for order.
 //!
-//! TeksDB's rule, applied to cold chunks: puts pay nothing for order, the first scan sorts. For a scan only
-//! keys and offsets are kept, and a record is read when the scan reaches it; for a rewrite, which needs every
-//! value, they are kept too, because one pass over the file beats many small reads.
+//! TeksDB's rule, applied to cold chunks: puts pay nothing for order, the first scan sorts. Only keys and offsets
+//! are kept, and a record is read when the scan reaches it. What is appended later is sorted by itself when a scan comes
+//! to it, and [`Orders`] keeps few parts by merging those of like size, so that a record is moved a logarithm of times.
 
-use std::{cmp::Ordering, ops::Range, sync::Arc};
+mod source;
 
-use kvilt_base::{Direction, EntryRef, KeyRange, Kind, Result, Source, Version};
+use std::{
+    cmp::Ordering,
+    ops::Range,
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering::Relaxed},
+    },
+};
 
-use super::log::{ChunkLog, ROTATE_BYTES};
-use crate::{files::Files, growing::Growing};
+use kvilt_base::{Kind, Result, Version};
+use kvilt_sync::budget::{Charge, Part};
+
+pub(crate) use self::source::OrderSource;
+use super::log::ChunkLog;
+use crate::files::Files;
+
+/// So many seconds an order is kept after a scan has asked for it.
+const SECONDS_KEPT: u8 = 3;
 
 struct Item {
-    /// Where the key begins in `bytes`; the value follows if values are kept.
-    start: usize,
-    key_len: u32,
-    value_len: u32,
     version: Version,
-    kind: Kind,
     offset: u64,
+    /// Where the key begins in `keys`.
+    start: u32,
+    key_len: u32,
+    kind: Kind,
 }
 
-/// Keys (and maybe values) of a log up to some length, sorted: by key ascending, version descending, newest
-/// record first.
+/// Keys of a part of a log, sorted: by key ascending, version descending, newest record first.
 pub(crate) struct LogOrder {
-    bytes: Growing,
+    keys: Vec<u8>,
     items: Vec<Item>,
-    has_values: bool,
     /// What of the log it covers.
     place: Range<u64>,
 }
 
 impl LogOrder {
     /// The keys of the records of `log` between two offsets; range tombstones are left out.
-    pub(crate) fn read(log: &ChunkLog, files: &Files, place: Range<u64>) -> Result<Self> {
-        let mut order =
-            LogOrder { bytes: Growing::with_capacity(0)?, items: Vec::new(), has_values: false, place };
-        order.fill(log, files, &mut |_| true)?;
-        Ok(order)
-    }
-
-    /// The rows of `range` in the first `upto` bytes of `log`, with their values; range tombstones are left out.
-    /// A log that siblings share may be many times as long as what one of them has in it.
-    pub(crate) fn read_rows(log: &ChunkLog, files: &Files, upto: u64, range: &KeyRange) -> Result<Self> {
-        // Pages that are not written to take no memory; growing by halves would take half as much again.
-        let bytes = Growing::with_capacity(upto.min(ROTATE_BYTES) as usize)?;
-        let mut order = LogOrder { bytes, items: Vec::new(), has_values: true, place: 0..upto };
-        order.fill(log, files, &mut |key| range.contains(key))?;
-        Ok(order)
-    }
-
-    fn fill(
-        &mut self,
-        log: &ChunkLog,
-        files: &Files,
-        is_wanted: &mut dyn FnMut(&[u8]) -> bool,
-    ) -> Result<()> {
-        log.for_each(files, self.place.start, self.place.end, &mut |offset, entry, _batch| {
-            if entry.kind != Kind::RangeTombstone && is_wanted(entry.key) {
-                self.push(offset, entry)?;
+    fn read(log: &ChunkLog, files: &Files, place: Range<u64>) -> Result<Self> {
+        let mut order = LogOrder { keys: Vec::new(), items: Vec::new(), place: place.clone() };
+        log.for_each(files, place.start, place.end, &mut |offset, entry, _batch| {
+            if entry.kind != Kind::RangeTombstone {
+                order.push(entry.key, entry.version, entry.kind, offset);
             }
             Ok(())
         })?;
+        let mut items = std::mem::take(&mut order.items);
+        items.sort_unstable_by(|a, b| order.compare(a, &order, b));
+        order.items = items;
+        order.end();
+        Ok(order)
+    }
+
+    /// Two parts, one behind the other, as one.
+    fn merged(older: &LogOrder, newer: &LogOrder) -> Self {
+        let mut order = LogOrder {
+            keys: Vec::with_capacity(older.keys.len() + newer.keys.len()),
+            items: Vec::with_capacity(older.items.len() + newer.items.len()),
+            place: older.place.start..newer.place.end,
+        };
+        let (mut old, mut new) = (older.items.iter().peekable(), newer.items.iter().peekable());
+        loop {
+            let is_old = match (old.peek(), new.peek()) {
+                (Some(a), Some(b)) => older.compare(a, newer, b) == Ordering::Less,
+                (Some(_), None) => true,
+                (None, Some(_)) => false,
+                (None, None) => break,
+            };
+            let (from, item) = if is_old { (older, old.next()) } else { (newer, new.next()) };
+            let item = item.expect("it was looked at");
+            order.push(from.key(item), item.version, item.kind, item.offset);
+        }
+        order.end();
+        order
+    }
+
+    fn push(&mut self, key: &[u8], version: Version, kind: Kind, offset: u64) {
+        // A log is shorter than what four bytes count, and its keys are.
+        let start = self.keys.len() as u32;
+        self.keys.extend_from_slice(key);
+        self.items.push(Item { version, offset, start, key_len: key.len() as u32, kind });
+    }
+
+    /// All are there, and in order.
+    fn end(&mut self) {
         let mut items = std::mem::take(&mut self.items);
-        items.sort_unstable_by(|a, b| self.compare(a, b));
         // Of records that no view can tell apart the newest stays, which the order puts first.
         items.dedup_by(|b, a| a.version == b.version && self.key(a) == self.key(b));
         items.shrink_to_fit();
         self.items = items;
-        Ok(())
+        self.keys.shrink_to_fit();
     }
 
-    fn push(&mut self, offset: u64, entry: EntryRef<'_>) -> Result<()> {
-        let start = self.bytes.push(entry.key)?;
-        if self.has_values {
-            self.bytes.push(entry.value)?;
-        }
-        self.items.push(Item {
-            start,
-            key_len: entry.key.len() as u32,
-            value_len: entry.value.len() as u32,
-            version: entry.version,
-            kind: entry.kind,
-            offset,
-        });
-        Ok(())
-    }
-
-    fn compare(&self, a: &Item, b: &Item) -> Ordering {
+    fn compare(&self, a: &Item, other: &LogOrder, b: &Item) -> Ordering {
         let newest_first = || (b.version, b.offset).cmp(&(a.version, a.offset));
-        self.key(a).cmp(self.key(b)).then_with(newest_first)
+        self.key(a).cmp(other.key(b)).then_with(newest_first)
     }
 
     fn key(&self, item: &Item) -> &[u8] {
-        &self.bytes.as_slice()[item.start..item.start + item.key_len as usize]
+        &self.keys[item.start as usize..][..item.key_len as usize]
     }
 
-    /// Whether it has all records of this part of the log.
-    pub(crate) fn covers(&self, place: &Range<u64>) -> bool {
-        self.place.start <= place.start && place.end <= self.place.end
-    }
-
-    /// Memory, in bytes.
-    pub(crate) fn memory_bytes(&self) -> usize {
-        self.bytes.len() + self.items.capacity() * size_of::<Item>()
+    fn memory_bytes(&self) -> usize {
+        self.keys.capacity() + self.items.capacity() * size_of::<Item>()
     }
 
     fn lower_bound(&self, key: &[u8]) -> usize {
@@ -111,109 +117,58 @@ impl LogOrder {
     }
 }
 
-/// Walks a part of a log in key order. With a view, of each key only the record that it may see.
-pub(crate) struct LogSource<'f> {
-    order: Arc<LogOrder>,
-    log: Arc<ChunkLog>,
-    files: &'f Files,
-    remaining: Range<usize>,
-    direction: Direction,
-    view: Option<Version>,
-    /// Where it stands; none at the end.
-    position: Option<usize>,
-    /// The value of the current entry, where the order does not keep it.
-    value: Vec<u8>,
+/// The orders of a log, oldest part first, each beginning where the one before ends.
+#[derive(Default)]
+pub(crate) struct Orders {
+    orders: Vec<(Arc<LogOrder>, Charge)>,
+    /// Seconds that they are kept, at least, though memory is short.
+    seconds_left: u8,
 }
 
-impl<'f> LogSource<'f> {
-    /// The entries of `range`, in `direction`.
-    pub(crate) fn new(
-        order: Arc<LogOrder>,
-        log: Arc<ChunkLog>,
-        files: &'f Files,
-        range: &KeyRange,
-        direction: Direction,
-        view: Option<Version>,
-    ) -> Result<Self> {
-        let start = order.lower_bound(&range.start);
-        let end = range.end.as_deref().map_or(order.items.len(), |end| order.lower_bound(end)).max(start);
-        let remaining = start..end;
-        let mut source =
-            LogSource { order, log, files, remaining, direction, view, position: None, value: Vec::new() };
-        source.advance()?;
-        Ok(source)
+impl Orders {
+    /// Those of a part of `log`, newest first; they may have records before and behind it as well.
+    pub(crate) fn of(
+        &mut self,
+        log: &ChunkLog,
+        files: &Files,
+        place: Range<u64>,
+        cost_bytes: Option<&AtomicU64>,
+    ) -> Result<Vec<Arc<LogOrder>>> {
+        self.seconds_left = SECONDS_KEPT;
+        if self.orders.first().is_some_and(|(oldest, _)| oldest.place.start > place.start) {
+            self.orders.clear();
+        }
+        let end = self.orders.last().map_or(place.start, |(newest, _)| newest.place.end);
+        if end < place.end {
+            if let Some(cost) = cost_bytes {
+                // Relaxed: a statistic.
+                cost.fetch_add(place.end - end, Relaxed);
+            }
+            self.push(LogOrder::read(log, files, end..place.end)?, files);
+        }
+        Ok(self.orders.iter().rev().map(|(order, _)| Arc::clone(order)).collect())
     }
 
-    /// Takes the next position off what remains.
-    fn next_position(&mut self) -> Option<usize> {
-        let Some(view) = self.view else {
-            return match self.direction {
-                Direction::Forward => self.remaining.next(),
-                Direction::Backward => self.remaining.next_back(),
-            };
-        };
-        loop {
-            let records = self.next_key()?;
-            let items = &self.order.items[records.clone()];
-            let first_visible = records.start + items.partition_point(|item| item.version > view);
-            if first_visible < records.end {
-                return Some(first_visible);
-            }
+    fn push(&mut self, mut newest: LogOrder, files: &Files) {
+        while let Some((older, _)) = self.orders.pop_if(|(o, _)| o.items.len() <= 2 * newest.items.len()) {
+            newest = LogOrder::merged(&older, &newest);
         }
+        let charge = files.budget.charge(Part::LogIndexes, newest.memory_bytes() as u64);
+        self.orders.push((Arc::new(newest), charge));
     }
 
-    /// Takes all records of the next key off what remains.
-    fn next_key(&mut self) -> Option<Range<usize>> {
-        if self.remaining.is_empty() {
-            return None;
-        }
-        let items = &self.order.items[self.remaining.clone()];
-        match self.direction {
-            Direction::Forward => {
-                let key = self.order.key(&items[0]);
-                let count = items.iter().take_while(|item| self.order.key(item) == key).count();
-                let records = self.remaining.start..self.remaining.start + count;
-                self.remaining.start = records.end;
-                Some(records)
-            }
-            Direction::Backward => {
-                let key = self.order.key(&items[items.len() - 1]);
-                let count = items.iter().rev().take_while(|item| self.order.key(item) == key).count();
-                let records = self.remaining.end - count..self.remaining.end;
-                self.remaining.end = records.start;
-                Some(records)
-            }
-        }
+    /// A second has passed.
+    pub(crate) fn age(&mut self) {
+        self.seconds_left = self.seconds_left.saturating_sub(1);
     }
 
-    fn read_value(&mut self) -> Result<()> {
-        let Some(item) = self.position.map(|at| &self.order.items[at]) else { return Ok(()) };
-        if self.order.has_values || item.value_len == 0 {
-            return Ok(());
+    /// Forgets them, if nobody has asked for them lately.
+    pub(crate) fn forget_unread(&mut self) {
+        if self.seconds_left == 0 {
+            self.orders.clear();
         }
-        let offset = item.offset;
-        let mut value = std::mem::take(&mut self.value);
-        value.clear();
-        self.log.record_at(self.files, offset, |entry, _| value.extend_from_slice(entry.value))?;
-        self.value = value;
-        Ok(())
     }
 }
 
-impl Source for LogSource<'_> {
-    fn entry(&self) -> Option<EntryRef<'_>> {
-        let item = &self.order.items[self.position?];
-        let value_start = item.start + item.key_len as usize;
-        let value = match (self.order.has_values, item.value_len) {
-            (true, len) => &self.order.bytes.as_slice()[value_start..value_start + len as usize],
-            (false, 0) => &[],
-            (false, _) => &self.value,
-        };
-        Some(EntryRef { key: self.order.key(item), version: item.version, kind: item.kind, value })
-    }
-
-    fn advance(&mut self) -> Result<()> {
-        self.position = self.next_position();
-        self.read_value()
-    }
-}
+#[cfg(test)]
+mod tests;

@@ -58,7 +58,7 @@ impl Run {
         }
     }
 
-    /// Cuts it into runs of at most about `bytes` of entries each, never between versions of one key; at least
+    /// Cuts it into runs of about `bytes` of entries each, never between versions of one key; at least
     /// two if it [can be cut](Run::can_be_cut).
     pub(crate) fn cut(&self, bytes: usize) -> Result<Vec<Run>> {
         let pieces = (self.entry_bytes() / bytes.max(1)).max(2);
@@ -67,9 +67,11 @@ impl Run {
         let mut from = 0;
         for key_end in self.key_ends() {
             let is_last = key_end == self.len();
-            // A key that would overshoot begins the next piece, unless it is alone.
+            // A key that would overshoot begins the next piece, unless it is alone. What each lacks therefore goes to the
+            // last piece, which is not cut: it would leave a row or two over.
             let next_end = if is_last { self.len() } else { self.key_end(key_end) };
-            if is_last || self.bytes_between(from, next_end) > piece_bytes {
+            let may_end = runs.is_empty() || runs.len() + 1 < pieces;
+            if is_last || may_end && self.bytes_between(from, next_end) > piece_bytes {
                 runs.push(self.copied(from, key_end)?);
                 from = key_end;
             }
@@ -120,7 +122,8 @@ impl Run {
         (self.len() > 0).then(|| self.key_at(0))
     }
 
-    fn key_at(&self, position: usize) -> &[u8] {
+    /// The key at a position.
+    pub(crate) fn key_at(&self, position: usize) -> &[u8] {
         self.entry_at(position).key
     }
 

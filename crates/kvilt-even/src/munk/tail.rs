@@ -9,7 +9,7 @@ use std::sync::{
     atomic::{AtomicU64, Ordering},
 };
 
-use kvilt_base::{Kind, Version};
+use kvilt_base::{Direction, KeyRange, Kind, Source, Version};
 use kvilt_sync::{
     budget::{Budget, Part},
     skiplist::Skiplist,
@@ -58,6 +58,15 @@ impl Tail {
             self.budget.add(Part::Munks, step);
             // One writer: a plain store cannot lose an update.
             self.charged.store(charged + step, Ordering::Relaxed);
+        }
+    }
+
+    /// Gives each key to `each`, in order.
+    pub(crate) fn for_each_key(&self, mut each: impl FnMut(&[u8])) {
+        let mut source = self.list.source(&KeyRange::all(), Direction::Forward);
+        while let Some(entry) = source.entry() {
+            each(entry.key);
+            source.advance().expect("memory can be read");
         }
     }
 

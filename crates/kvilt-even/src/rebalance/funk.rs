@@ -31,11 +31,14 @@ pub(super) struct FrozenChunk {
 }
 
 impl Store {
-    /// Rewrites the chunk's funk.
+    /// Rewrites the chunk's funk, unless it is enough to divide it.
     pub(super) fn rewrite_funk(&self, chunk: &Occupied) -> Result<()> {
         // Those that come while it is being rewritten are not in it. Relaxed: a statistic.
         let deletes = chunk.heat.deletes.load(Ordering::Relaxed);
         let frozen = self.freeze_chunk(chunk);
+        if self.divide(chunk, &frozen)? {
+            return Ok(());
+        }
         let bytes = frozen.funk.table_bytes() + frozen.funk.log_bytes();
         // With a munk, sizes are the munk's affair: it splits in memory.
         let pieces =
@@ -45,7 +48,7 @@ impl Store {
         let tables = tables.finish()?;
         self.counters.funk_rebalances.add(1);
         // Relaxed: a statistic.
-        chunk.heat.log_scans.store(0, Ordering::Relaxed);
+        chunk.heat.unordered_cost_bytes.store(0, Ordering::Relaxed);
         chunk.heat.is_index_unwanted.store(false, Ordering::Relaxed);
         chunk.heat.deletes.fetch_sub(deletes, Ordering::Relaxed);
         self.flip_funk(chunk, tables);

@@ -47,6 +47,9 @@ impl Store {
         if self.other_memory() > self.config.budget_bytes / 2 {
             self.close_unread();
         }
+        if self.other_memory() > self.config.budget_bytes / 4 * 3 {
+            self.forget_orders();
+        }
         self.load_worthiest(self.munk_share().saturating_sub(used))
     }
 
@@ -143,43 +146,49 @@ impl Store {
             (log, upto)
         };
         let index = match &log {
-            Some(log) => {
+            // Puts have entered all records, unless there were too many for a chunk that has a munk.
+            Some(log) if !log.has_index() || mutant(Mutant::EvictedHalfIndexed) => {
                 let index = ChargedIndex::new(&self.files);
                 if !mutant(Mutant::EvictedHalfIndexed) {
                     log.extend_index(&self.files, &index, 0, upto)?;
                 }
                 Some(index)
             }
-            None => None,
+            Some(_) | None => None,
         };
-        self.flip_evicted(chunk, log, index, upto)?;
+        if !self.flip_evicted(chunk, log, index, upto)? {
+            return Ok(false);
+        }
         chunk.heat.forget();
         self.counters.munk_evictions.add(1);
         Ok(true)
     }
 
+    /// False if the log has lost its index meanwhile: the next time it is built before.
     fn flip_evicted(
         &self,
         chunk: &Occupied,
         indexed: Option<Arc<ChunkLog>>,
         index: Option<Arc<ChargedIndex>>,
         upto: u64,
-    ) -> Result<()> {
+    ) -> Result<bool> {
         let pin = pin();
         let gate = chunk.gate();
         let state = chunk.state(&pin);
         if let Some(log) = &state.funk.log {
-            // Puts since: microseconds of work, or a log begun since, which is as short.
-            let (index, from) = match (&indexed, index) {
-                (Some(indexed), Some(index)) if Arc::ptr_eq(indexed, log) => (index, upto),
-                _ => (ChargedIndex::new(&self.files), 0),
-            };
-            log.extend_index(&self.files, &index, from, log.len())?;
-            log.replace_index(Some(index));
+            match (indexed, index) {
+                (Some(indexed), Some(index)) if Arc::ptr_eq(&indexed, log) => {
+                    // Puts since: microseconds of work.
+                    log.extend_index(&self.files, &index, upto, log.len())?;
+                    log.replace_index(Some(index));
+                }
+                _ if log.has_index() => {}
+                _ => return Ok(false),
+            }
         }
         let funk = Arc::clone(&state.funk);
         chunk.replace_state(&gate, ChunkState { munk: None, funk, cold_id: self.next_id() });
-        Ok(())
+        Ok(true)
     }
 
     /// Loads the munk of the chunk that would gain most, if it is worth it and `room` or a less worthy munk allows.
@@ -266,8 +275,8 @@ impl Store {
         let munk = Munk { run: self.charged(run), tails: vec![tail], tombstones: Arc::new(since.tombstones) };
         let funk = Arc::clone(&state.funk);
         if let Some(log) = &funk.log {
-            // Records are no longer indexed as they come, so the index would only grow stale.
-            log.replace_index(None);
+            // The index is kept: puts go on to fill it.
+            log.forget(false);
         }
         chunk.replace_state(&gate, ChunkState { munk: Some(Arc::new(munk)), funk, cold_id: 0 });
         Ok(())
@@ -284,11 +293,14 @@ impl Store {
             for part in &state.funk.parts {
                 match &part.file {
                     PartFile::Table(table) => table.close_if_unread(),
-                    PartFile::Log(log) => log.forget(is_cached),
+                    PartFile::Log(log) if is_cached => log.forget(true),
+                    PartFile::Log(log) => log.forget_unread(),
                 }
             }
-            if let Some(log) = &state.funk.log {
-                log.forget(is_cached);
+            match &state.funk.log {
+                Some(log) if is_cached => log.forget(true),
+                Some(log) => log.forget_unread(),
+                None => {}
             }
         }
         let is_freed = self.other_memory() < before;
@@ -296,6 +308,14 @@ impl Store {
             self.want_smaller_indexes(&pin);
         }
         is_freed
+    }
+
+    /// Gives back all orders of logs, those as well that are being read.
+    fn forget_orders(&self) {
+        let pin = pin();
+        for chunk in self.index.load(&pin).chunks() {
+            chunk.state(&pin).funk.logs_newest_first().for_each(|log| log.forget(false));
+        }
     }
 
     /// Nothing to close: the chunk with the longest logs is to become a table, which needs less memory.

@@ -24,6 +24,10 @@ impl Store {
     pub(super) fn split_munk(&self, chunk: &Occupied, frozen: &FrozenMunk, pieces: Vec<Run>) {
         let ranges = ranges_of(&chunk.range, &pieces);
         let pin = pin();
+        // What takes longer than a put may wait is done before the gate.
+        let log = chunk.state(&pin).funk.log.clone();
+        let keys = pieces.iter().flat_map(|run| (0..run.len()).map(|at| run.key_at(at)));
+        let intervals = log.as_ref().and_then(|log| log.intervals_among(keys));
         let mut gate = chunk.gate();
         let state = chunk.state(&pin);
         let munk = state.munk.as_ref().expect("only the occupant evicts");
@@ -31,6 +35,14 @@ impl Store {
             munk.tails.iter().filter(|tail| !frozen.has(tail) && !tail.list().is_empty()).cloned().collect();
         let tombstones = munk.tombstones.since(frozen.tombstones.list().len());
         let funk = state.funk.closed();
+        if let (Some(log), Some(mut intervals)) = (log, intervals)
+            && state.funk.log.as_ref().is_some_and(|now| Arc::ptr_eq(now, &log))
+        {
+            shared.iter().for_each(|tail| tail.for_each_key(|key| intervals.add(key)));
+            log.narrow(intervals);
+            // A munk reads nothing in it.
+            log.forget(true);
+        }
         let all_ranges = ranges.clone();
         let mut children = Vec::with_capacity(pieces.len());
         for (run, range) in pieces.into_iter().zip(ranges) {
@@ -78,13 +90,9 @@ impl Store {
         tables: Vec<(Vec<u8>, Part)>,
         diverted: Option<Arc<ChunkLog>>,
     ) -> Vec<Arc<Chunk>> {
-        let mut starts: Vec<Vec<u8>> = tables.iter().map(|(first_key, _)| first_key.clone()).collect();
-        starts[0] = parent.range.start.clone();
-        let ends: Vec<_> =
-            starts.iter().skip(1).cloned().map(Some).chain([parent.range.end.clone()]).collect();
+        let cuts = tables.iter().skip(1).map(|(first_key, _)| first_key.clone()).collect();
+        let ranges = ranges_between(&parent.range, cuts);
         let closed = Funk { parts: Vec::new(), log: diverted }.closed();
-        let ranges: Vec<_> =
-            starts.into_iter().zip(ends).map(|(start, end)| KeyRange { start, end }).collect();
         let mut children = Vec::with_capacity(tables.len());
         for (range, (_, table)) in ranges.iter().cloned().zip(tables) {
             let mut parts = vec![table];
@@ -101,7 +109,7 @@ impl Funk {
     /// What a child with `range` keeps of a closed funk whose range is divided into `ranges`: the parts that may
     /// hold keys of it, each counted to it in equal share with the siblings that keep it too. Where keys come
     /// in order, a part lies on one side of the cut, and the number of parts stays small.
-    fn inherited(&self, range: &KeyRange, ranges: &[KeyRange]) -> Funk {
+    pub(super) fn inherited(&self, range: &KeyRange, ranges: &[KeyRange]) -> Funk {
         let kept = self.parts.iter().filter(|part| part.may_touch(range)).cloned();
         let parts = kept.map(|part| {
             let sharers = ranges.iter().filter(|r| part.may_touch(r)).count().max(1) as u64;
@@ -111,10 +119,15 @@ impl Funk {
     }
 }
 
-/// The ranges that chunks for these runs have: each begins with its run's first key, the first with the parent's.
+/// The ranges that chunks for these runs have: each but the first begins with its run's first key.
 fn ranges_of(parent: &KeyRange, runs: &[Run]) -> Vec<KeyRange> {
-    let mut starts = vec![parent.start.clone()];
-    starts.extend(runs.iter().skip(1).map(|run| run.first_key().expect("a cut gives no empty run").to_vec()));
-    let ends: Vec<_> = starts.iter().skip(1).cloned().map(Some).chain([parent.end.clone()]).collect();
-    starts.into_iter().zip(ends).map(|(start, end)| KeyRange { start, end }).collect()
+    let first_key = |run: &Run| run.first_key().expect("a cut gives no empty run").to_vec();
+    ranges_between(parent, runs.iter().skip(1).map(first_key).collect())
+}
+
+/// What `parent` consists of between these cuts.
+pub(super) fn ranges_between(parent: &KeyRange, cuts: Vec<Vec<u8>>) -> Vec<KeyRange> {
+    let ends = cuts.clone().into_iter().map(Some).chain([parent.end.clone()]);
+    let starts = std::iter::once(parent.start.clone()).chain(cuts);
+    starts.zip(ends).map(|(start, end)| KeyRange { start, end }).collect()
 }

@@ -1,6 +1,9 @@
 //! Logs that are in order for a while, scanned against a map.
 
-use std::{collections::BTreeMap, sync::Arc};
+use std::{
+    collections::BTreeMap,
+    sync::{Arc, atomic::AtomicU64},
+};
 
 use kvilt_base::Merge;
 use kvilt_format::log::{encode_record, record_len_max};
@@ -28,7 +31,7 @@ struct Script {
 impl Script {
     fn new() -> Self {
         let store = bed::open(MemoryDisk::new(1), &Options::tiny());
-        let log = ChunkLog::create(&store.files, store.epoch_base, true);
+        let log = ChunkLog::create(&store.files, store.epoch_base);
         Script { log, rows: Rows::new(), version: store.epoch_base.to_u64(), store }
     }
 
@@ -44,7 +47,7 @@ impl Script {
         let (offset, mut record) = (self.log.len(), Vec::new());
         let identity = self.store.files.identity(self.log.number());
         encode_record(&mut record, identity, offset, self.log.base(), entry, 0);
-        self.log.append((key, version), &record, offset);
+        self.log.append(entry, &record, offset);
         self.log.index_record(key, offset);
         self.rows.insert(key.to_vec(), (version, value.map(<[u8]>::to_vec)));
     }
@@ -87,7 +90,8 @@ impl Script {
         let expected: Vec<_> =
             inside.map(|(key, (version, value))| (key.clone(), *version, value.clone())).collect();
         for direction in [Direction::Forward, Direction::Backward] {
-            let purpose = Purpose::Scan { view: Version::NEWEST };
+            let cost_bytes = AtomicU64::new(0);
+            let purpose = Purpose::Scan { view: Version::NEWEST, cost_bytes: &cost_bytes };
             let mut read = newest_of(funk.entries(range, direction, &self.store.files, purpose).unwrap());
             if direction == Direction::Backward {
                 read.reverse();
@@ -139,9 +143,41 @@ fn what_comes_behind_the_order_is_newer() {
 #[test]
 fn a_short_ascent_is_none() {
     let mut script = Script::new();
-    script.ascend(10, 20);
+    script.ascend(10, 14);
     script.ascend(0, 600);
     assert_eq!(script.log.unordered_bytes(), script.log.len() - HEADER_BYTES as u64);
+    script.check();
+}
+
+#[test]
+fn rows_that_come_a_little_late_belong_to_it() {
+    let mut script = Script::new();
+    for block in (0..2000).step_by(40) {
+        // Two change places, one comes thirty rows late, and one is written again.
+        let late = [0, 1, 2, 4, 5, 7, 6].into_iter().chain(8..34).chain([3, 20]).chain(34..40);
+        for row in late {
+            script.append(&format!("{:06}", block + row), Some(&[row as u8; 100]));
+        }
+    }
+    assert_eq!(script.log.unordered_bytes(), 0);
+    script.check();
+}
+
+#[test]
+fn rows_that_come_too_late_or_too_often_end_it() {
+    let mut script = Script::new();
+    script.ascend(0, 1000);
+    let end = script.log.len();
+    script.append("000500", Some(b"500 rows late"));
+    assert_eq!(script.log.unordered_bytes(), script.log.len() - end);
+    script.check();
+
+    let mut script = Script::new();
+    script.ascend(0, 80);
+    for i in 0..200 {
+        script.append(if i % 2 == 0 { "a" } else { "b" }, Some(&[i; 100]));
+    }
+    assert!(script.log.unordered_bytes() > script.log.len() / 2);
     script.check();
 }
 
@@ -163,7 +199,9 @@ fn a_scan_that_has_begun_keeps_its_rows_when_the_ascent_is_given_up() {
     let all = KeyRange::all();
     let mut before =
         AscentSource::new(Arc::clone(&log), &store.files, &all, Direction::Backward, log.len()).unwrap();
-    script.append("000005", Some(b"newer"));
+    for _ in 0..10 {
+        script.append("000005", Some(b"newer"));
+    }
     assert_eq!(log.unordered_bytes(), log.len() - HEADER_BYTES as u64);
     let mut rows = 0;
     while before.entry().is_some() {

@@ -12,7 +12,9 @@
 
 use std::sync::{Arc, atomic::Ordering};
 
-use kvilt_base::{Error, ErrorKind, FileName, Mutant, RangeTombstone, Result, Version, mutant};
+use kvilt_base::{
+    EntryRef, Error, ErrorKind, FileName, Kind, Mutant, RangeTombstone, Result, Version, mutant,
+};
 use kvilt_format::log::{HEADER_BYTES, encode_header};
 use kvilt_sync::{
     append::AppendBuffer,
@@ -29,6 +31,9 @@ use crate::{files::Files, reserve::Use};
 const BUFFER_BYTES_MIN: usize = 4 << 10;
 /// When all buffers together have this part of the memory budget, new ones are small.
 const BUFFER_SHARE: u64 = 16;
+/// Of a log that only its munk is read for, the index may have this part of the log's bytes, and so much in any case.
+const INDEX_SHARE: u64 = 16;
+const INDEX_BYTES_MIN: u64 = 64 << 10;
 /// Deletes on a full disk are kept in memory up to this many bytes a log.
 const DELETES_BYTES_MAX: usize = 1 << 20;
 
@@ -236,16 +241,20 @@ impl ChunkLog {
         self.newest.load(Ordering::Acquire) > cut.to_u64()
     }
 
-    /// Appends one encoded record of `key` at a version, for which room was reserved, at `offset`, where the log ends.
-    pub(crate) fn append(&self, (key, version): (&[u8], Version), record: &[u8], offset: u64) {
+    /// Appends an entry, encoded as `record`, for which room was reserved, at `offset`, where the log ends.
+    pub(crate) fn append(&self, entry: EntryRef<'_>, record: &[u8], offset: u64) {
         let mut writer = self.writer.lock();
-        self.newest.fetch_max(version.to_u64(), Ordering::AcqRel);
+        self.newest.fetch_max(entry.version.to_u64(), Ordering::AcqRel);
         writer.promised_records = writer.promised_records.saturating_sub(1);
         if writer.promised_records == 0 {
             writer.promised_bytes = 0;
         }
-        self.span.lock().widen(key);
-        let grown = writer.ascent.note(key, offset);
+        self.span.lock().widen(entry.key);
+        if entry.kind != Kind::Put {
+            // Relaxed: who narrows the log has the gate, or looks again when it has.
+            self.has_deletes.store(true, Ordering::Relaxed);
+        }
+        let grown = writer.ascent.note(entry.key, offset);
         if grown > 0 {
             writer.charge.grow(grown as u64);
         }
@@ -262,6 +271,17 @@ impl ChunkLog {
     pub(crate) fn index_record(&self, key: &[u8], offset: u64) {
         if let Some(index) = self.index.load(&pin()) {
             index.insert(key, offset);
+        }
+    }
+
+    /// The same for a chunk that has a munk, which reads nothing in it: the index is kept as long as it is small against the
+    /// log, for it makes an eviction cheap and tells at a split which half has rows of the log.
+    pub(crate) fn index_record_of_munk(&self, key: &[u8], offset: u64) {
+        let pin = pin();
+        let Some(index) = self.index.load(&pin) else { return };
+        index.insert(key, offset);
+        if index.index.bytes() > INDEX_BYTES_MIN + self.len() / INDEX_SHARE {
+            self.index.replace(None);
         }
     }
 

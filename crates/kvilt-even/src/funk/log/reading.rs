@@ -8,6 +8,7 @@
 use std::{
     cell::Cell,
     io,
+    ops::Range,
     sync::{Arc, atomic::Ordering},
 };
 
@@ -26,7 +27,51 @@ thread_local! {
     static SCRATCH: Cell<Vec<u8>> = const { Cell::new(Vec::new()) };
 }
 
+/// Bytes of a log's file that were read together.
+#[derive(Default)]
+pub(crate) struct Window {
+    start: u64,
+    bytes: Vec<u8>,
+}
+
 impl ChunkLog {
+    /// Reads what the file has of `place`, and nothing of what is still in a buffer.
+    pub(crate) fn read_window(&self, files: &Files, place: Range<u64>, window: &mut Window) -> Result<()> {
+        let end = place.end.min(self.end().start);
+        window.start = place.start;
+        window.bytes.clear();
+        window.bytes.resize(end.saturating_sub(place.start) as usize, 0);
+        if window.bytes.is_empty() {
+            return Ok(());
+        }
+        let read = self.opened(files)?.read_exact_at(place.start, &mut window.bytes);
+        files.counters.bytes_read.add(window.bytes.len() as u64);
+        read.map_err(|e| {
+            // Else it would be taken for what was to be read.
+            window.bytes.clear();
+            self.read_failed(place.start, e)
+        })
+    }
+
+    /// Gives the record at `offset` to `read` if `window` has all of it, and says whether.
+    pub(crate) fn record_in(
+        &self,
+        window: &Window,
+        offset: u64,
+        read: impl FnOnce(EntryRef<'_>),
+    ) -> Result<bool> {
+        let begin = offset.checked_sub(window.start).map(|begin| begin as usize);
+        let Some(bytes) = begin.and_then(|begin| window.bytes.get(begin..)) else { return Ok(false) };
+        match decode_record(bytes, self.identity, offset, self.base) {
+            Decoded::Record { entry, .. } => {
+                read(entry);
+                Ok(true)
+            }
+            Decoded::Incomplete { .. } => Ok(false),
+            Decoded::Bad(why) => Err(self.bad_record(offset, why)),
+        }
+    }
+
     /// Reads the record at `offset` and gives it to `read`.
     pub(crate) fn record_at<R>(
         &self,
@@ -88,7 +133,7 @@ impl ChunkLog {
     }
 
     /// A size that most of its records fit into.
-    fn likely_record_bytes(&self) -> usize {
+    pub(crate) fn likely_record_bytes(&self) -> usize {
         let records = self.records.load(Ordering::Relaxed).max(1);
         let mean = self.len() as usize / records;
         (mean + mean / 4).clamp(256, 32 << 10)

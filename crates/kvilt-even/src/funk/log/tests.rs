@@ -152,7 +152,7 @@ fn append_promised(store: &Store, log: &ChunkLog, key: &[u8], value: &[u8]) -> u
     let entry = EntryRef { key, version: store.versions.current(), kind: Kind::Put, value };
     let (offset, mut record) = (log.len(), Vec::new());
     encode_record(&mut record, log.identity, offset, log.base(), entry, 0);
-    log.append((key, entry.version), &record, offset);
+    log.append(entry, &record, offset);
     offset
 }
 
@@ -203,7 +203,7 @@ fn beside_a_held_write(
 fn a_put_goes_through_while_a_flush_writes() {
     let disk = HeldDisk::new();
     let store = open(&disk);
-    let log = ChunkLog::create(&store.files, store.epoch_base, false);
+    let log = ChunkLog::create(&store.files, store.epoch_base);
     beside_a_held_write(&disk, &store, &log, Ok(())).unwrap();
     let durable = log.durable_len();
     assert_eq!(disk.inside.contents(log.name()).unwrap().len() as u64, durable, "the first record alone");
@@ -216,7 +216,7 @@ fn a_put_goes_through_while_a_flush_writes() {
 fn after_a_flush_that_failed_everything_is_still_there_and_goes_to_the_file_in_order() {
     let disk = HeldDisk::new();
     let store = open(&disk);
-    let log = ChunkLog::create(&store.files, store.epoch_base, false);
+    let log = ChunkLog::create(&store.files, store.epoch_base);
     let full = io::Error::from(io::ErrorKind::StorageFull);
     let error = beside_a_held_write(&disk, &store, &log, Err(full)).unwrap_err();
     assert_eq!(error.kind(), ErrorKind::NoSpace);
@@ -235,7 +235,7 @@ fn a_promise_outlives_a_flush_and_its_failure() {
         let is_failure = outcome.is_err();
         let disk = HeldDisk::new();
         let store = open(&disk);
-        let log = ChunkLog::create(&store.files, store.epoch_base, false);
+        let log = ChunkLog::create(&store.files, store.epoch_base);
         append(&store, &log, b"before", b"").unwrap();
         let holder = disk.hold_next_write();
         thread::scope(|scope| {

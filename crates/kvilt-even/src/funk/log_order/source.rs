@@ -1,0 +1,165 @@
+//! `OrderSource`: the records of a part of a log in key order, each read when the scan reaches it.
+
+use std::{
+    ops::Range,
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering},
+    },
+};
+
+use kvilt_base::{Direction, EntryRef, KeyRange, Result, Source, Version};
+
+use super::{Item, LogOrder};
+use crate::{
+    files::Files,
+    funk::log::{ChunkLog, Window},
+};
+
+/// What a read of a single record is taken to cost, in bytes that are read in one go: a page of the file.
+const READ_COST_BYTES: u64 = 4096;
+
+/// Records that are read together: at most so many, and lying at most so far apart on average.
+const TOGETHER_MAX: usize = 32;
+const APART_BYTES_MAX: u64 = 2 * READ_COST_BYTES;
+
+/// Walks a part of a log in key order: with a view, of each key only the record that it may see.
+pub(crate) struct OrderSource<'f> {
+    order: Arc<LogOrder>,
+    log: Arc<ChunkLog>,
+    files: &'f Files,
+    direction: Direction,
+    view: Option<Version>,
+    /// What reading costs for want of order is added to this.
+    cost_bytes: Option<&'f AtomicU64>,
+    remaining: Range<usize>,
+    /// Where it stands; none at the end.
+    position: Option<usize>,
+    /// The value of the current entry.
+    value: Vec<u8>,
+    window: Window,
+}
+
+impl<'f> OrderSource<'f> {
+    /// The entries of `range`, in `direction`.
+    pub(crate) fn new(
+        (order, log): (Arc<LogOrder>, Arc<ChunkLog>),
+        files: &'f Files,
+        range: &KeyRange,
+        direction: Direction,
+        (view, cost_bytes): (Option<Version>, Option<&'f AtomicU64>),
+    ) -> Result<Self> {
+        let start = order.lower_bound(&range.start);
+        let end = range.end.as_deref().map_or(order.items.len(), |end| order.lower_bound(end)).max(start);
+        let mut source = OrderSource {
+            order,
+            log,
+            files,
+            direction,
+            view,
+            cost_bytes,
+            remaining: start..end,
+            position: None,
+            value: Vec::new(),
+            window: Window::default(),
+        };
+        source.advance()?;
+        Ok(source)
+    }
+
+    /// Takes the next position off what remains.
+    fn next_position(&mut self) -> Option<usize> {
+        let Some(view) = self.view else {
+            return match self.direction {
+                Direction::Forward => self.remaining.next(),
+                Direction::Backward => self.remaining.next_back(),
+            };
+        };
+        loop {
+            let records = self.next_key()?;
+            let items = &self.order.items[records.clone()];
+            let first_visible = records.start + items.partition_point(|item| item.version > view);
+            if first_visible < records.end {
+                return Some(first_visible);
+            }
+        }
+    }
+
+    /// Takes all records of the next key off what remains.
+    fn next_key(&mut self) -> Option<Range<usize>> {
+        if self.remaining.is_empty() {
+            return None;
+        }
+        let items = &self.order.items[self.remaining.clone()];
+        match self.direction {
+            Direction::Forward => {
+                let key = self.order.key(&items[0]);
+                let count = items.iter().take_while(|item| self.order.key(item) == key).count();
+                let records = self.remaining.start..self.remaining.start + count;
+                self.remaining.start = records.end;
+                Some(records)
+            }
+            Direction::Backward => {
+                let key = self.order.key(&items[items.len() - 1]);
+                let count = items.iter().rev().take_while(|item| self.order.key(item) == key).count();
+                let records = self.remaining.end - count..self.remaining.end;
+                self.remaining.end = records.start;
+                Some(records)
+            }
+        }
+    }
+
+    fn read_value(&mut self) -> Result<()> {
+        let Some(item) = self.position.map(|at| &self.order.items[at]) else { return Ok(()) };
+        let (offset, value) = (item.offset, &mut self.value);
+        value.clear();
+        if self.log.record_in(&self.window, offset, |entry| value.extend_from_slice(entry.value))? {
+            return Ok(());
+        }
+        if let Some(cost) = self.cost_bytes {
+            // Relaxed: a statistic.
+            cost.fetch_add(READ_COST_BYTES, Ordering::Relaxed);
+        }
+        if let Some(place) = self.place_of_next(offset) {
+            self.log.read_window(self.files, place, &mut self.window)?;
+            let value = &mut self.value;
+            if self.log.record_in(&self.window, offset, |entry| value.extend_from_slice(entry.value))? {
+                return Ok(());
+            }
+        }
+        let value = &mut self.value;
+        self.log.record_at(self.files, offset, |entry, _| value.extend_from_slice(entry.value))
+    }
+
+    /// Where the record at `offset` and those that come next lie, if so near each other that they are better read together.
+    fn place_of_next(&self, offset: u64) -> Option<Range<u64>> {
+        let items = &self.order.items[self.remaining.clone()];
+        let next: &mut dyn Iterator<Item = &Item> = match self.direction {
+            Direction::Forward => &mut items.iter(),
+            Direction::Backward => &mut items.iter().rev(),
+        };
+        let record_bytes = self.log.likely_record_bytes() as u64;
+        let (mut place, mut together) = (offset..offset + record_bytes, 1);
+        for item in next.take(TOGETHER_MAX) {
+            let wider = place.start.min(item.offset)..place.end.max(item.offset + record_bytes);
+            if wider.end - wider.start > (together + 1) * APART_BYTES_MAX {
+                break;
+            }
+            (place, together) = (wider, together + 1);
+        }
+        (together > 1).then_some(place)
+    }
+}
+
+impl Source for OrderSource<'_> {
+    fn entry(&self) -> Option<EntryRef<'_>> {
+        let item = &self.order.items[self.position?];
+        let (key, value) = (self.order.key(item), self.value.as_slice());
+        Some(EntryRef { key, version: item.version, kind: item.kind, value })
+    }
+
+    fn advance(&mut self) -> Result<()> {
+        self.position = self.next_position();
+        self.read_value()
+    }
+}

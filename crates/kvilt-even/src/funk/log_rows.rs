@@ -1,0 +1,73 @@
+//! `LogRows`: the rows of a log in key order with their values, for who needs all of them: a rewrite or a load.
+//!
+//! One pass over the file beats many small reads.
+
+use std::{ops::Range, vec};
+
+use kvilt_base::{EntryRef, KeyRange, Kind, Result, Source, Version};
+
+use super::log::{ChunkLog, ROTATE_BYTES};
+use crate::{files::Files, growing::Growing};
+
+struct Row {
+    key: Range<usize>,
+    value: Range<usize>,
+    version: Version,
+    kind: Kind,
+}
+
+/// Walks the rows of a log forward: by key ascending, version descending, newest record first.
+pub(crate) struct LogRows {
+    bytes: Growing,
+    current: Option<Row>,
+    remaining: vec::IntoIter<Row>,
+}
+
+impl LogRows {
+    /// The rows of `range` in the first `upto` bytes of `log`; range tombstones are left out.
+    /// A log that siblings share may be many times as long as what one of them has in it.
+    pub(crate) fn read(log: &ChunkLog, files: &Files, upto: u64, range: &KeyRange) -> Result<Self> {
+        // Pages that are not written to take no memory; growing by halves would take half as much again.
+        let mut bytes = Growing::with_capacity(upto.min(ROTATE_BYTES) as usize)?;
+        let mut rows = Vec::new();
+        log.for_each(files, 0, upto, &mut |_offset, entry, _batch| {
+            if entry.kind != Kind::RangeTombstone && range.contains(entry.key) {
+                let key = bytes.push(entry.key)?;
+                let value = bytes.push(entry.value)?;
+                rows.push(Row {
+                    key: key..key + entry.key.len(),
+                    value: value..value + entry.value.len(),
+                    version: entry.version,
+                    kind: entry.kind,
+                });
+            }
+            Ok(())
+        })?;
+        let key = |row: &Row| &bytes.as_slice()[row.key.clone()];
+        // What was written last lies behind in `bytes`.
+        let place = |row: &Row| (row.version, row.key.start);
+        rows.sort_unstable_by(|a, b| key(a).cmp(key(b)).then_with(|| place(b).cmp(&place(a))));
+        // Of records that no view can tell apart the newest stays.
+        rows.dedup_by(|b, a| a.version == b.version && key(a) == key(b));
+        let mut remaining = rows.into_iter();
+        Ok(LogRows { bytes, current: remaining.next(), remaining })
+    }
+}
+
+impl Source for LogRows {
+    fn entry(&self) -> Option<EntryRef<'_>> {
+        let row = self.current.as_ref()?;
+        let bytes = self.bytes.as_slice();
+        Some(EntryRef {
+            key: &bytes[row.key.clone()],
+            version: row.version,
+            kind: row.kind,
+            value: &bytes[row.value.clone()],
+        })
+    }
+
+    fn advance(&mut self) -> Result<()> {
+        self.current = self.remaining.next();
+        Ok(())
+    }
+}
