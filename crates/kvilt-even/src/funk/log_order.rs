@@ -7,7 +7,7 @@
 mod source;
 
 use std::{
-    cmp::Ordering,
+    cmp::Reverse,
     ops::Range,
     sync::{
         Arc,
@@ -19,93 +19,114 @@ use kvilt_base::{Kind, Result, Version};
 use kvilt_sync::budget::{Charge, Part};
 
 pub(crate) use self::source::OrderSource;
-use super::log::ChunkLog;
+use super::{log::ChunkLog, log_index::LOG_BYTES_LIMIT};
 use crate::files::Files;
 
 /// So many seconds an order is kept after a scan has asked for it.
 const SECONDS_KEPT: u8 = 3;
 
+/// A record. Orders are what scans of many cold chunks need most of their memory for, so it is packed.
 struct Item {
     version: Version,
-    offset: u64,
-    /// Where the key begins in `keys`.
+    /// Where its key begins in `keys`; it ends where the next one's begins.
     start: u32,
-    key_len: u32,
-    kind: Kind,
+    /// A log is shorter than what 31 bits count. The other says that it is a tombstone.
+    offset_and_kind: u32,
 }
+
+const TOMBSTONE_BIT: u32 = 1 << 31;
+const _: () = assert!(LOG_BYTES_LIMIT <= TOMBSTONE_BIT as u64 && size_of::<Item>() == 16);
 
 /// Keys of a part of a log, sorted: by key ascending, version descending, newest record first.
 pub(crate) struct LogOrder {
+    /// One behind the other, in order.
     keys: Vec<u8>,
     items: Vec<Item>,
     /// What of the log it covers.
     place: Range<u64>,
 }
 
+/// What an order has of a record.
+struct Record<'k> {
+    key: &'k [u8],
+    version: Version,
+    offset: u64,
+    kind: Kind,
+}
+
+impl Record<'_> {
+    fn order(&self) -> (&[u8], Reverse<(Version, u64)>) {
+        (self.key, Reverse((self.version, self.offset)))
+    }
+}
+
 impl LogOrder {
     /// The keys of the records of `log` between two offsets; range tombstones are left out.
     fn read(log: &ChunkLog, files: &Files, place: Range<u64>) -> Result<Self> {
-        let mut order = LogOrder { keys: Vec::new(), items: Vec::new(), place: place.clone() };
+        let (mut keys, mut found) = (Vec::new(), Vec::new());
         log.for_each(files, place.start, place.end, &mut |offset, entry, _batch| {
             if entry.kind != Kind::RangeTombstone {
-                order.push(entry.key, entry.version, entry.kind, offset);
+                let start = keys.len();
+                keys.extend_from_slice(entry.key);
+                found.push((start..keys.len(), entry.version, offset, entry.kind));
             }
             Ok(())
         })?;
-        let mut items = std::mem::take(&mut order.items);
-        items.sort_unstable_by(|a, b| order.compare(a, &order, b));
-        order.items = items;
-        order.end();
-        Ok(order)
+        let mut records: Vec<Record<'_>> = found
+            .into_iter()
+            .map(|(key, version, offset, kind)| Record { key: &keys[key], version, offset, kind })
+            .collect();
+        records.sort_unstable_by(|a, b| a.order().cmp(&b.order()));
+        Ok(Self::of(records.into_iter(), (keys.len(), place)))
     }
 
     /// Two parts, one behind the other, as one.
     fn merged(older: &LogOrder, newer: &LogOrder) -> Self {
-        let mut order = LogOrder {
-            keys: Vec::with_capacity(older.keys.len() + newer.keys.len()),
-            items: Vec::with_capacity(older.items.len() + newer.items.len()),
-            place: older.place.start..newer.place.end,
-        };
-        let (mut old, mut new) = (older.items.iter().peekable(), newer.items.iter().peekable());
-        loop {
-            let is_old = match (old.peek(), new.peek()) {
-                (Some(a), Some(b)) => older.compare(a, newer, b) == Ordering::Less,
-                (Some(_), None) => true,
-                (None, Some(_)) => false,
-                (None, None) => break,
-            };
-            let (from, item) = if is_old { (older, old.next()) } else { (newer, new.next()) };
-            let item = item.expect("it was looked at");
-            order.push(from.key(item), item.version, item.kind, item.offset);
+        let key_bytes = older.keys.len() + newer.keys.len();
+        let place = older.place.start..newer.place.end;
+        let (mut old, mut new) = (older.records().peekable(), newer.records().peekable());
+        let both = std::iter::from_fn(|| match (old.peek(), new.peek()) {
+            (Some(a), Some(b)) if a.order() <= b.order() => old.next(),
+            (_, Some(_)) => new.next(),
+            (_, None) => old.next(),
+        });
+        Self::of(both, (key_bytes, place))
+    }
+
+    /// From records in order.
+    fn of<'k>(records: impl Iterator<Item = Record<'k>>, (key_bytes, place): (usize, Range<u64>)) -> Self {
+        let mut order = LogOrder { keys: Vec::with_capacity(key_bytes), items: Vec::new(), place };
+        for Record { key, version, offset, kind } in records {
+            // Of records that no view can tell apart the newest stays, which comes first.
+            if order.items.last().is_some_and(|last| last.version == version)
+                && order.key(order.items.len() - 1) == key
+            {
+                continue;
+            }
+            let start = order.keys.len() as u32;
+            order.keys.extend_from_slice(key);
+            let tombstone = if kind == Kind::Tombstone { TOMBSTONE_BIT } else { 0 };
+            order.items.push(Item { version, start, offset_and_kind: offset as u32 | tombstone });
         }
-        order.end();
+        order.items.shrink_to_fit();
+        order.keys.shrink_to_fit();
         order
     }
 
-    fn push(&mut self, key: &[u8], version: Version, kind: Kind, offset: u64) {
-        // A log is shorter than what four bytes count, and its keys are.
-        let start = self.keys.len() as u32;
-        self.keys.extend_from_slice(key);
-        self.items.push(Item { version, offset, start, key_len: key.len() as u32, kind });
+    fn records(&self) -> impl Iterator<Item = Record<'_>> {
+        (0..self.items.len()).map(|at| self.record(at))
     }
 
-    /// All are there, and in order.
-    fn end(&mut self) {
-        let mut items = std::mem::take(&mut self.items);
-        // Of records that no view can tell apart the newest stays, which the order puts first.
-        items.dedup_by(|b, a| a.version == b.version && self.key(a) == self.key(b));
-        items.shrink_to_fit();
-        self.items = items;
-        self.keys.shrink_to_fit();
+    fn record(&self, at: usize) -> Record<'_> {
+        let item = &self.items[at];
+        let kind = if item.offset_and_kind & TOMBSTONE_BIT == 0 { Kind::Put } else { Kind::Tombstone };
+        let offset = u64::from(item.offset_and_kind & !TOMBSTONE_BIT);
+        Record { key: self.key(at), version: item.version, offset, kind }
     }
 
-    fn compare(&self, a: &Item, other: &LogOrder, b: &Item) -> Ordering {
-        let newest_first = || (b.version, b.offset).cmp(&(a.version, a.offset));
-        self.key(a).cmp(other.key(b)).then_with(newest_first)
-    }
-
-    fn key(&self, item: &Item) -> &[u8] {
-        &self.keys[item.start as usize..][..item.key_len as usize]
+    fn key(&self, at: usize) -> &[u8] {
+        let end = self.items.get(at + 1).map_or(self.keys.len(), |next| next.start as usize);
+        &self.keys[self.items[at].start as usize..end]
     }
 
     fn memory_bytes(&self) -> usize {
@@ -113,7 +134,16 @@ impl LogOrder {
     }
 
     fn lower_bound(&self, key: &[u8]) -> usize {
-        self.items.partition_point(|item| self.key(item) < key)
+        let (mut low, mut high) = (0, self.items.len());
+        while low < high {
+            let middle = low + (high - low) / 2;
+            if self.key(middle) < key {
+                low = middle + 1;
+            } else {
+                high = middle;
+            }
+        }
+        low
     }
 }
 

@@ -10,7 +10,7 @@ use std::{
 
 use kvilt_base::{Direction, EntryRef, KeyRange, Result, Source, Version};
 
-use super::{Item, LogOrder};
+use super::LogOrder;
 use crate::{
     files::Files,
     funk::log::{ChunkLog, Window},
@@ -87,31 +87,29 @@ impl<'f> OrderSource<'f> {
 
     /// Takes all records of the next key off what remains.
     fn next_key(&mut self) -> Option<Range<usize>> {
-        if self.remaining.is_empty() {
-            return None;
-        }
-        let items = &self.order.items[self.remaining.clone()];
-        match self.direction {
+        let Range { start, end } = self.remaining;
+        let order = &self.order;
+        let records = match self.direction {
+            _ if start == end => return None,
             Direction::Forward => {
-                let key = self.order.key(&items[0]);
-                let count = items.iter().take_while(|item| self.order.key(item) == key).count();
-                let records = self.remaining.start..self.remaining.start + count;
-                self.remaining.start = records.end;
-                Some(records)
+                let key = order.key(start);
+                start..(start + 1..end).find(|&at| order.key(at) != key).unwrap_or(end)
             }
             Direction::Backward => {
-                let key = self.order.key(&items[items.len() - 1]);
-                let count = items.iter().rev().take_while(|item| self.order.key(item) == key).count();
-                let records = self.remaining.end - count..self.remaining.end;
-                self.remaining.end = records.start;
-                Some(records)
+                let key = order.key(end - 1);
+                (start..end - 1).rev().find(|&at| order.key(at) != key).map_or(start, |at| at + 1)..end
             }
+        };
+        match self.direction {
+            Direction::Forward => self.remaining.start = records.end,
+            Direction::Backward => self.remaining.end = records.start,
         }
+        Some(records)
     }
 
     fn read_value(&mut self) -> Result<()> {
-        let Some(item) = self.position.map(|at| &self.order.items[at]) else { return Ok(()) };
-        let (offset, value) = (item.offset, &mut self.value);
+        let Some(at) = self.position else { return Ok(()) };
+        let (offset, value) = (self.order.record(at).offset, &mut self.value);
         value.clear();
         if self.log.record_in(&self.window, offset, |entry| value.extend_from_slice(entry.value))? {
             return Ok(());
@@ -133,15 +131,15 @@ impl<'f> OrderSource<'f> {
 
     /// Where the record at `offset` and those that come next lie, if so near each other that they are better read together.
     fn place_of_next(&self, offset: u64) -> Option<Range<u64>> {
-        let items = &self.order.items[self.remaining.clone()];
-        let next: &mut dyn Iterator<Item = &Item> = match self.direction {
-            Direction::Forward => &mut items.iter(),
-            Direction::Backward => &mut items.iter().rev(),
+        let next: &mut dyn Iterator<Item = usize> = match self.direction {
+            Direction::Forward => &mut self.remaining.clone(),
+            Direction::Backward => &mut self.remaining.clone().rev(),
         };
         let record_bytes = self.log.likely_record_bytes() as u64;
         let (mut place, mut together) = (offset..offset + record_bytes, 1);
-        for item in next.take(TOGETHER_MAX) {
-            let wider = place.start.min(item.offset)..place.end.max(item.offset + record_bytes);
+        for at in next.take(TOGETHER_MAX) {
+            let next = self.order.record(at).offset;
+            let wider = place.start.min(next)..place.end.max(next + record_bytes);
             if wider.end - wider.start > (together + 1) * APART_BYTES_MAX {
                 break;
             }
@@ -153,9 +151,8 @@ impl<'f> OrderSource<'f> {
 
 impl Source for OrderSource<'_> {
     fn entry(&self) -> Option<EntryRef<'_>> {
-        let item = &self.order.items[self.position?];
-        let (key, value) = (self.order.key(item), self.value.as_slice());
-        Some(EntryRef { key, version: item.version, kind: item.kind, value })
+        let record = self.order.record(self.position?);
+        Some(EntryRef { key: record.key, version: record.version, kind: record.kind, value: &self.value })
     }
 
     fn advance(&mut self) -> Result<()> {
