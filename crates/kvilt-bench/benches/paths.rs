@@ -1,0 +1,241 @@
+//! Micro-benchmarks: single steps of the engine, each alone on a thread. `cargo bench -p kvilt-bench --bench paths`.
+//!
+//! What lies below the engine is measured directly, and what only the engine has through a store that does nothing else: a munk is
+//! a store whose budget is plenty, an index lookup a get of a key that is not there among many chunks.
+#![expect(clippy::unwrap_used, reason = "a benchmark ends when something fails")]
+
+use std::{hint::black_box, ops::ControlFlow, sync::Arc};
+
+use criterion::{BatchSize, BenchmarkId, Criterion, Throughput, criterion_group, criterion_main};
+use kvilt::{Db, Durability};
+use kvilt_base::{Direction, Disk, EntryRef, FileName, KeyRange, Kind, Source, Value, Version};
+use kvilt_format::{
+    FileIdentity,
+    log::encode_record,
+    table::{Table, TableOptions, TableWriter},
+};
+use kvilt_io::MemoryDisk;
+use kvilt_sync::{AppendBuffer, RowCache, Skiplist};
+
+/// Bytes of a value, as in the benchmark's workloads.
+const VALUE: [u8; 800] = [7; 800];
+/// Rows of a munk or table: about as many as a chunk has.
+const ROWS: usize = 8_000;
+const ORDERS: [&str; 3] = ["ascending", "descending", "random"];
+
+criterion_group!(paths, tail, munk, index, log, table, row_cache, checkpoint);
+criterion_main!(paths);
+
+/// Keys of 14 bytes, in an order by its name.
+fn keys(order: &str, count: usize) -> Vec<Vec<u8>> {
+    let number = |i: usize| match order {
+        "ascending" => i,
+        "descending" => count - i,
+        _ => scattered(i),
+    };
+    (0..count).map(|i| format!("k{:013}", number(i)).into_bytes()).collect()
+}
+
+/// A permutation of small numbers that looks random.
+fn scattered(i: usize) -> usize {
+    (i as u64).wrapping_mul(0x9e37_79b9_7f4a_7c15).rotate_left(20) as usize % 10_000_000_000_000
+}
+
+/// What of a munk takes new rows.
+fn tail(criterion: &mut Criterion) {
+    let mut group = criterion.benchmark_group("tail");
+    group.throughput(Throughput::Elements(ROWS as u64));
+    for order in ORDERS {
+        let keys = keys(order, ROWS);
+        let fill = |list: Skiplist| {
+            for key in &keys {
+                list.insert(key, Version::new(1, 0), Kind::Put, 0, &VALUE).unwrap();
+            }
+            list
+        };
+        let empty = || Skiplist::with_capacity(ROWS * 1000, 1);
+        group.bench_function(BenchmarkId::new("insert", order), |bencher| {
+            bencher.iter_batched(empty, fill, BatchSize::PerIteration);
+        });
+        let full = fill(empty());
+        group.bench_function(BenchmarkId::new("find", order), |bencher| {
+            bencher.iter(|| keys.iter().filter(|key| full.find(key, |_| true).is_some()).count());
+        });
+    }
+    group.finish();
+}
+
+/// A store of its own in a directory of its own.
+struct Bed {
+    db: Db,
+    _directory: tempfile::TempDir,
+}
+
+impl Bed {
+    fn new(budget_bytes: u64, chunk_bytes: u64) -> Self {
+        let directory = tempfile::tempdir().unwrap();
+        let db = Db::builder(directory.path().join("store"))
+            .memory_budget(budget_bytes)
+            .chunk_bytes_max(chunk_bytes)
+            .chunk_bytes_rebalance(chunk_bytes / 10 * 7)
+            .chunk_bytes_min(chunk_bytes / 10)
+            // Nothing is made durable but when a benchmark asks for it.
+            .durability(Durability::Async { interval: std::time::Duration::from_secs(3600) })
+            .open()
+            .unwrap();
+        Bed { db, _directory: directory }
+    }
+}
+
+/// Rows in memory, through the whole engine.
+fn munk(criterion: &mut Criterion) {
+    let mut group = criterion.benchmark_group("munk");
+    for order in ORDERS {
+        let keys = keys(order, ROWS);
+        group.throughput(Throughput::Elements(ROWS as u64));
+        group.bench_function(BenchmarkId::new("insert", order), |bencher| {
+            bencher.iter_batched(
+                || Bed::new(256 << 20, 10 << 20),
+                |bed| {
+                    keys.iter().for_each(|key| bed.db.put(key, VALUE).unwrap());
+                    bed
+                },
+                BatchSize::PerIteration,
+            );
+        });
+        let bed = Bed::new(256 << 20, 10 << 20);
+        keys.iter().for_each(|key| bed.db.put(key, VALUE).unwrap());
+        group.bench_function(BenchmarkId::new("get", order), |bencher| {
+            let get = |key: &Vec<u8>| bed.db.get_with(key, |value| value[0]).unwrap().unwrap();
+            bencher.iter(|| keys.iter().map(|key| u64::from(get(key))).sum::<u64>());
+        });
+        group.bench_function(BenchmarkId::new("scan", order), |bencher| {
+            bencher.iter(|| {
+                let mut bytes = 0;
+                let count = |_: &[u8], value: &[u8]| {
+                    bytes += value.len();
+                    ControlFlow::Continue(())
+                };
+                bed.db.iter().visit(count).unwrap();
+                assert_eq!(bytes, ROWS * VALUE.len());
+            });
+        });
+        assert_eq!(bed.db.stats().gets, bed.db.stats().gets_from_munk, "all of it is in memory");
+    }
+    group.finish();
+}
+
+/// The way to a chunk, and the answer that it has no such key.
+fn index(criterion: &mut Criterion) {
+    let mut group = criterion.benchmark_group("index");
+    for chunks in [1, 10_000] {
+        let bed = many_chunks(chunks);
+        let absent: Vec<Vec<u8>> = keys("random", 1000);
+        group.throughput(Throughput::Elements(1000));
+        group.bench_function(BenchmarkId::new("lookup", bed.db.stats().chunks_now), |bencher| {
+            bencher.iter(|| absent.iter().filter(|key| bed.db.contains_key(key).unwrap()).count());
+        });
+    }
+    group.finish();
+}
+
+/// A store of at least so many chunks.
+fn many_chunks(chunks: u64) -> Bed {
+    let bed = Bed::new(1 << 30, 4 << 10);
+    let mut i = 0;
+    while bed.db.stats().chunks_now < chunks {
+        for _ in 0..1000 {
+            bed.db.put(format!("k{i:013}"), [7; 300]).unwrap();
+            i += 1;
+        }
+    }
+    bed
+}
+
+/// Encoding a record and appending it to a buffer.
+fn log(criterion: &mut Criterion) {
+    let mut group = criterion.benchmark_group("log");
+    group.throughput(Throughput::Elements(ROWS as u64));
+    let keys = keys("random", ROWS);
+    let id = FileIdentity { store_id: 1, number: 2 };
+    group.bench_function("append", |bencher| {
+        let mut buffer = AppendBuffer::new(ROWS * 1000);
+        let mut record = Vec::new();
+        bencher.iter(|| {
+            buffer.clear();
+            for key in &keys {
+                record.clear();
+                let version = Version::new(1, 0);
+                let entry = EntryRef { key, version, kind: Kind::Put, value: &VALUE };
+                encode_record(&mut record, id, buffer.len() as u64, version, entry, 0);
+                buffer.append(black_box(&record)).unwrap();
+            }
+        });
+    });
+    group.finish();
+}
+
+/// A get and a short scan of a table whose file is in memory.
+fn table(criterion: &mut Criterion) {
+    let keys = keys("ascending", ROWS);
+    let file = MemoryDisk::new(1).create(FileName::Table(2)).unwrap();
+    let id = FileIdentity { store_id: 1, number: 2 };
+    let mut writer = TableWriter::new(Arc::clone(&file), id, TableOptions::default());
+    for key in &keys {
+        writer.add(EntryRef { key, version: Version::new(1, 0), kind: Kind::Put, value: &VALUE }).unwrap();
+    }
+    let len = writer.finish().unwrap().len;
+    let table = Arc::new(Table::open(file, id, len).unwrap());
+    let mut group = criterion.benchmark_group("table");
+    group.throughput(Throughput::Elements(1000));
+    let wanted = || (0..1000).map(|i| &keys[scattered(i) % ROWS]);
+    group.bench_function("get", |bencher| {
+        bencher
+            .iter(|| wanted().filter(|key| table.get(key, Version::NEWEST, |_, _, _| {}).unwrap()).count());
+    });
+    group.bench_function("seek", |bencher| {
+        bencher.iter(|| {
+            for key in wanted() {
+                let range = KeyRange { start: key.clone(), end: None };
+                let source = table.source(&range, Direction::Forward).unwrap();
+                assert!(black_box(source.entry()).is_some());
+            }
+        });
+    });
+    group.finish();
+}
+
+fn row_cache(criterion: &mut Criterion) {
+    let cache = RowCache::new(64 << 20);
+    let keys = keys("random", ROWS);
+    for key in &keys {
+        assert!(cache.fill(cache.ticket(key), key, Some(Value::copied(&VALUE))));
+    }
+    let mut group = criterion.benchmark_group("row cache");
+    group.throughput(Throughput::Elements(ROWS as u64));
+    group.bench_function("hit", |bencher| {
+        bencher.iter(|| keys.iter().filter(|key| cache.get(key).is_some()).count());
+    });
+    group.bench_function("write", |bencher| {
+        bencher.iter(|| keys.iter().for_each(|key| cache.writing(key).written(Some(&VALUE))));
+    });
+    group.finish();
+}
+
+/// A checkpoint after a put to each of ten thousand chunks.
+fn checkpoint(criterion: &mut Criterion) {
+    let bed = many_chunks(10_000);
+    bed.db.sync().unwrap();
+    let rows: Vec<Vec<u8>> = bed.db.iter().map(|row| row.unwrap().0.to_vec()).collect();
+    let apart = (rows.len() / 10_000).max(1);
+    let mut group = criterion.benchmark_group("checkpoint");
+    group.sample_size(10);
+    group.bench_function("10000 dirty logs", |bencher| {
+        bencher.iter_batched(
+            || rows.iter().step_by(apart).for_each(|key| bed.db.put(key, [8; 300]).unwrap()),
+            |()| bed.db.sync().unwrap(),
+            BatchSize::PerIteration,
+        );
+    });
+    group.finish();
+}
