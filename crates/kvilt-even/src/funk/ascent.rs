@@ -145,8 +145,9 @@ impl Ascent {
 }
 
 /// A row of the pieces that were read last.
-#[derive(Clone)]
 struct Row {
+    /// How many of these were written before it.
+    number: usize,
     key: Range<usize>,
     value: Range<usize>,
     version: Version,
@@ -155,22 +156,23 @@ struct Row {
 
 /// Rows and their bytes.
 #[derive(Default)]
-struct Rows {
+pub(super) struct Rows {
     bytes: Vec<u8>,
     rows: Vec<Row>,
 }
 
 impl Rows {
-    fn push(&mut self, entry: EntryRef<'_>) {
+    pub(super) fn push(&mut self, entry: EntryRef<'_>) {
         let key = self.bytes.len();
         self.bytes.extend_from_slice(entry.key);
         let value = self.bytes.len();
         self.bytes.extend_from_slice(entry.value);
         let (key, value) = (key..value, value..self.bytes.len());
-        self.rows.push(Row { key, value, version: entry.version, kind: entry.kind });
+        let number = self.rows.len();
+        self.rows.push(Row { number, key, value, version: entry.version, kind: entry.kind });
     }
 
-    fn entry(&self, at: usize) -> EntryRef<'_> {
+    pub(super) fn entry(&self, at: usize) -> EntryRef<'_> {
         let row = &self.rows[at];
         EntryRef {
             key: &self.bytes[row.key.clone()],
@@ -181,15 +183,14 @@ impl Rows {
     }
 
     /// Puts the rows in order, which were pushed in the order written: by key ascending, version descending.
-    fn sort(&mut self) {
+    pub(super) fn sort(&mut self) {
         let Rows { bytes, rows } = self;
         let key = |row: &Row| &bytes[row.key.clone()];
         if rows.is_sorted_by(|a, b| key(a) < key(b)) {
             return;
         }
-        // What was written last lies behind in `bytes`.
-        let place = |row: &Row| (row.version, row.key.start);
-        rows.sort_unstable_by(|a, b| key(a).cmp(key(b)).then_with(|| place(b).cmp(&place(a))));
+        let age = |row: &Row| (row.version, row.number);
+        rows.sort_unstable_by(|a, b| key(a).cmp(key(b)).then_with(|| age(b).cmp(&age(a))));
         // Of records that no view can tell apart the newest stays.
         rows.dedup_by(|b, a| a.version == b.version && key(a) == key(b));
     }

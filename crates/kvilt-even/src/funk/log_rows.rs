@@ -10,6 +10,8 @@ use super::log::{ChunkLog, ROTATE_BYTES};
 use crate::{files::Files, growing::Growing};
 
 struct Row {
+    /// How many were written before it.
+    number: usize,
     key: Range<usize>,
     value: Range<usize>,
     version: Version,
@@ -35,6 +37,7 @@ impl LogRows {
                 let key = bytes.push(entry.key)?;
                 let value = bytes.push(entry.value)?;
                 rows.push(Row {
+                    number: rows.len(),
                     key: key..key + entry.key.len(),
                     value: value..value + entry.value.len(),
                     version: entry.version,
@@ -44,9 +47,8 @@ impl LogRows {
             Ok(())
         })?;
         let key = |row: &Row| &bytes.as_slice()[row.key.clone()];
-        // What was written last lies behind in `bytes`.
-        let place = |row: &Row| (row.version, row.key.start);
-        rows.sort_unstable_by(|a, b| key(a).cmp(key(b)).then_with(|| place(b).cmp(&place(a))));
+        let age = |row: &Row| (row.version, row.number);
+        rows.sort_unstable_by(|a, b| key(a).cmp(key(b)).then_with(|| age(b).cmp(&age(a))));
         // Of records that no view can tell apart the newest stays.
         rows.dedup_by(|b, a| a.version == b.version && key(a) == key(b));
         let mut remaining = rows.into_iter();

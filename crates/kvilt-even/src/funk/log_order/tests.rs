@@ -7,7 +7,12 @@ use kvilt_format::log::{HEADER_BYTES, encode_record, record_len_max};
 use kvilt_io::MemoryDisk;
 
 use super::*;
-use crate::{bed, funk::log::IfFull, options::Options, store::Store};
+use crate::{
+    bed,
+    funk::{ascent::Rows, log::IfFull, log_rows::LogRows},
+    options::Options,
+    store::Store,
+};
 
 /// Key and version, the newest version first, to the value.
 type Records = BTreeMap<(Vec<u8>, std::cmp::Reverse<Version>), Vec<u8>>;
@@ -38,16 +43,20 @@ impl Script {
             let key = format!("key{:04}", self.below(900)).into_bytes();
             let value_len = self.below(200) as usize;
             let value = vec![self.below(256) as u8; value_len];
-            let version = Version::from_u64(self.store.epoch_base.to_u64() + version);
-            let room = (1, record_len_max(key.len(), value.len()));
-            self.log.reserve(&self.store.files, room, 64 << 10, IfFull::Fail).unwrap();
-            let entry = EntryRef { key: &key, version, kind: Kind::Put, value: &value };
-            let (offset, mut record) = (self.log.len(), Vec::new());
-            let identity = self.store.files.identity(self.log.number());
-            encode_record(&mut record, identity, offset, self.log.base(), entry, 0);
-            self.log.append(entry, &record, offset);
-            self.records.insert((key, std::cmp::Reverse(version)), value);
+            self.append_row(&key, &value, version);
         }
+    }
+
+    fn append_row(&mut self, key: &[u8], value: &[u8], version: u64) {
+        let version = Version::from_u64(self.store.epoch_base.to_u64() + version);
+        let room = (1, record_len_max(key.len(), value.len()));
+        self.log.reserve(&self.store.files, room, 64 << 10, IfFull::Fail).unwrap();
+        let entry = EntryRef { key, version, kind: Kind::Put, value };
+        let (offset, mut record) = (self.log.len(), Vec::new());
+        let identity = self.store.files.identity(self.log.number());
+        encode_record(&mut record, identity, offset, self.log.base(), entry, 0);
+        self.log.append(entry, &record, offset);
+        self.records.insert((key.to_vec(), std::cmp::Reverse(version)), value.to_vec());
     }
 
     fn orders(&self) -> Vec<Arc<LogOrder>> {
@@ -156,4 +165,27 @@ fn orders_that_nobody_asks_for_go_and_come_again() {
     script.log.forget_unread();
     assert!(script.store.files.budget.used(Part::LogIndexes) < before);
     script.check();
+}
+
+/// An empty key with an empty value takes no byte, so nothing but the order in which they were written tells such records apart.
+#[test]
+fn of_records_without_a_byte_the_last_counts() {
+    for last in [b"".as_slice(), b"value"] {
+        let mut script = Script::new();
+        for value in [b"first".as_slice(), b"", b"", b"second", b"", last] {
+            script.append_row(b"", value, 1);
+        }
+        let all = KeyRange::all();
+        let rows = LogRows::read(&script.log, &script.store.files, script.log.len(), &all).unwrap();
+        assert_eq!(rows.entry().unwrap().value, last);
+        let mut rows = Rows::default();
+        let place = HEADER_BYTES as u64..script.log.len();
+        let each = &mut |_, entry: EntryRef<'_>, _| {
+            rows.push(entry);
+            Ok(())
+        };
+        script.log.for_each(&script.store.files, place.start, place.end, each).unwrap();
+        rows.sort();
+        assert_eq!(rows.entry(0).value, last);
+    }
 }
