@@ -29,15 +29,12 @@ fn a_crash_at_any_disk_operation_leaves_a_prefix_of_the_writes() {
     assert!(outcome.tally.crashes_in_recovery > 20 * SCRIPTS, "{:?}", outcome.tally);
 }
 
-/// Seeds that failed once, and why.
+/// Of records of the empty key without a value, written at one version, an older one won in a rewrite: found by this seed.
 #[test]
-fn what_failed_once_does_not_fail_again() {
-    // Of records of the empty key without a value, written at one version, an older one could win in a rewrite.
-    for seed in [30_004] {
-        let outcome = run_campaign(&Campaign::new(Kind::Crash, seed..seed + 1), Even::of_seed);
-        assert!(outcome.reports.is_empty(), "{}", outcome.reports[0]);
-        assert!(outcome.tally.cases > 1000, "{:?}", outcome.tally);
-    }
+fn a_row_without_a_byte_is_not_lost_to_an_older_one() {
+    let outcome = run_campaign(&Campaign::new(Kind::Crash, 30_004..30_005), Even::of_seed);
+    assert!(outcome.reports.is_empty(), "{}", outcome.reports[0]);
+    assert!(outcome.tally.cases > 1000, "{:?}", outcome.tally);
 }
 
 /// The bound on what an asynchronous store may lose: with the background running, nothing is older than one
