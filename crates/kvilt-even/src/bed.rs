@@ -2,11 +2,13 @@
 
 use std::sync::Arc;
 
-use kvilt_base::Disk;
+use kvilt_base::{Disk, EntryRef, Result};
+use kvilt_format::log::{encode_record, record_len_max};
 use kvilt_io::{ManualClock, SeededRng, StepSpawn};
 use kvilt_sync::budget::Budget;
 
 use crate::{
+    funk::log::{ChunkLog, IfFull},
     options::Options,
     recovery,
     store::{Store, World},
@@ -22,4 +24,19 @@ pub(crate) fn open(disk: Arc<dyn Disk>, options: &Options) -> Arc<Store> {
         budget: Budget::new(64 << 20),
     };
     recovery::open(disk, world, options).unwrap().0
+}
+
+/// Appends a record to a log as a put does; says where it lies.
+pub(crate) fn append(store: &Store, log: &ChunkLog, entry: EntryRef<'_>) -> Result<u64> {
+    let room = (1, record_len_max(entry.key.len(), entry.value.len()));
+    log.reserve(&store.files, room, store.config.log_buffer_bytes_max, IfFull::Fail)?;
+    Ok(append_promised(store, log, entry))
+}
+
+/// Appends a record for which there is room.
+pub(crate) fn append_promised(store: &Store, log: &ChunkLog, entry: EntryRef<'_>) -> u64 {
+    let (offset, mut record) = (log.len(), Vec::new());
+    encode_record(&mut record, store.files.identity(log.number()), offset, log.base(), entry, 0);
+    log.append(entry, &record, offset);
+    offset
 }

@@ -19,6 +19,7 @@ pub(crate) mod log;
 pub(crate) mod log_index;
 pub(crate) mod log_order;
 mod log_rows;
+mod row;
 pub(crate) mod table_file;
 
 use std::{
@@ -251,8 +252,8 @@ pub(crate) enum Purpose<'p> {
     Scan {
         /// What the scan sees.
         view: Version,
-        /// What reading costs for want of order is added to this, in bytes.
-        cost_bytes: &'p AtomicU64,
+        /// What reading costs for want of order is added to this, in bytes, if anybody counts it.
+        cost_bytes: Option<&'p AtomicU64>,
     },
     /// All rows: logs that are mostly the chunk's are read whole, the open one up to this length.
     Rewrite {
@@ -286,7 +287,7 @@ impl<'f> Reading<'_, 'f> {
                 // What is behind the ascent is newer.
                 let ascent_end = log.with_ascent(|ascent| ascent.end(upto));
                 if ascent_end < upto {
-                    self.sorted(log, ascent_end..upto, (Some(view), Some(cost_bytes)), sources)?;
+                    self.sorted(log, ascent_end..upto, (Some(view), cost_bytes), sources)?;
                 }
                 if ascent_end > HEADER_BYTES as u64 {
                     let Reading { range, direction, files, .. } = *self;

@@ -46,7 +46,7 @@ const TICK: Duration = Duration::from_millis(50);
 const DECAY_INTERVAL: Duration = Duration::from_millis(1000);
 /// A funk with more parts than this is rewritten: each costs a cold read a look. Where many ranges are written side by side, each
 /// split leaves both halves with a part more; so this must be above the logarithm of how many chunks there will be.
-pub(crate) const PARTS_MAX: usize = 24;
+const PARTS_MAX: usize = 24;
 /// Range tombstones that the logs of a cold chunk may carry: each is looked at by every read.
 const TOMBSTONES_MAX: usize = 16;
 /// Deletes in a chunk for which its files are rewritten when the disk is full: what they free is needed.

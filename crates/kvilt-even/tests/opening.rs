@@ -35,6 +35,15 @@ fn refusal(disk: &Arc<MemoryDisk>, create: bool) -> Error {
     error
 }
 
+/// A store with one row, that nothing has closed.
+fn of_one_row(durability: Durability) -> (Arc<MemoryDisk>, Arc<dyn Engine>) {
+    let disk = MemoryDisk::new(1);
+    let db = open(disk.clone(), durability, true).unwrap();
+    db.put(b"k", b"v").unwrap();
+    db.sync().unwrap();
+    (disk, db)
+}
+
 /// A disk in memory that has one thing more in it, or a lock that fails.
 #[derive(Debug)]
 struct Strange {
@@ -178,10 +187,7 @@ fn a_lock_that_is_not_to_be_had_says_who_has_it_or_what_is_wrong() {
 
 #[test]
 fn a_file_that_the_manifest_names_is_missed_when_it_is_read() {
-    let disk = MemoryDisk::new(1);
-    let db = open(disk.clone(), ASYNC, true).unwrap();
-    db.put(b"k", b"v").unwrap();
-    db.sync().unwrap();
+    let (disk, _db) = of_one_row(ASYNC);
     let image = disk.kill_image();
     let is_log = |name: &FileName| matches!(name, FileName::Log(_));
     let log = image.snapshot().into_keys().find(is_log).expect("the put is in a log");
@@ -193,10 +199,7 @@ fn a_file_that_the_manifest_names_is_missed_when_it_is_read() {
 
 #[test]
 fn a_file_that_the_disk_does_not_open_is_asked_for_again_by_the_next_read() {
-    let disk = MemoryDisk::new(1);
-    let db = open(disk.clone(), ASYNC, true).unwrap();
-    db.put(b"k", b"v").unwrap();
-    db.sync().unwrap();
+    let (disk, _db) = of_one_row(ASYNC);
     let faulty = FaultyDisk::new(disk.kill_image());
     let db = open(faulty.clone(), ASYNC, true).unwrap();
     faulty.fail(Some(Call::Open), 0, Fault::Io, Times::Once);
@@ -208,10 +211,7 @@ fn a_file_that_the_disk_does_not_open_is_asked_for_again_by_the_next_read() {
 
 #[test]
 fn a_check_misses_manifest_and_witness_though_the_open_store_needs_neither() {
-    let disk = MemoryDisk::new(1);
-    let db = open(disk.clone(), ASYNC, true).unwrap();
-    db.put(b"k", b"v").unwrap();
-    db.sync().unwrap();
+    let (disk, db) = of_one_row(ASYNC);
     assert!(db.check(&mut |_| true).unwrap().damages.is_empty());
     let is_root = |name: &FileName| matches!(name, FileName::Manifest(_) | FileName::Witness);
     let lost: Vec<_> = disk.snapshot().into_keys().filter(is_root).collect();

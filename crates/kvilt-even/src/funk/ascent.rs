@@ -11,10 +11,13 @@
 
 use std::{ops::Range, sync::Arc};
 
-use kvilt_base::{Direction, EntryRef, KeyRange, Kind, Result, Source, Version};
+use kvilt_base::{Direction, EntryRef, KeyRange, Kind, Result, Source};
 use kvilt_format::log::HEADER_BYTES;
 
-use super::log::ChunkLog;
+use super::{
+    log::ChunkLog,
+    row::{self, Row},
+};
 use crate::files::Files;
 
 /// A shorter one is not worth a source of its own.
@@ -144,16 +147,6 @@ impl Ascent {
     }
 }
 
-/// A row of the pieces that were read last.
-struct Row {
-    /// How many of these were written before it.
-    number: usize,
-    key: Range<usize>,
-    value: Range<usize>,
-    version: Version,
-    kind: Kind,
-}
-
 /// Rows and their bytes.
 #[derive(Default)]
 pub(super) struct Rows {
@@ -167,32 +160,16 @@ impl Rows {
         self.bytes.extend_from_slice(entry.key);
         let value = self.bytes.len();
         self.bytes.extend_from_slice(entry.value);
-        let (key, value) = (key..value, value..self.bytes.len());
-        let number = self.rows.len();
-        self.rows.push(Row { number, key, value, version: entry.version, kind: entry.kind });
+        self.rows.push(Row::new(self.rows.len(), &entry, key, value));
     }
 
     pub(super) fn entry(&self, at: usize) -> EntryRef<'_> {
-        let row = &self.rows[at];
-        EntryRef {
-            key: &self.bytes[row.key.clone()],
-            version: row.version,
-            kind: row.kind,
-            value: &self.bytes[row.value.clone()],
-        }
+        self.rows[at].entry(&self.bytes)
     }
 
-    /// Puts the rows in order, which were pushed in the order written: by key ascending, version descending.
+    /// Puts the rows in order, which were pushed in the order written.
     pub(super) fn sort(&mut self) {
-        let Rows { bytes, rows } = self;
-        let key = |row: &Row| &bytes[row.key.clone()];
-        if rows.is_sorted_by(|a, b| key(a) < key(b)) {
-            return;
-        }
-        let age = |row: &Row| (row.version, row.number);
-        rows.sort_unstable_by(|a, b| key(a).cmp(key(b)).then_with(|| age(b).cmp(&age(a))));
-        // Of records that no view can tell apart the newest stays.
-        rows.dedup_by(|b, a| a.version == b.version && key(a) == key(b));
+        row::sort(&mut self.rows, &self.bytes);
     }
 }
 
@@ -282,7 +259,6 @@ impl<'f> AscentSource<'f> {
     /// Tells rows that may be given from those that pieces not read yet may have something before.
     fn divide(&mut self) {
         let Rows { bytes, rows } = &self.read;
-        let key = |row: &Row| &bytes[row.key.clone()];
         let (left, all) = (&self.left, 0..rows.len());
         if left.is_empty() {
             (self.ready, self.waiting) = (all, 0..0);
@@ -291,12 +267,12 @@ impl<'f> AscentSource<'f> {
         self.log.with_ascent(|ascent| match self.direction {
             Direction::Forward => {
                 let first = ascent.pieces[left.start].first.as_slice();
-                let split = rows.partition_point(|row| key(row) < first);
+                let split = rows.partition_point(|row| row.key(bytes) < first);
                 (self.ready, self.waiting) = (0..split, split..all.end);
             }
             Direction::Backward => {
                 let before = ascent.pieces[left.end].before.as_slice();
-                let split = rows.partition_point(|row| key(row) <= before);
+                let split = rows.partition_point(|row| row.key(bytes) <= before);
                 (self.ready, self.waiting) = (split..all.end, 0..split);
             }
         });

@@ -236,19 +236,26 @@ impl ChunkLog {
     /// Between which of `keys` it has rows: `keys` ascend and are all that its chunk's munk has, and the log has none that
     /// is not among them but those that `narrow` will be told of. None if that cannot be known.
     pub(crate) fn intervals_among<'k>(&self, keys: impl Iterator<Item = &'k [u8]>) -> Option<Intervals> {
+        if !self.may_narrow() {
+            return None;
+        }
         let pin = pin();
         let index = self.index.load(&pin).as_ref()?;
         let has = |key: &[u8]| index.index.offsets(&pin, log_index::hash(key)).next().is_some();
         Some(Intervals::of(keys.map(|key| (key, has(key)))))
     }
 
-    /// Takes note between which keys its rows lie, now that it is closed. A munk does not have the keys that were deleted,
-    /// but a tombstone may hide rows in older files: with one, it may be anywhere.
+    /// Whether its munk tells between which keys its rows lie. It does not have the keys that were deleted, but a tombstone may
+    /// hide rows in older files: a log with one may have it anywhere.
+    fn may_narrow(&self) -> bool {
+        !self.has_deletes.load(Ordering::Relaxed) || mutant(Mutant::DeletesNotInSpan)
+    }
+
+    /// Takes note between which keys its rows lie, now that it is closed; unless a delete came since these were found.
     pub(crate) fn narrow(&self, intervals: Intervals) {
         let is_closed = self.is_closed.load(Ordering::Relaxed);
-        let has_deletes = self.has_deletes.load(Ordering::Relaxed) && !mutant(Mutant::DeletesNotInSpan);
         let mut span = self.span.lock();
-        if is_closed && !has_deletes && matches!(*span, Span::Between(..)) {
+        if is_closed && self.may_narrow() && matches!(*span, Span::Between(..)) {
             *span = Span::Among(intervals.into_vec());
         }
     }

@@ -2,21 +2,15 @@
 //!
 //! One pass over the file beats many small reads.
 
-use std::{ops::Range, vec};
+use std::vec;
 
-use kvilt_base::{EntryRef, KeyRange, Kind, Result, Source, Version};
+use kvilt_base::{EntryRef, KeyRange, Kind, Result, Source};
 
-use super::log::{ChunkLog, ROTATE_BYTES};
+use super::{
+    log::{ChunkLog, ROTATE_BYTES},
+    row::{self, Row},
+};
 use crate::{files::Files, growing::Growing};
-
-struct Row {
-    /// How many were written before it.
-    number: usize,
-    key: Range<usize>,
-    value: Range<usize>,
-    version: Version,
-    kind: Kind,
-}
 
 /// Walks the rows of a log forward: by key ascending, version descending, newest record first.
 pub(crate) struct LogRows {
@@ -36,21 +30,11 @@ impl LogRows {
             if entry.kind != Kind::RangeTombstone && range.contains(entry.key) {
                 let key = bytes.push(entry.key)?;
                 let value = bytes.push(entry.value)?;
-                rows.push(Row {
-                    number: rows.len(),
-                    key: key..key + entry.key.len(),
-                    value: value..value + entry.value.len(),
-                    version: entry.version,
-                    kind: entry.kind,
-                });
+                rows.push(Row::new(rows.len(), &entry, key, value));
             }
             Ok(())
         })?;
-        let key = |row: &Row| &bytes.as_slice()[row.key.clone()];
-        let age = |row: &Row| (row.version, row.number);
-        rows.sort_unstable_by(|a, b| key(a).cmp(key(b)).then_with(|| age(b).cmp(&age(a))));
-        // Of records that no view can tell apart the newest stays.
-        rows.dedup_by(|b, a| a.version == b.version && key(a) == key(b));
+        row::sort(&mut rows, bytes.as_slice());
         let mut remaining = rows.into_iter();
         Ok(LogRows { bytes, current: remaining.next(), remaining })
     }
@@ -58,14 +42,7 @@ impl LogRows {
 
 impl Source for LogRows {
     fn entry(&self) -> Option<EntryRef<'_>> {
-        let row = self.current.as_ref()?;
-        let bytes = self.bytes.as_slice();
-        Some(EntryRef {
-            key: &bytes[row.key.clone()],
-            version: row.version,
-            kind: row.kind,
-            value: &bytes[row.value.clone()],
-        })
+        self.current.as_ref().map(|row| row.entry(self.bytes.as_slice()))
     }
 
     fn advance(&mut self) -> Result<()> {

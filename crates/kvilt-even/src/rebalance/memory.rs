@@ -291,16 +291,16 @@ impl Store {
             let state = chunk.state(&pin);
             let is_cached = state.munk.is_some();
             for part in &state.funk.parts {
-                match &part.file {
-                    PartFile::Table(table) => table.close_if_unread(),
-                    PartFile::Log(log) if is_cached => log.forget(true),
-                    PartFile::Log(log) => log.forget_unread(),
+                if let PartFile::Table(table) = &part.file {
+                    table.close_if_unread();
                 }
             }
-            match &state.funk.log {
-                Some(log) if is_cached => log.forget(true),
-                Some(log) => log.forget_unread(),
-                None => {}
+            for log in state.funk.logs_newest_first() {
+                if is_cached {
+                    log.forget(true);
+                } else {
+                    log.forget_unread();
+                }
             }
         }
         let is_freed = self.other_memory() < before;

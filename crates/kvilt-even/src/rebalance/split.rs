@@ -35,13 +35,10 @@ impl Store {
             munk.tails.iter().filter(|tail| !frozen.has(tail) && !tail.list().is_empty()).cloned().collect();
         let tombstones = munk.tombstones.since(frozen.tombstones.list().len());
         let funk = state.funk.closed();
-        if let (Some(log), Some(mut intervals)) = (log, intervals)
-            && state.funk.log.as_ref().is_some_and(|now| Arc::ptr_eq(now, &log))
-        {
+        let log = log.filter(|log| state.funk.log.as_ref().is_some_and(|now| Arc::ptr_eq(now, log)));
+        if let (Some(log), Some(mut intervals)) = (&log, intervals) {
             shared.iter().for_each(|tail| tail.for_each_key(|key| intervals.add(key)));
             log.narrow(intervals);
-            // A munk reads nothing in it.
-            log.forget(true);
         }
         let all_ranges = ranges.clone();
         let mut children = Vec::with_capacity(pieces.len());
@@ -59,6 +56,10 @@ impl Store {
         let has_frozen = !shared.is_empty();
         self.succeed(&[chunk], &mut [&mut gate], &children);
         drop(gate);
+        if let Some(log) = log {
+            // Munks read nothing in it. Not under the gate: who reads it for an old state has its locks while the disk works.
+            log.forget(true);
+        }
         if has_frozen {
             children.iter().for_each(|child| self.want(child));
         }

@@ -1,18 +1,14 @@
 //! Logs that are in order for a while, scanned against a map.
 
-use std::{
-    collections::BTreeMap,
-    sync::{Arc, atomic::AtomicU64},
-};
+use std::{collections::BTreeMap, sync::Arc};
 
-use kvilt_base::Merge;
-use kvilt_format::log::{encode_record, record_len_max};
+use kvilt_base::{Merge, Version};
 use kvilt_io::MemoryDisk;
 
 use super::*;
 use crate::{
     bed,
-    funk::{Funk, Purpose, log::IfFull},
+    funk::{Funk, Purpose},
     options::Options,
     store::Store,
 };
@@ -40,14 +36,9 @@ impl Script {
         self.version += 1;
         let version = Version::from_u64(self.version);
         let (key, bytes) = (key.as_bytes(), value.unwrap_or_default());
-        let room = (1, record_len_max(key.len(), bytes.len()));
-        self.log.reserve(&self.store.files, room, 64 << 10, IfFull::Fail).unwrap();
         let kind = if value.is_some() { Kind::Put } else { Kind::Tombstone };
         let entry = EntryRef { key, version, kind, value: bytes };
-        let (offset, mut record) = (self.log.len(), Vec::new());
-        let identity = self.store.files.identity(self.log.number());
-        encode_record(&mut record, identity, offset, self.log.base(), entry, 0);
-        self.log.append(entry, &record, offset);
+        let offset = bed::append(&self.store, &self.log, entry).unwrap();
         self.log.index_record(key, offset);
         self.rows.insert(key.to_vec(), (version, value.map(<[u8]>::to_vec)));
     }
@@ -90,8 +81,7 @@ impl Script {
         let expected: Vec<_> =
             inside.map(|(key, (version, value))| (key.clone(), *version, value.clone())).collect();
         for direction in [Direction::Forward, Direction::Backward] {
-            let cost_bytes = AtomicU64::new(0);
-            let purpose = Purpose::Scan { view: Version::NEWEST, cost_bytes: &cost_bytes };
+            let purpose = Purpose::Scan { view: Version::NEWEST, cost_bytes: None };
             let mut read = newest_of(funk.entries(range, direction, &self.store.files, purpose).unwrap());
             if direction == Direction::Backward {
                 read.reverse();

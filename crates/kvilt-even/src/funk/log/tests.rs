@@ -9,7 +9,7 @@ use std::{
 };
 
 use kvilt_base::{Disk, Listed, disk::LockFailure};
-use kvilt_format::log::{encode_record, record_len_max};
+use kvilt_format::log::record_len_max;
 use kvilt_io::{Keep, MemoryDisk};
 
 use super::*;
@@ -140,20 +140,18 @@ fn open(disk: &Arc<HeldDisk>) -> Arc<Store> {
     bed::open(disk.clone(), &Options::tiny())
 }
 
-/// Appends a record as a put does; says where it lies.
+/// Appends a put of now; says where it lies.
 fn append(store: &Store, log: &ChunkLog, key: &[u8], value: &[u8]) -> Result<u64> {
-    let room = (1, record_len_max(key.len(), value.len()));
-    log.reserve(&store.files, room, store.config.log_buffer_bytes_max, IfFull::Fail)?;
-    Ok(append_promised(store, log, key, value))
+    bed::append(store, log, put(store, key, value))
 }
 
-/// Appends a record for which there is room.
+/// The same, where there is room for it.
 fn append_promised(store: &Store, log: &ChunkLog, key: &[u8], value: &[u8]) -> u64 {
-    let entry = EntryRef { key, version: store.versions.current(), kind: Kind::Put, value };
-    let (offset, mut record) = (log.len(), Vec::new());
-    encode_record(&mut record, log.identity, offset, log.base(), entry, 0);
-    log.append(entry, &record, offset);
-    offset
+    bed::append_promised(store, log, put(store, key, value))
+}
+
+fn put<'e>(store: &Store, key: &'e [u8], value: &'e [u8]) -> EntryRef<'e> {
+    EntryRef { key, version: store.versions.current(), kind: Kind::Put, value }
 }
 
 fn keys_of(store: &Store, log: &ChunkLog) -> Vec<Vec<u8>> {

@@ -3,13 +3,13 @@
 use std::collections::BTreeMap;
 
 use kvilt_base::{Direction, EntryRef, KeyRange, Source};
-use kvilt_format::log::{HEADER_BYTES, encode_record, record_len_max};
+use kvilt_format::log::HEADER_BYTES;
 use kvilt_io::MemoryDisk;
 
 use super::*;
 use crate::{
     bed,
-    funk::{ascent::Rows, log::IfFull, log_rows::LogRows},
+    funk::{ascent::Rows, log_rows::LogRows},
     options::Options,
     store::Store,
 };
@@ -49,13 +49,8 @@ impl Script {
 
     fn append_row(&mut self, key: &[u8], value: &[u8], version: u64) {
         let version = Version::from_u64(self.store.epoch_base.to_u64() + version);
-        let room = (1, record_len_max(key.len(), value.len()));
-        self.log.reserve(&self.store.files, room, 64 << 10, IfFull::Fail).unwrap();
         let entry = EntryRef { key, version, kind: Kind::Put, value };
-        let (offset, mut record) = (self.log.len(), Vec::new());
-        let identity = self.store.files.identity(self.log.number());
-        encode_record(&mut record, identity, offset, self.log.base(), entry, 0);
-        self.log.append(entry, &record, offset);
+        bed::append(&self.store, &self.log, entry).unwrap();
         self.records.insert((key.to_vec(), std::cmp::Reverse(version)), value.to_vec());
     }
 
