@@ -42,10 +42,13 @@ pub enum Images {
     Singles,
 }
 
+/// Of so many crashes, one is tried if they are sampled.
+const SAMPLED_STRIDE: u64 = 4;
+
 /// When images are made.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum When {
-    /// Before every changing call; of the images only one if sampled.
+    /// Before every changing call; if sampled, of the images of about each fourth only one.
     Always { images: Images, is_sampled: bool, seed: u64 },
     /// Before every so many-th changing call.
     Every { stride: u64, images: Images, seed: u64 },
@@ -108,12 +111,15 @@ impl Film {
             When::Always { images, is_sampled, seed } => {
                 let mut ends = self.ends(op, images, seed);
                 if is_sampled {
-                    let one = mix(seed ^ mix(op)) as usize % ends.len();
-                    ends = vec![ends[one]];
+                    let one = mix(seed ^ mix(op)) % (ends.len() as u64 * SAMPLED_STRIDE);
+                    ends = ends.get(one as usize).copied().into_iter().collect();
                 }
                 ends
             }
-            When::Every { stride, images, seed } if op.is_multiple_of(stride) => self.ends(op, images, seed),
+            // Another seed, other calls.
+            When::Every { stride, images, seed } if (op + seed % stride).is_multiple_of(stride) => {
+                self.ends(op, images, seed)
+            }
             When::Once { op: at, end } if at == op => vec![end],
             When::Every { .. } | When::Once { .. } | When::Never => vec![],
         };
