@@ -78,6 +78,8 @@ pub(crate) struct Heat {
     pub(crate) puts: AtomicU32,
     /// What scans have read for want of order in logs since the funk was rewritten last, in bytes read at one go.
     pub(crate) unordered_cost_bytes: AtomicU64,
+    /// Whether of what was sorted last much had been overwritten, so that sorting frees memory.
+    pub(crate) has_overwrites: AtomicBool,
     /// Whether the indexes of its logs shall make room: until the funk is rewritten.
     pub(crate) is_index_unwanted: AtomicBool,
     /// Deletes since the funk was rewritten last.
@@ -95,6 +97,7 @@ impl Heat {
             scans: half(&self.scans),
             puts: half(&self.puts),
             unordered_cost_bytes: AtomicU64::new(0),
+            has_overwrites: AtomicBool::new(self.has_overwrites.load(Ordering::Relaxed)),
             is_index_unwanted: AtomicBool::new(false),
             deletes: half(&self.deletes),
             score: AtomicU64::new(self.score.load(Ordering::Relaxed) / 2),
@@ -128,6 +131,11 @@ impl Heat {
     /// What evicting a munk loses: as before, and where nobody reads, the one that is written most stays.
     pub(crate) fn to_lose(&self) -> u64 {
         self.to_gain() + u64::from(self.puts.load(Ordering::Relaxed))
+    }
+
+    /// Whether anybody has read it of late.
+    pub(crate) fn is_read(&self) -> bool {
+        self.to_gain() > 0
     }
 
     fn reads(&self) -> u64 {

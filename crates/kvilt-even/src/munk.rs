@@ -24,7 +24,7 @@ use self::{run::Run, tail::Tail};
 use crate::tombstones::Tombstones;
 
 /// Frozen tails that may wait for the background; a put that would make one more waits itself.
-pub(crate) const FROZEN_TAILS_MAX: usize = 3;
+pub(crate) const FROZEN_TAILS_MAX: usize = 4;
 
 /// A run with the budget it is charged to.
 pub(crate) struct ChargedRun {
@@ -113,6 +113,11 @@ impl Munk {
     /// Whether the background has something to sort.
     pub(crate) fn has_frozen_tails(&self) -> bool {
         self.tails.len() > 1
+    }
+
+    /// Bytes that the entries of the frozen tails take in a run.
+    pub(crate) fn frozen_bytes(&self) -> usize {
+        self.tails[1..].iter().map(|tail| tail.entry_bytes()).sum()
     }
 
     /// Memory of run and tails, in bytes.

@@ -35,7 +35,6 @@ use crate::{
     chunk::{Chunk, ChunkState, Occupied},
     commit,
     funk::{Funk, PartFile},
-    munk::Munk,
     reserve::Use,
     store::Store,
 };
@@ -178,7 +177,7 @@ impl Store {
             return Ok(false);
         }
         let state = chunk.state(&pin()).clone();
-        if state.munk.as_ref().is_some_and(|munk| self.munk_wants_sorting(munk)) {
+        if state.munk.as_ref().is_some_and(|munk| self.munk_wants_sorting(chunk, munk)) {
             self.compact_munk(chunk)?;
             return Ok(true);
         }
@@ -214,10 +213,6 @@ impl Store {
 
     fn is_too_large(&self, run: &crate::munk::run::Run) -> bool {
         run.entry_bytes() as u64 >= self.config.chunk_bytes_rebalance && run.can_be_cut()
-    }
-
-    fn munk_wants_sorting(&self, munk: &Munk) -> bool {
-        munk.has_frozen_tails() || !munk.tombstones.is_empty() || self.is_too_large(&munk.run.run)
     }
 
     /// Whether the chunk's files should become one table.
@@ -277,7 +272,7 @@ impl Store {
         }
     }
 
-    /// Looks at a few chunks that nobody asked for: an idle tail is sorted, an idle small chunk coalesced.
+    /// Looks at a few chunks that nobody asked for: tails are sorted that are read now, an idle small chunk is coalesced.
     fn attend_idle(&self, walk: &AtomicU64) -> bool {
         let pin = pin();
         let chunks = self.index.load(&pin).chunks();
@@ -288,6 +283,7 @@ impl Store {
             let state = chunk.state(&pin);
             let is_idle = chunk.heat.puts.load(Ordering::Relaxed) == 0;
             let needs = self.funk_wants_rewrite(chunk, state)
+                || state.munk.as_ref().is_some_and(|munk| self.munk_wants_sorting(chunk, munk))
                 || (is_idle
                     && chunks.len() > 1
                     && self.is_small(state)

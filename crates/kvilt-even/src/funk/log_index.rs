@@ -170,10 +170,35 @@ impl LogIndex {
         Offsets { nodes: &self.nodes, link: (slot & LINK_MASK) as u32 }
     }
 
+    /// How many records are in it.
+    pub(crate) fn records(&self) -> u64 {
+        (self.len.load(Ordering::Relaxed) + self.nodes.len.load(Ordering::Relaxed)) as u64
+    }
+
+    /// Each `step`-th record, in no order that keys have anything to do with.
+    pub(crate) fn every<'i>(&'i self, pin: &'i Pin, step: usize) -> impl Iterator<Item = Record> + 'i {
+        // Acquire: pairs with the Release store in `insert`.
+        let slots = self.slots.load(pin).slots.iter().map(|slot| slot.load(Ordering::Acquire));
+        let records = slots.flat_map(|slot| {
+            let offsets = Offsets { nodes: &self.nodes, link: (slot & LINK_MASK) as u32 };
+            let hash = (slot >> 32) as u32;
+            offsets.enumerate().map(move |(age, offset)| Record { hash, offset, is_newest: age == 0 })
+        });
+        records.step_by(step)
+    }
+
     /// Memory, in bytes.
     pub(crate) fn bytes(&self) -> u64 {
         self.bytes.load(Ordering::Relaxed)
     }
+}
+
+/// A record as an index knows it.
+pub(crate) struct Record {
+    pub(crate) hash: u32,
+    pub(crate) offset: u64,
+    /// Whether it is the newest in its log with its hash, and so very probably with its key.
+    pub(crate) is_newest: bool,
 }
 
 /// Offsets of records, newest first.
@@ -221,6 +246,13 @@ mod tests {
             assert!(offsets.is_sorted_by(|a, b| a > b));
         }
         assert_eq!(index.offsets(&pin, hash(b"nobody wrote this")).count(), 0);
+        assert_eq!(index.records(), 20_000);
+        let mut all: Vec<u64> = index.every(&pin, 1).map(|record| record.offset).collect();
+        all.sort_unstable();
+        assert_eq!(all, (64..20_064).collect::<Vec<_>>());
+        let newest = index.every(&pin, 1).filter(|record| record.is_newest).count();
+        assert!((690..=700).contains(&newest), "{newest}");
+        assert_eq!(index.every(&pin, 64).count(), 20_000usize.div_ceil(64));
         assert!(index.bytes() >= 20_000 * 8);
     }
 

@@ -1,7 +1,10 @@
 //! `Run`: the sorted, immutable part of a munk (EvenDB §3.1: the munk's sorted prefix).
 //!
 //! Entries lie one behind the other in one region of memory, by key ascending and version descending; an
-//! array of offsets and one of key heads make them searchable. Never changed once built.
+//! array of offsets and one of key heads make them searchable. Never changed once built; so a run that consists of another's
+//! first entries shares the other's region.
+
+use std::sync::Arc;
 
 use kvilt_base::{Direction, EntryRef, Error, KeyRange, Kind, Result, Source, Version};
 
@@ -12,10 +15,17 @@ const ENTRY_HEAD_BYTES: usize = 16;
 /// Set in the length word for tombstones.
 const TOMBSTONE_BIT: u32 = 1 << 31;
 
+/// Bytes of an entry with a key and a value as long as these.
+pub(crate) fn entry_bytes(key_len: usize, value_len: usize) -> usize {
+    ENTRY_HEAD_BYTES + key_len + value_len
+}
+
 /// Sorted entries in memory.
 #[derive(Debug)]
 pub(crate) struct Run {
-    bytes: Option<Growing>,
+    bytes: Option<Arc<Growing>>,
+    /// Where its entries end in the region, which may have more.
+    end: usize,
     offsets: Vec<u32>,
     heads: Heads,
 }
@@ -23,7 +33,29 @@ pub(crate) struct Run {
 impl Run {
     /// A run without entries.
     pub(crate) fn empty() -> Self {
-        Run { bytes: None, offsets: Vec::new(), heads: Heads::default() }
+        Run { bytes: None, end: 0, offsets: Vec::new(), heads: Heads::default() }
+    }
+
+    /// The run of these entries, which lie one behind the other in a region from its beginning.
+    fn of(bytes: Arc<Growing>, end: usize, offsets: Vec<u32>) -> Self {
+        let mut run = Run { bytes: Some(bytes), end, offsets, heads: Heads::default() };
+        run.heads = Heads::new((0..run.len()).map(|i| run.key_at(i)));
+        run
+    }
+
+    /// Its first `count` entries as a run that keeps all of this one's region.
+    pub(crate) fn first(&self, count: usize) -> Run {
+        match &self.bytes {
+            Some(bytes) if count > 0 => {
+                Run::of(Arc::clone(bytes), self.bytes_before(count), self.offsets[..count].to_vec())
+            }
+            Some(_) | None => Run::empty(),
+        }
+    }
+
+    /// Bytes of its first `count` entries.
+    pub(crate) fn bytes_before(&self, count: usize) -> usize {
+        self.offsets.get(count).map_or(self.end, |&offset| offset as usize)
     }
 
     /// How many entries it has.
@@ -33,12 +65,12 @@ impl Run {
 
     /// Bytes of the entries themselves: what a chunk counts as its size.
     pub(crate) fn entry_bytes(&self) -> usize {
-        self.bytes.as_ref().map_or(0, Growing::len)
+        self.end
     }
 
-    /// Memory, all in all.
+    /// Memory, all in all: with what of its region other runs share.
     pub(crate) fn memory_bytes(&self) -> usize {
-        self.bytes.as_ref().map_or(0, Growing::len) + self.offsets.capacity() * 4 + self.heads.bytes()
+        self.bytes.as_ref().map_or(0, |bytes| bytes.len()) + self.offsets.capacity() * 4 + self.heads.bytes()
     }
 
     /// The entry at a position.
@@ -56,55 +88,6 @@ impl Run {
             kind: if value_word & TOMBSTONE_BIT == 0 { Kind::Put } else { Kind::Tombstone },
             value: &bytes[value_start..value_start + value_len],
         }
-    }
-
-    /// Cuts it into runs of about `bytes` of entries each, never between versions of one key; at least
-    /// two if it [can be cut](Run::can_be_cut).
-    pub(crate) fn cut(&self, bytes: usize) -> Result<Vec<Run>> {
-        let pieces = (self.entry_bytes() / bytes.max(1)).max(2);
-        let piece_bytes = self.entry_bytes() / pieces + 1;
-        let mut runs = Vec::with_capacity(pieces);
-        let mut from = 0;
-        for key_end in self.key_ends() {
-            let is_last = key_end == self.len();
-            // A key that would overshoot begins the next piece, unless it is alone. What each lacks therefore goes to the
-            // last piece, which is not cut: it would leave a row or two over.
-            let next_end = if is_last { self.len() } else { self.key_end(key_end) };
-            let may_end = runs.is_empty() || runs.len() + 1 < pieces;
-            if is_last || may_end && self.bytes_between(from, next_end) > piece_bytes {
-                runs.push(self.copied(from, key_end)?);
-                from = key_end;
-            }
-        }
-        Ok(runs)
-    }
-
-    /// Where the records of each key end.
-    fn key_ends(&self) -> impl Iterator<Item = usize> + '_ {
-        let mut end = 0;
-        std::iter::from_fn(move || {
-            if end == self.len() {
-                return None;
-            }
-            end = self.key_end(end);
-            Some(end)
-        })
-    }
-
-    fn key_end(&self, from: usize) -> usize {
-        let key = self.key_at(from);
-        (from + 1..self.len()).find(|&i| self.key_at(i) != key).unwrap_or(self.len())
-    }
-
-    fn bytes_between(&self, from: usize, to: usize) -> usize {
-        let end = self.offsets.get(to).map_or(self.entry_bytes(), |&offset| offset as usize);
-        end - self.offsets[from] as usize
-    }
-
-    fn copied(&self, from: usize, to: usize) -> Result<Run> {
-        let mut builder = RunBuilder::new(self.bytes_between(from, to))?;
-        (from..to).try_for_each(|i| builder.push(self.entry_at(i)))?;
-        Ok(builder.finish())
     }
 
     /// Whether it has two keys, so that it can be cut between them.
@@ -176,13 +159,20 @@ impl Source for RunSource<'_> {
 /// Builds a run from entries in order.
 pub(crate) struct RunBuilder {
     bytes: Growing,
+    /// Where its entries end, of which some may have been split off.
+    end: usize,
     offsets: Vec<u32>,
 }
 
 impl RunBuilder {
     /// A builder for about this many bytes of entries; it grows when it must.
     pub(crate) fn new(bytes: usize) -> Result<Self> {
-        Ok(RunBuilder { bytes: Growing::with_capacity(bytes)?, offsets: Vec::new() })
+        Ok(RunBuilder { bytes: Growing::with_capacity(bytes)?, end: 0, offsets: Vec::new() })
+    }
+
+    /// Bytes of entries with this one.
+    fn len_with(&self, entry: EntryRef<'_>) -> usize {
+        self.end + entry_bytes(entry.key.len(), entry.value.len())
     }
 
     /// Adds the next entry: by key ascending, version descending.
@@ -201,16 +191,75 @@ impl RunBuilder {
         self.bytes.push(&head)?;
         self.bytes.push(entry.key)?;
         self.bytes.push(entry.value)?;
+        self.end = self.bytes.len();
         self.offsets.push(offset);
         Ok(())
+    }
+
+    /// Moves the entries from `position` on to `other`, which is empty.
+    fn split_off(&mut self, position: usize, mut other: RunBuilder) -> Result<RunBuilder> {
+        if let Some(&start) = self.offsets.get(position) {
+            other.bytes.push(&self.bytes.as_slice()[start as usize..self.end])?;
+            other.offsets.extend(self.offsets.drain(position..).map(|offset| offset - start));
+            other.end = other.bytes.len();
+            self.end = start as usize;
+        }
+        Ok(other)
     }
 
     /// The run.
     pub(crate) fn finish(mut self) -> Run {
         self.offsets.shrink_to_fit();
-        let mut run = Run { bytes: Some(self.bytes), offsets: self.offsets, heads: Heads::default() };
-        run.heads = Heads::new((0..run.len()).map(|i| run.key_at(i)));
-        run
+        Run::of(Arc::new(self.bytes), self.end, self.offsets)
+    }
+}
+
+/// Builds runs of about equal size from entries in order, with all versions of a key in one of them.
+pub(crate) struct PiecesBuilder {
+    open: RunBuilder,
+    done: Vec<Run>,
+    /// How many runs there may be.
+    count: usize,
+    piece_bytes: usize,
+    /// The key of the last entry, and where in the open run its first entry is.
+    last_key: Vec<u8>,
+    key_start: usize,
+}
+
+impl PiecesBuilder {
+    /// For `count` runs from about this many bytes of entries.
+    pub(crate) fn new(bytes: usize, count: usize) -> Result<Self> {
+        let piece_bytes = bytes / count + 1;
+        let (open, done) = (Self::piece(piece_bytes)?, Vec::with_capacity(count));
+        Ok(PiecesBuilder { open, done, count, piece_bytes, last_key: Vec::new(), key_start: 0 })
+    }
+
+    /// A builder for one piece, with room for what the last one is longer: to grow is to copy.
+    fn piece(bytes: usize) -> Result<RunBuilder> {
+        RunBuilder::new(bytes + bytes / 8)
+    }
+
+    /// Adds the next entry: by key ascending, version descending.
+    pub(crate) fn push(&mut self, entry: EntryRef<'_>) -> Result<()> {
+        // What each run lacks goes to the last one, which is not cut: it would leave a row or two over.
+        if self.done.len() + 1 < self.count {
+            if entry.key != self.last_key {
+                entry.key.clone_into(&mut self.last_key);
+                self.key_start = self.open.offsets.len();
+            }
+            if self.key_start > 0 && self.open.len_with(entry) > self.piece_bytes {
+                let next = self.open.split_off(self.key_start, Self::piece(self.piece_bytes)?)?;
+                self.done.push(std::mem::replace(&mut self.open, next).finish());
+                self.key_start = 0;
+            }
+        }
+        self.open.push(entry)
+    }
+
+    /// The runs: as many as it was made for, unless there were far fewer bytes or fewer keys; one at least.
+    pub(crate) fn finish(mut self) -> Vec<Run> {
+        self.done.push(self.open.finish());
+        self.done
     }
 }
 
@@ -218,34 +267,66 @@ impl RunBuilder {
 mod tests {
     use super::*;
 
-    fn run(rows: &[(&str, u64, Option<&str>)]) -> Run {
-        let mut builder = RunBuilder::new(16).unwrap();
-        for (key, version, value) in rows {
-            let kind = if value.is_some() { Kind::Put } else { Kind::Tombstone };
-            let entry = EntryRef {
-                key: key.as_bytes(),
-                version: Version::from_u64(*version),
-                kind,
-                value: value.unwrap_or("").as_bytes(),
-            };
-            builder.push(entry).unwrap();
+    type Row<'a> = (&'a str, u64, Option<&'a str>);
+
+    fn entry<'a>((key, version, value): &Row<'a>) -> EntryRef<'a> {
+        EntryRef {
+            key: key.as_bytes(),
+            version: Version::from_u64(*version),
+            kind: if value.is_some() { Kind::Put } else { Kind::Tombstone },
+            value: value.unwrap_or("").as_bytes(),
         }
+    }
+
+    fn run(rows: &[Row<'_>]) -> Run {
+        let mut builder = RunBuilder::new(16).unwrap();
+        rows.iter().for_each(|row| builder.push(entry(row)).unwrap());
         builder.finish()
     }
 
+    /// All entries of a run, forward.
+    fn rows_of(run: &Run) -> Vec<(Vec<u8>, u64, usize)> {
+        let row = |entry: EntryRef<'_>| (entry.key.to_vec(), entry.version.to_u64(), entry.value.len());
+        (0..run.len()).map(|at| row(run.entry_at(at))).collect()
+    }
+
     #[test]
-    fn a_cut_gives_two_pieces_even_where_one_value_is_most_of_it() {
+    fn pieces_are_two_even_where_one_value_or_one_key_is_most_of_it() {
         let big = "x".repeat(5000);
+        let some = "x".repeat(1900);
         for rows in [
-            [("a", 1, Some("small")), ("b", 1, Some(big.as_str())), ("b", 0, Some("old"))],
-            [("a", 1, Some(big.as_str())), ("b", 2, Some("small")), ("b", 1, Some("small"))],
+            vec![("a", 1, Some("small")), ("b", 1, Some(big.as_str())), ("b", 0, Some("old"))],
+            vec![("a", 1, Some(big.as_str())), ("b", 2, Some("small")), ("b", 1, Some("small"))],
+            vec![
+                ("a", 1, Some("small")),
+                ("b", 3, Some(&some)),
+                ("b", 2, Some(&some)),
+                ("b", 1, Some(&some)),
+            ],
+            vec![("a", 2, Some(&some)), ("a", 1, Some(&some)), ("a", 0, Some(&some)), ("b", 1, None)],
         ] {
-            let pieces = run(&rows).cut(3000).unwrap();
+            let whole = run(&rows);
+            let mut pieces = PiecesBuilder::new(whole.entry_bytes(), 2).unwrap();
+            rows.iter().for_each(|row| pieces.push(entry(row)).unwrap());
+            let pieces = pieces.finish();
             assert_eq!(pieces.len(), 2);
             assert_eq!(pieces[0].first_key(), Some(b"a".as_slice()));
             assert_eq!(pieces[1].first_key(), Some(b"b".as_slice()));
-            assert_eq!(pieces.iter().map(Run::len).sum::<usize>(), 3);
+            assert_eq!(pieces.iter().flat_map(rows_of).collect::<Vec<_>>(), rows_of(&whole));
+            assert_eq!(pieces.iter().map(Run::entry_bytes).sum::<usize>(), whole.entry_bytes());
         }
+    }
+
+    #[test]
+    fn the_first_entries_of_a_run_are_a_run() {
+        let whole = run(&[("a", 9, None), ("a", 4, Some("a4")), ("b", 2, Some("b2")), ("c", 1, Some("c1"))]);
+        let first = whole.first(3);
+        assert_eq!(rows_of(&first), rows_of(&whole)[..3]);
+        assert_eq!(first.entry_bytes(), whole.bytes_before(3));
+        assert_eq!(first.find(b"b", Version::NEWEST).map(|e| e.value.to_vec()), Some(b"b2".to_vec()));
+        assert!(first.find(b"c", Version::NEWEST).is_none());
+        assert_eq!(whole.first(4).entry_bytes(), whole.entry_bytes());
+        assert_eq!(whole.first(0).len(), 0);
     }
 
     #[test]

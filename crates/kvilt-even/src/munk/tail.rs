@@ -6,7 +6,7 @@
 
 use std::sync::{
     Arc,
-    atomic::{AtomicU64, Ordering},
+    atomic::{AtomicU64, AtomicUsize, Ordering},
 };
 
 use kvilt_base::{Direction, KeyRange, Kind, Source, Version};
@@ -15,6 +15,8 @@ use kvilt_sync::{
     skiplist::Skiplist,
 };
 
+use super::run;
+
 /// Memory is charged to the budget in steps of this many bytes, so that a put seldom touches the shared gauge.
 const CHARGE_STEP_BYTES: u64 = 32 << 10;
 
@@ -22,6 +24,8 @@ const CHARGE_STEP_BYTES: u64 = 32 << 10;
 pub(crate) struct Tail {
     list: Skiplist,
     budget: Arc<Budget>,
+    /// Bytes that its entries take in a run; changed by the one writer only, like what follows.
+    entry_bytes: AtomicUsize,
     /// What was charged so far; changed by the one writer only.
     charged: AtomicU64,
 }
@@ -32,6 +36,7 @@ impl Tail {
         Arc::new(Tail {
             list: Skiplist::for_prefix(bytes, seed, prefix),
             budget: Arc::clone(budget),
+            entry_bytes: AtomicUsize::new(0),
             charged: AtomicU64::new(0),
         })
     }
@@ -51,6 +56,8 @@ impl Tail {
         self.list
             .insert(key, version, kind, batch, value)
             .expect("room was made before the put was announced");
+        let entry_bytes = self.entry_bytes() + run::entry_bytes(key.len(), value.len());
+        self.entry_bytes.store(entry_bytes, Ordering::Relaxed);
         let charged = self.charged.load(Ordering::Relaxed);
         let used = self.list.used_bytes() as u64;
         if used > charged {
@@ -68,6 +75,11 @@ impl Tail {
             each(entry.key);
             source.advance().expect("memory can be read");
         }
+    }
+
+    /// Bytes that its entries take in a run.
+    pub(crate) fn entry_bytes(&self) -> usize {
+        self.entry_bytes.load(Ordering::Relaxed)
     }
 
     /// The skip list, to read.

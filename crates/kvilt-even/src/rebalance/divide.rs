@@ -7,17 +7,24 @@
 //! A chunk whose logs hold much that was written over is rewritten instead, and so is one that nearly has too many files,
 //! or that has a table: there a rewrite was worth it before.
 
-use kvilt_base::Result;
+use std::sync::Arc;
+
+use kvilt_base::{Kind, Result};
 use kvilt_format::log::record_len_max;
 use kvilt_sync::published::pin;
 
 use super::{PARTS_MAX, funk::FrozenChunk, split::ranges_between};
 use crate::{
     chunk::{Chunk, ChunkState, Occupied},
-    funk::{Funk, PartFile},
+    funk::{Funk, PartFile, log::ChargedIndex},
     store::Store,
 };
 
+/// Where to cut is told from so many records, which makes a piece about a fifth too large or too small: to read all would
+/// cost as much as half the rewrite that is spared, in memory that no budget knows.
+const SAMPLES: u64 = 256;
+/// So many times as many are read where most of them lie in siblings.
+const SHARED_MAX: u64 = 4;
 /// A rewrite that would write so many hundredths of what the logs have frees too little.
 const NEEDED_PERCENT_MIN: u64 = 75;
 
@@ -64,25 +71,65 @@ impl Store {
 
     /// The first keys of all children but the first; none if so much was written over that a rewrite is worth it.
     fn cuts(&self, chunk: &Chunk, frozen: &FrozenChunk) -> Result<Vec<Vec<u8>>> {
-        let held = frozen.funk.log_bytes();
-        let piece = held / (held / self.config.chunk_bytes_rebalance.max(1)).max(2);
-        let (mut cuts, mut last_key) = (Vec::new(), Vec::new());
-        let (mut needed, mut in_piece) = (0, 0);
-        self.for_each_retained(frozen, &chunk.range, &mut |entry| {
-            // Never between versions of one key.
-            if in_piece >= piece && entry.key != last_key {
-                cuts.push(entry.key.to_vec());
-                in_piece = 0;
+        let mut samples = self.samples(chunk, frozen)?;
+        let bytes = |samples: &[Sample]| samples.iter().map(|sample| sample.bytes).sum::<u64>();
+        let held = bytes(&samples);
+        samples.retain(|sample| sample.is_needed);
+        let needed = bytes(&samples);
+        if needed * 100 < held * NEEDED_PERCENT_MIN {
+            return Ok(Vec::new());
+        }
+        samples.sort_unstable_by(|a, b| a.key.cmp(&b.key));
+        let pieces = (frozen.funk.log_bytes() / self.config.chunk_bytes_rebalance.max(1)).max(2);
+        let (mut cuts, mut before) = (Vec::new(), 0);
+        for pair in samples.windows(2) {
+            before += pair[0].bytes;
+            let is_due = before * pieces >= needed * (cuts.len() as u64 + 1);
+            // What is left is the last piece.
+            if is_due && pair[0].key != pair[1].key && (cuts.len() as u64) + 1 < pieces {
+                cuts.push(pair[1].key.clone());
             }
-            let bytes = record_len_max(entry.key.len(), entry.value.len()) as u64;
-            in_piece += bytes;
-            needed += bytes;
-            entry.key.clone_into(&mut last_key);
-            Ok(())
-        })?;
-        let is_worth_a_rewrite = needed * 100 < held * NEEDED_PERCENT_MIN;
-        Ok(if is_worth_a_rewrite { Vec::new() } else { cuts })
+        }
+        Ok(cuts)
     }
+
+    /// Records of the chunk, about [`SAMPLES`] of them, from all its logs in proportion.
+    fn samples(&self, chunk: &Chunk, frozen: &FrozenChunk) -> Result<Vec<Sample>> {
+        let logs: Vec<_> = frozen.funk.logs_newest_first().collect();
+        let indexes = logs.iter().map(|log| log.index(&self.files)).collect::<Result<Vec<_>>>()?;
+        let records: u64 = indexes.iter().map(|index| index.index.records()).sum();
+        // Many records in logs that are shared may be a sibling's.
+        let lens: u64 = logs.iter().map(|log| log.len()).sum();
+        let shared = (lens / frozen.funk.log_bytes().max(1)).clamp(1, SHARED_MAX);
+        let step = (records / (SAMPLES * shared)).max(1) as usize;
+        let pin = pin();
+        let mut samples = Vec::new();
+        for (age, (log, index)) in logs.iter().zip(&indexes).enumerate() {
+            for record in index.index.every(&pin, step) {
+                let is_in =
+                    |newer: &Arc<ChargedIndex>| newer.index.offsets(&pin, record.hash).next().is_some();
+                let is_newest = record.is_newest && !indexes[..age].iter().any(is_in);
+                log.record_at(&self.files, record.offset, |entry, _| {
+                    if chunk.range.contains(entry.key) {
+                        samples.push(Sample {
+                            key: entry.key.to_vec(),
+                            bytes: record_len_max(entry.key.len(), entry.value.len()) as u64,
+                            is_needed: is_newest && entry.kind == Kind::Put,
+                        });
+                    }
+                })?;
+            }
+        }
+        Ok(samples)
+    }
+}
+
+/// One record of many.
+struct Sample {
+    key: Vec<u8>,
+    bytes: u64,
+    /// Whether it is its key's newest, and no tombstone.
+    is_needed: bool,
 }
 
 #[cfg(test)]

@@ -98,6 +98,12 @@ impl Store {
         (budget - budget / 100 * SLACK_PERCENT).saturating_sub(self.other_memory())
     }
 
+    /// Whether munks have nearly used up what they may have.
+    pub(super) fn munks_are_short(&self) -> bool {
+        let share = self.munk_share();
+        self.files.budget.used(Part::Munks) > share - share / 16
+    }
+
     /// Evicts the munk that is worth least per byte; false if there is none that can be.
     fn evict_least_worthy(&self) -> bool {
         let Some(chunk) = self.least_worthy(&pin()) else { return false };

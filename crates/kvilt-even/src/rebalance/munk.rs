@@ -1,21 +1,26 @@
 //! Munk rebalance (EvenDB §3.4): frozen tails and the run become one run, in memory, without the gate.
 
-use std::sync::Arc;
+use std::sync::{Arc, atomic::Ordering};
 
-use kvilt_base::{Direction, KeyRange, Mutant, Result, mutant};
+use kvilt_base::{Direction, KeyRange, Mutant, Result, Source as _, mutant};
 use kvilt_sync::budget::Part;
 
 use crate::{
-    chunk::{ChunkState, Occupied},
+    chunk::{Chunk, ChunkState, Occupied},
     munk::{
         ChargedRun, Munk, entries_of,
-        run::{Run, RunBuilder},
+        run::{PiecesBuilder, Run},
         tail::Tail,
     },
     retain::Retain,
     store::Store,
     tombstones::Tombstones,
 };
+
+/// Of what is sorted, more than this part must have been overwritten for a chunk to count as one that is.
+const OVERWRITTEN_PART: usize = 16;
+/// A run is not copied if at most this part of it belongs behind what is new: the piece that keeps it keeps their memory.
+const BESIDE_RUN_PART: usize = 8;
 
 /// What a munk held at one moment, without its open tail.
 pub(super) struct FrozenMunk {
@@ -39,30 +44,101 @@ impl FrozenMunk {
         self.tails.iter().any(|frozen| Arc::ptr_eq(frozen, tail))
     }
 
+    /// The number of its entries.
+    fn len(&self) -> usize {
+        self.run.run.len() + self.tails.iter().map(|t| t.list().len()).sum::<usize>()
+    }
+
+    fn first_key_of_tails(&self) -> Option<Vec<u8>> {
+        let first = |tail: &Arc<Tail>| {
+            let source = tail.list().source(&KeyRange::all(), Direction::Forward);
+            source.entry().map(|entry| entry.key.to_vec())
+        };
+        self.tails.iter().filter_map(first).min()
+    }
+
+    /// Bytes that its entries take in a run.
     fn bytes(&self) -> usize {
-        self.run.run.entry_bytes() + self.tails.iter().map(|t| t.list().used_bytes()).sum::<usize>()
+        self.run.run.entry_bytes() + self.tails.iter().map(|t| t.entry_bytes()).sum::<usize>()
     }
 }
 
 impl Store {
-    /// Sorts what is frozen, and splits the chunk if what comes out is too large.
+    /// Whether a munk's frozen tails should be sorted into its run now.
+    ///
+    /// That copies the run, so it waits until the tails have as much or the chunk is due to be split; but not where
+    /// readers have to look into each tail, and not where overwritten entries keep memory that is short.
+    pub(super) fn munk_wants_sorting(&self, chunk: &Chunk, munk: &Munk) -> bool {
+        let run = &munk.run.run;
+        if !munk.tombstones.is_empty() || self.is_too_large(run) {
+            return true;
+        }
+        let (run_bytes, frozen_bytes) = (run.entry_bytes(), munk.frozen_bytes());
+        frozen_bytes > 0
+            && (frozen_bytes >= run_bytes
+                || (run_bytes + frozen_bytes) as u64 >= self.config.chunk_bytes_rebalance
+                || chunk.heat.is_read()
+                || chunk.heat.has_overwrites.load(Ordering::Relaxed) && self.munks_are_short())
+    }
+
+    /// Sorts what is frozen, and splits the chunk if that is too large.
     pub(super) fn compact_munk(&self, chunk: &Occupied) -> Result<()> {
         let Some(frozen) = self.freeze(chunk) else { return Ok(()) };
-        let run = self.sorted(&frozen, &chunk.range)?;
+        let mut runs = self.sorted_runs(chunk, &frozen)?;
         self.counters.munk_compactions.add(1);
-        if self.is_too_large(&run) {
-            let pieces = run.cut((self.config.chunk_bytes_rebalance / 2) as usize)?;
-            drop(run);
-            if pieces.len() > 1 {
-                self.split_munk(chunk, &frozen, pieces);
-                return Ok(());
-            }
-            let only = pieces.into_iter().next().expect("a cut gives a run");
-            self.replace_run(chunk, &frozen, only);
-            return Ok(());
+        if runs.len() > 1 {
+            self.split_munk(chunk, &frozen, runs);
+        } else {
+            self.replace_run(chunk, &frozen, runs.pop().expect("a run, if an empty one"));
         }
-        self.replace_run(chunk, &frozen, run);
         Ok(())
+    }
+
+    /// What is frozen, sorted: a run for each chunk that there will be.
+    fn sorted_runs(&self, chunk: &Occupied, frozen: &FrozenMunk) -> Result<Vec<Run>> {
+        let limit = self.config.chunk_bytes_rebalance as usize;
+        // Relaxed, all of them: a hint.
+        let has_overwrites = &chunk.heat.has_overwrites;
+        if frozen.bytes() >= limit && !has_overwrites.load(Ordering::Relaxed) {
+            let runs = self.sorted_in_pieces(chunk, frozen)?;
+            if runs.iter().map(Run::entry_bytes).sum::<usize>() >= limit {
+                return Ok(runs);
+            }
+        }
+        let runs = self.sorted(frozen, &chunk.range, (frozen.bytes(), 1))?;
+        let is_overwritten = runs[0].len() < frozen.len() - frozen.len() / OVERWRITTEN_PART;
+        // If it is too large all the same, the next sort cuts it.
+        has_overwrites.store(is_overwritten && !self.is_too_large(&runs[0]), Ordering::Relaxed);
+        Ok(runs)
+    }
+
+    /// The same in pieces. Where most of the run lies before all that is new, it stays as it is: so where keys come in
+    /// order in each of many ranges, a row is sorted once.
+    fn sorted_in_pieces(&self, chunk: &Occupied, frozen: &FrozenMunk) -> Result<Vec<Run>> {
+        let limit = self.config.chunk_bytes_rebalance as usize;
+        if let Some((kept, first_key)) = self.kept_of_run(frozen) {
+            let range = KeyRange { start: first_key, end: chunk.range.end.clone() };
+            let bytes = frozen.bytes() - kept.entry_bytes();
+            let pieces = if bytes < limit { 1 } else { bytes / (limit / 2) };
+            let mut behind = self.sorted(frozen, &range, (bytes, pieces))?;
+            if behind.iter().all(|run| run.entry_bytes() as u64 >= self.config.chunk_bytes_min) {
+                behind.insert(0, kept);
+                return Ok(behind);
+            }
+        }
+        let pieces = (frozen.bytes() / (limit / 2)).max(2);
+        self.sorted(frozen, &chunk.range, (frozen.bytes(), pieces))
+    }
+
+    /// The part of the run that lies before the tails' first key, which comes with it, if that is nearly all of the run.
+    fn kept_of_run(&self, frozen: &FrozenMunk) -> Option<(Run, Vec<u8>)> {
+        let run = &frozen.run.run;
+        let first_key = frozen.first_key_of_tails().filter(|_| frozen.tombstones.list().is_empty())?;
+        let kept = run.lower_bound(&first_key);
+        let (kept_bytes, bytes) = (run.bytes_before(kept), run.entry_bytes());
+        let is_worth_it =
+            kept_bytes as u64 >= self.config.chunk_bytes_min && bytes - kept_bytes <= bytes / BESIDE_RUN_PART;
+        is_worth_it.then(|| (run.first(kept), first_key))
     }
 
     /// What of the munk does not change any more. With range tombstones the open tail is frozen too, so that
@@ -81,14 +157,19 @@ impl Store {
         Some(frozen)
     }
 
-    /// The entries of a frozen munk that some reader needs, sorted.
-    pub(super) fn sorted(&self, frozen: &FrozenMunk, range: &KeyRange) -> Result<Run> {
+    /// The entries of a frozen munk that some reader needs, sorted: of about so many bytes, in so many pieces.
+    fn sorted(
+        &self,
+        frozen: &FrozenMunk,
+        range: &KeyRange,
+        (bytes, pieces): (usize, usize),
+    ) -> Result<Vec<Run>> {
         // Views opened from here on are above everything frozen and see the newest of it, which is kept.
         let views = self.kept_views();
         let mut entries = entries_of(&frozen.run, &frozen.tails, range, Direction::Forward);
-        let mut builder = RunBuilder::new(frozen.bytes())?;
-        Retain::new(&views, frozen.tombstones.list()).run(&mut entries, &mut |entry| builder.push(entry))?;
-        Ok(builder.finish())
+        let mut runs = PiecesBuilder::new(bytes, pieces)?;
+        Retain::new(&views, frozen.tombstones.list()).run(&mut entries, &mut |entry| runs.push(entry))?;
+        Ok(runs.finish())
     }
 
     /// Puts a run in the place of what it was made of.
