@@ -77,6 +77,11 @@ impl Tail {
         }
     }
 
+    /// Whether it has an entry of `range`.
+    pub(crate) fn touches(&self, range: &KeyRange) -> bool {
+        self.list.source(range, Direction::Forward).entry().is_some()
+    }
+
     /// Bytes that its entries take in a run.
     pub(crate) fn entry_bytes(&self) -> usize {
         self.entry_bytes.load(Ordering::Relaxed)

@@ -45,7 +45,7 @@ impl Store {
         for (run, range) in pieces.into_iter().zip(ranges) {
             let mut tails = Vec::with_capacity(shared.len() + 1);
             tails.push(self.new_tail(0, run.prefix()));
-            tails.extend(shared.iter().cloned());
+            tails.extend(shared.iter().filter(|tail| tail.touches(&range)).cloned());
             let munk =
                 Munk { run: self.charged(run), tails, tombstones: Arc::new(tombstones.touching(&range)) };
             let funk = Arc::new(funk.inherited(&range, &all_ranges));
@@ -56,10 +56,6 @@ impl Store {
         let has_frozen = !shared.is_empty();
         self.succeed(&[chunk], &mut [&mut gate], &children);
         drop(gate);
-        if let Some(log) = log {
-            // Munks read nothing in it. Not under the gate: who reads it for an old state has its locks while the disk works.
-            log.forget(true);
-        }
         if has_frozen {
             children.iter().for_each(|child| self.want(child));
         }
