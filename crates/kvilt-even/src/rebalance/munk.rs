@@ -66,19 +66,26 @@ impl FrozenMunk {
 impl Store {
     /// Whether a munk's frozen tails should be sorted into its run now.
     ///
-    /// That copies the run, so it waits until the tails have as much or the chunk is due to be split; but not where
-    /// readers have to look into each tail, and not where overwritten entries keep memory that is short.
+    /// That copies the run, so it waits until the chunk is due to be split or the tails have as much as the run, half of
+    /// it where they are mostly overwritten rows; but not where readers have to look into each tail, and not where
+    /// overwritten rows keep memory that is short.
     pub(super) fn munk_wants_sorting(&self, chunk: &Chunk, munk: &Munk) -> bool {
         let run = &munk.run.run;
         if !munk.tombstones.is_empty() || self.is_too_large(run) {
             return true;
         }
         let (run_bytes, frozen_bytes) = (run.entry_bytes(), munk.frozen_bytes());
-        frozen_bytes > 0
-            && (frozen_bytes >= run_bytes
+        if frozen_bytes == 0 {
+            return false;
+        }
+        // Relaxed: a hint.
+        let is_worth_it = if chunk.heat.has_overwrites.load(Ordering::Relaxed) {
+            frozen_bytes >= run_bytes / 2 || self.munks_are_short()
+        } else {
+            frozen_bytes >= run_bytes
                 || (run_bytes + frozen_bytes) as u64 >= self.config.chunk_bytes_rebalance
-                || chunk.heat.is_read()
-                || chunk.heat.has_overwrites.load(Ordering::Relaxed) && self.munks_are_short())
+        };
+        is_worth_it || chunk.heat.is_read()
     }
 
     /// Sorts what is frozen, and splits the chunk if that is too large.
@@ -119,14 +126,13 @@ impl Store {
         if let Some((kept, first_key)) = self.kept_of_run(frozen) {
             let range = KeyRange { start: first_key, end: chunk.range.end.clone() };
             let bytes = frozen.bytes() - kept.entry_bytes();
-            let pieces = if bytes < limit { 1 } else { bytes / (limit / 2) };
-            let mut behind = self.sorted(frozen, &range, (bytes, pieces))?;
+            let mut behind = self.sorted(frozen, &range, (bytes, pieces_of(bytes, limit)))?;
             if behind.iter().all(|run| run.entry_bytes() as u64 >= self.config.chunk_bytes_min) {
                 behind.insert(0, kept);
                 return Ok(behind);
             }
         }
-        let pieces = (frozen.bytes() / (limit / 2)).max(2);
+        let pieces = pieces_of(frozen.bytes(), limit).max(2);
         self.sorted(frozen, &chunk.range, (frozen.bytes(), pieces))
     }
 
@@ -195,4 +201,9 @@ impl Store {
         let bytes = run.memory_bytes() as u64;
         ChargedRun::new(run, self.files.budget.charge(Part::Munks, bytes))
     }
+}
+
+/// Into how many pieces of about half the limit so many bytes go.
+fn pieces_of(bytes: usize, limit: usize) -> usize {
+    ((bytes + limit / 4) / (limit / 2)).max(1)
 }
