@@ -26,12 +26,13 @@ impl<'a> Retain<'a> {
     /// given in its place.
     ///
     /// `entries` must be all that the chunk has, or nothing may be dropped: a tombstone is needed only as long
-    /// as an older entry of its key is.
+    /// as an older entry of its key is. Says how many there were.
     pub(crate) fn run(
         &self,
         entries: &mut Merge<'_>,
         keep: &mut dyn FnMut(EntryRef<'_>) -> Result<()>,
-    ) -> Result<()> {
+    ) -> Result<usize> {
+        let mut count = 0;
         let mut key: Option<Vec<u8>> = None;
         let mut newer: Option<Version> = None;
         // Tombstones of the current key that are needed if an older entry is: newest first.
@@ -59,9 +60,10 @@ impl<'a> Retain<'a> {
                 }
             }
             newer = Some(entry.version);
+            count += 1;
             entries.advance()?;
         }
-        Ok(())
+        Ok(count)
     }
 
     /// Whether some view sees `entry`, whose key's next newer version is `newer`.

@@ -17,13 +17,16 @@ use kvilt_sync::{
 
 use super::run;
 
-/// Memory is charged to the budget in steps of this many bytes, so that a put seldom touches the shared gauge.
-const CHARGE_STEP_BYTES: u64 = 32 << 10;
+/// Memory is charged to the budget in so many steps, so that a put seldom touches the shared gauge …
+const CHARGE_STEPS: u64 = 32;
+/// … of so many bytes at least.
+const CHARGE_STEP_BYTES_MIN: u64 = 1 << 10;
 
 /// A skip list whose memory is charged to the budget as it fills.
 pub(crate) struct Tail {
     list: Skiplist,
     budget: Arc<Budget>,
+    charge_step_bytes: u64,
     /// Bytes that its entries take in a run; changed by the one writer only, like what follows.
     entry_bytes: AtomicUsize,
     /// What was charged so far; changed by the one writer only.
@@ -36,6 +39,7 @@ impl Tail {
         Arc::new(Tail {
             list: Skiplist::for_prefix(bytes, seed, prefix),
             budget: Arc::clone(budget),
+            charge_step_bytes: (bytes as u64 / CHARGE_STEPS).max(CHARGE_STEP_BYTES_MIN),
             entry_bytes: AtomicUsize::new(0),
             charged: AtomicU64::new(0),
         })
@@ -61,7 +65,7 @@ impl Tail {
         let charged = self.charged.load(Ordering::Relaxed);
         let used = self.list.used_bytes() as u64;
         if used > charged {
-            let step = (used - charged).next_multiple_of(CHARGE_STEP_BYTES);
+            let step = (used - charged).next_multiple_of(self.charge_step_bytes);
             self.budget.add(Part::Munks, step);
             // One writer: a plain store cannot lose an update.
             self.charged.store(charged + step, Ordering::Relaxed);

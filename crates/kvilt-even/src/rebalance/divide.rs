@@ -102,23 +102,30 @@ impl Store {
         let lens: u64 = logs.iter().map(|log| log.len()).sum();
         let shared = (lens / frozen.funk.log_bytes().max(1)).clamp(1, SHARED_MAX);
         let step = (records / (SAMPLES * shared)).max(1) as usize;
-        let pin = pin();
-        let mut samples = Vec::new();
-        for (age, (log, index)) in logs.iter().zip(&indexes).enumerate() {
-            for record in index.index.every(&pin, step) {
+        let mut found = Vec::new();
+        {
+            let pin = pin();
+            for (age, (log, index)) in logs.iter().zip(&indexes).enumerate() {
                 let is_in =
-                    |newer: &Arc<ChargedIndex>| newer.index.offsets(&pin, record.hash).next().is_some();
-                let is_newest = record.is_newest && !indexes[..age].iter().any(is_in);
-                log.record_at(&self.files, record.offset, |entry, _| {
-                    if chunk.range.contains(entry.key) {
-                        samples.push(Sample {
-                            key: entry.key.to_vec(),
-                            bytes: record_len_max(entry.key.len(), entry.value.len()) as u64,
-                            is_needed: is_newest && entry.kind == Kind::Put,
-                        });
-                    }
-                })?;
+                    |hash: u32, newer: &Arc<ChargedIndex>| newer.index.offsets(&pin, hash).next().is_some();
+                found.extend(index.index.every(&pin, step).map(|record| {
+                    let is_newest =
+                        record.is_newest && !indexes[..age].iter().any(|newer| is_in(record.hash, newer));
+                    (log, record.offset, is_newest)
+                }));
             }
+        }
+        let mut samples = Vec::new();
+        for (log, offset, is_newest) in found {
+            log.record_at(&self.files, offset, |entry, _| {
+                if chunk.range.contains(entry.key) {
+                    samples.push(Sample {
+                        key: entry.key.to_vec(),
+                        bytes: record_len_max(entry.key.len(), entry.value.len()) as u64,
+                        is_needed: is_newest && entry.kind == Kind::Put,
+                    });
+                }
+            })?;
         }
         Ok(samples)
     }

@@ -44,14 +44,10 @@ impl FrozenMunk {
         self.tails.iter().any(|frozen| Arc::ptr_eq(frozen, tail))
     }
 
-    /// The number of its entries.
-    fn len(&self) -> usize {
-        self.run.run.len() + self.tails.iter().map(|t| t.list().len()).sum::<usize>()
-    }
-
-    fn first_key_of_tails(&self) -> Option<Vec<u8>> {
+    /// The first key that its tails have of `range`: they may have a sibling's, too.
+    fn first_key_of_tails(&self, range: &KeyRange) -> Option<Vec<u8>> {
         let first = |tail: &Arc<Tail>| {
-            let source = tail.list().source(&KeyRange::all(), Direction::Forward);
+            let source = tail.list().source(range, Direction::Forward);
             source.entry().map(|entry| entry.key.to_vec())
         };
         self.tails.iter().filter_map(first).min()
@@ -112,8 +108,8 @@ impl Store {
                 return Ok(runs);
             }
         }
-        let runs = self.sorted(frozen, &chunk.range, (frozen.bytes(), 1))?;
-        let is_overwritten = runs[0].len() < frozen.len() - frozen.len() / OVERWRITTEN_PART;
+        let (runs, count) = self.sorted(frozen, &chunk.range, (frozen.bytes(), 1))?;
+        let is_overwritten = runs[0].len() < count - count / OVERWRITTEN_PART;
         // If it is too large all the same, the next sort cuts it.
         has_overwrites.store(is_overwritten && !self.is_too_large(&runs[0]), Ordering::Relaxed);
         Ok(runs)
@@ -123,23 +119,23 @@ impl Store {
     /// order in each of many ranges, a row is sorted once.
     fn sorted_in_pieces(&self, chunk: &Occupied, frozen: &FrozenMunk) -> Result<Vec<Run>> {
         let limit = self.config.chunk_bytes_rebalance as usize;
-        if let Some((kept, first_key)) = self.kept_of_run(frozen) {
+        if let Some((kept, first_key)) = self.kept_of_run(frozen, &chunk.range) {
             let range = KeyRange { start: first_key, end: chunk.range.end.clone() };
             let bytes = frozen.bytes() - kept.entry_bytes();
-            let mut behind = self.sorted(frozen, &range, (bytes, pieces_of(bytes, limit)))?;
+            let mut behind = self.sorted(frozen, &range, (bytes, pieces_of(bytes, limit)))?.0;
             if behind.iter().all(|run| run.entry_bytes() as u64 >= self.config.chunk_bytes_min) {
                 behind.insert(0, kept);
                 return Ok(behind);
             }
         }
         let pieces = pieces_of(frozen.bytes(), limit).max(2);
-        self.sorted(frozen, &chunk.range, (frozen.bytes(), pieces))
+        Ok(self.sorted(frozen, &chunk.range, (frozen.bytes(), pieces))?.0)
     }
 
     /// The part of the run that lies before the tails' first key, which comes with it, if that is nearly all of the run.
-    fn kept_of_run(&self, frozen: &FrozenMunk) -> Option<(Run, Vec<u8>)> {
+    fn kept_of_run(&self, frozen: &FrozenMunk, range: &KeyRange) -> Option<(Run, Vec<u8>)> {
         let run = &frozen.run.run;
-        let first_key = frozen.first_key_of_tails().filter(|_| frozen.tombstones.list().is_empty())?;
+        let first_key = frozen.first_key_of_tails(range).filter(|_| frozen.tombstones.list().is_empty())?;
         let kept = run.lower_bound(&first_key);
         let (kept_bytes, bytes) = (run.bytes_before(kept), run.entry_bytes());
         let is_worth_it =
@@ -163,19 +159,21 @@ impl Store {
         Some(frozen)
     }
 
-    /// The entries of a frozen munk that some reader needs, sorted: of about so many bytes, in so many pieces.
+    /// The entries of a frozen munk that some reader needs, sorted: of about so many bytes, in so many pieces. Also how many
+    /// there were with those that nobody needs.
     fn sorted(
         &self,
         frozen: &FrozenMunk,
         range: &KeyRange,
         (bytes, pieces): (usize, usize),
-    ) -> Result<Vec<Run>> {
+    ) -> Result<(Vec<Run>, usize)> {
         // Views opened from here on are above everything frozen and see the newest of it, which is kept.
         let views = self.kept_views();
         let mut entries = entries_of(&frozen.run, &frozen.tails, range, Direction::Forward);
         let mut runs = PiecesBuilder::new(bytes, pieces)?;
-        Retain::new(&views, frozen.tombstones.list()).run(&mut entries, &mut |entry| runs.push(entry))?;
-        Ok(runs.finish())
+        let retain = Retain::new(&views, frozen.tombstones.list());
+        let count = retain.run(&mut entries, &mut |entry| runs.push(entry))?;
+        Ok((runs.finish(), count))
     }
 
     /// Puts a run in the place of what it was made of.
