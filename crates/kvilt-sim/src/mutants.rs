@@ -1,6 +1,6 @@
 //! Would the tests notice? Each bug of [`kvilt_base::Mutant`] is brought to life, and the layer that should find it looks.
 //!
-//! What a layer runs is what a campaign runs, on the same 36 configurations in turn, only thinner: of about each fourth crash one
+//! What a layer runs is what a campaign runs, on the same 36 configurations in turn, only thinner: of about each sixteenth crash one
 //! image, of each sixteenth disk call the faults, of each damage a thousandth, so that a few thousand cases see many
 //! scripts. Before any bug is planted, the healthy engine must pass the very same cases.
 //!

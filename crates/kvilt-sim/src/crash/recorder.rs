@@ -43,12 +43,12 @@ pub enum Images {
 }
 
 /// Of so many crashes, one is tried if they are sampled.
-const SAMPLED_STRIDE: u64 = 4;
+const SAMPLED_STRIDE: u64 = 16;
 
 /// When images are made.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum When {
-    /// Before every changing call; if sampled, of the images of about each fourth only one.
+    /// Before every changing call; if sampled, of the images of about each sixteenth only one.
     Always { images: Images, is_sampled: bool, seed: u64 },
     /// Before every so many-th changing call.
     Every { stride: u64, images: Images, seed: u64 },
