@@ -239,7 +239,7 @@ fn structure_paths() -> Vec<Canonical> {
             .scan(None)
             .of("coalesce", asynchronous(), &["coalesces", "splits"]),
         Plot::default()
-            .puts(0..60, 250)
+            .puts(0..60, 900)
             .sync()
             .later(600)
             .later(200)
