@@ -84,7 +84,7 @@ const BENCH: &str = "test --workspace --exclude kvilt-bench-compare --test smoke
 /// As many crash cases as a run of the check promises.
 const CRASHES: &str = "run --package kvilt-sim -- crash --cases 250000 --threads 2";
 /// As many operations of threads.
-const HISTORIES: &str = "run --package kvilt-sim -- history --cases 1000000 --seeds 100";
+const HISTORIES: &str = "run --package kvilt-sim -- history --cases 1000000 --seeds 100 --actors 8";
 /// With a feature that nothing else is built with, so that no other step ever sees a planted bug.
 const PLANTED_BUGS: &str = "run --package kvilt-sim --features mutants -- mutants";
 

@@ -46,6 +46,9 @@ const ROLES: [[u32; 10]; 4] = [
 const SHORT_KEYS: usize = 48;
 /// A long range is read from both ends in so many pieces.
 const LONG_PIECES: usize = 32;
+/// One of three scans is of all keys, or with many keys one for each so many: it costs as much as hundreds of other
+/// operations.
+const WHOLE_KEYS: usize = 64;
 
 /// Lets the cast act on an engine. Returns what happened, or the first thing that is wrong by itself: a failed
 /// operation, a value that is not what somebody wrote, a view that changed.
@@ -276,12 +279,11 @@ impl<'a> Actor<'a> {
 
     fn scan(&mut self) -> Result<(), Complaint> {
         let (view, when) = self.timed(|engine| engine.view())?;
-        let (first, end) = match self.dice.below(3) {
-            0 => (0, self.cast.keys),
-            _ => {
-                let first = self.key();
-                (first, (first + self.dice.between(1, 40) as u32).min(self.cast.keys))
-            }
+        let (first, end) = if self.is_whole() {
+            (0, self.cast.keys)
+        } else {
+            let first = self.key();
+            (first, (first + self.dice.between(1, 40) as u32).min(self.cast.keys))
         };
         let rows = self.rows(&view, first, end)?;
         // The same view again, in another manner: the same rows, whatever happened meanwhile.
@@ -298,7 +300,7 @@ impl<'a> Actor<'a> {
     /// A view held for long still shows what it showed; now and then another takes its place.
     fn look_at_held_view(&mut self) -> Result<(), Complaint> {
         let Some((view, rows)) = self.held.take() else { return self.scan() };
-        if self.dice.chance(1, 3) {
+        if self.is_whole() {
             let now = self.rows(&view, 0, self.cast.keys)?;
             if now != rows {
                 return Err(format!(
@@ -325,6 +327,11 @@ impl<'a> Actor<'a> {
             self.held = Some((view, rows));
         }
         Ok(())
+    }
+
+    /// Whether to read all keys this time.
+    fn is_whole(&mut self) -> bool {
+        self.dice.chance(1, (self.cast.keys as usize / WHOLE_KEYS).max(3))
     }
 
     fn rows(&mut self, view: &ReadView, first: u32, end: u32) -> Result<Vec<(u32, u64)>, Complaint> {

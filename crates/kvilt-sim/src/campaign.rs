@@ -58,6 +58,8 @@ pub struct Campaign {
     pub time: Duration,
     /// Seeds run at the same time; a history uses threads of its own besides.
     pub threads: usize,
+    /// Threads that act on the store of each history; if none are named, four to eight, by the seed.
+    pub actors: Option<usize>,
     /// Runs spent on reducing each failing script.
     pub reduce_tries_max: u32,
     /// Stop when this many seeds have failed.
@@ -73,6 +75,7 @@ impl Campaign {
             cases_max: u64::MAX,
             time: Duration::MAX,
             threads: 1,
+            actors: None,
             reduce_tries_max: 300,
             failures_max: 1,
         }
@@ -267,7 +270,7 @@ fn run_history(
     own: &mut Outcome,
 ) -> Failed {
     let cast = Cast {
-        threads: 4 + (seed % 5) as usize,
+        threads: campaign.actors.unwrap_or(4 + (seed % 5) as usize),
         keys: [48, 200, 1_000][(seed % 3) as usize],
         value_bytes_max: [24, 120, 600][(seed / 3 % 3) as usize],
         operations: 20_000,

@@ -43,6 +43,9 @@ struct Arguments {
     /// Seeds run at the same time.
     #[arg(long, default_value_t = 1)]
     threads: usize,
+    /// `history`: threads that act on each store; by default four to eight, by the seed.
+    #[arg(long, value_parser = clap::value_parser!(u8).range(1..=64))]
+    actors: Option<u8>,
     /// Stop after this many failing seeds.
     #[arg(long, default_value_t = 1)]
     failures: usize,
@@ -117,6 +120,7 @@ fn main() -> Result<ExitCode> {
         time,
         cases_max: arguments.cases.unwrap_or(u64::MAX),
         threads: arguments.threads.max(1),
+        actors: arguments.actors.map(usize::from),
         reduce_tries_max: arguments.reduce,
         failures_max: arguments.failures.max(1),
         ..Campaign::new(kind, seeds)
