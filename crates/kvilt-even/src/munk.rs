@@ -94,7 +94,7 @@ impl Munk {
 
     /// All entries of `range`, merged, in `direction`.
     pub(crate) fn entries(&self, range: &KeyRange, direction: Direction) -> Merge<'_> {
-        entries_of(&self.run, &self.tails, range, direction)
+        entries_of(&self.run.run, &self.tails, range, direction)
     }
 
     /// What its keys mostly begin with.
@@ -140,7 +140,7 @@ impl Munk {
 
 /// All entries of a run and of tails (newest first), merged.
 pub(crate) fn entries_of<'m>(
-    run: &'m ChargedRun,
+    run: &'m Run,
     tails: &'m [Arc<Tail>],
     range: &KeyRange,
     direction: Direction,
@@ -149,8 +149,8 @@ pub(crate) fn entries_of<'m>(
     for tail in tails.iter().filter(|t| !t.list().is_empty()) {
         sources.push(Box::new(tail.list().source(range, direction)));
     }
-    if run.run.len() > 0 {
-        sources.push(Box::new(run.run.source(range, direction)));
+    if run.len() > 0 {
+        sources.push(Box::new(run.source(range, direction)));
     }
     Merge::new(sources, direction)
 }

@@ -18,6 +18,7 @@ mod divide;
 mod funk;
 mod memory;
 mod munk;
+mod order;
 mod split;
 
 use std::{

@@ -348,6 +348,9 @@ impl Store {
         let id = self.files.identity(log.number());
         encode_record(&mut encoded, id, offset, log.base(), entry, batch);
         log.append(entry, &encoded, offset);
+        if state.munk.is_none() {
+            log.note(&entry, offset);
+        }
         // One huge value must not pin its size in every thread that ever wrote one.
         if encoded.capacity() <= 1 << 20 {
             ENCODED.set(encoded);
@@ -462,6 +465,9 @@ impl Store {
     ) -> Arc<ChunkLog> {
         let mut structure = self.structure.lock();
         let log = ChunkLog::create(&self.files, self.epoch_base);
+        if state.munk.is_none() {
+            log.begin_notes(&self.files);
+        }
         let funk = Funk { log: Some(Arc::clone(&log)), ..state.funk.closed() };
         chunk.replace_state(gate, ChunkState { funk: Arc::new(funk), ..state.clone() });
         structure.changed.insert(chunk.range.start.clone());

@@ -44,7 +44,7 @@ use super::{
     ascent::Ascent,
     log_index,
     log_index::LogIndex,
-    log_order::{LogOrder, Orders},
+    log_order::{LaidAside, LogOrder, MunkOrder, Notes, Orders},
 };
 use crate::{
     files::{Files, Hold},
@@ -107,6 +107,8 @@ pub(crate) struct ChunkLog {
     index: Published<Option<Arc<ChargedIndex>>>,
     building: Mutex<()>,
     orders: Mutex<Orders>,
+    /// None while its chunk has a munk.
+    notes: Mutex<Option<Notes>>,
     tombstones: Published<Arc<Tombstones>>,
     /// Batch ids are unique within a run only: those of earlier runs mean nothing.
     is_of_this_run: bool,
@@ -188,6 +190,7 @@ impl ChunkLog {
             index: Published::new(None),
             building: Mutex::new(()),
             orders: Mutex::default(),
+            notes: Mutex::new(None),
             tombstones: Published::new(Tombstones::none()),
             is_of_this_run: length == 0,
             hold: Hold::default(),
@@ -248,7 +251,13 @@ impl ChunkLog {
     /// Whether its munk tells between which keys its rows lie. It does not have the keys that were deleted, but a tombstone may
     /// hide rows in older files: a log with one may have it anywhere.
     fn may_narrow(&self) -> bool {
-        !self.has_deletes.load(Ordering::Relaxed) || mutant(Mutant::DeletesNotInSpan)
+        !self.has_deletes() || mutant(Mutant::DeletesNotInSpan)
+    }
+
+    /// Whether it has a tombstone of a key or a range.
+    pub(crate) fn has_deletes(&self) -> bool {
+        // Relaxed: who must not miss one has the gate, or looks again when whatever the delete did was seen.
+        self.has_deletes.load(Ordering::Relaxed)
     }
 
     /// Takes note between which keys its rows lie, now that it is closed; unless a delete came since these were found.
@@ -396,6 +405,77 @@ impl ChunkLog {
         self.orders.lock().of(self, files, place, cost_bytes)
     }
 
+    /// Begins the order of its first `upto` bytes, of which the chunk's munk has all rows; none if it needs none, or if munk and
+    /// index do not tell.
+    pub(crate) fn order_of_munk(&self, upto: u64) -> Option<MunkOrder<'_>> {
+        let from = self.with_ascent(|ascent| ascent.end(upto));
+        // Of deleted keys the munk may know nothing.
+        if from >= upto || self.has_deletes() {
+            return None;
+        }
+        let index = self.index.load(&pin()).clone()?;
+        Some(MunkOrder::new(self, index, from..upto))
+    }
+
+    /// Lays the order of a closed log aside, so that it takes no memory while nobody asks for it.
+    pub(crate) fn lay_aside(&self, order: &LogOrder, files: &Files) {
+        if let Some(laid_aside) = LaidAside::write(order, self, files) {
+            self.orders.lock().lie_aside(laid_aside);
+        }
+    }
+
+    /// The same of what a closed log has noted, which is then forgotten.
+    pub(crate) fn lay_notes_aside(&self, files: &Files) {
+        let Some(from) = self.notes.lock().as_ref().map(Notes::start) else { return };
+        if let Some(order) = self.noted(from..self.len()) {
+            self.lay_aside(&order, files);
+            self.forget_notes();
+        }
+    }
+
+    /// From now on it notes what is appended: its chunk has no munk. The caller has the gate.
+    pub(crate) fn begin_notes(&self, files: &Files) {
+        let start = self.len().max(HEADER_BYTES as u64);
+        *self.notes.lock() = Some(Notes::from(start, self.base, files));
+    }
+
+    /// The same behind notes of its beginning. What was put since these were made, little, is read.
+    pub(crate) fn go_on_with_notes(&self, files: &Files, mut notes: Notes) -> Result<()> {
+        self.for_each(files, notes.end(), self.len(), &mut |offset, entry, _| {
+            notes.note(&entry, offset);
+            Ok(())
+        })?;
+        notes.reach(self.len());
+        *self.notes.lock() = Some(notes);
+        Ok(())
+    }
+
+    /// Notes a record that was just appended, unless one before it was not noted.
+    pub(crate) fn note(&self, entry: &EntryRef<'_>, offset: u64) {
+        let mut notes = self.notes.lock();
+        let Some(notes) = notes.as_mut().filter(|notes| notes.end() == offset) else { return };
+        let len = self.len();
+        if notes.is_full() && self.with_ascent(|ascent| ascent.end(len)) == len {
+            // In order as it lies.
+            notes.start_over(len);
+            return;
+        }
+        notes.note(entry, offset);
+        notes.reach(len);
+    }
+
+    /// The order of a part of it, as far as it is noted from the part's beginning on.
+    pub(crate) fn noted(&self, place: Range<u64>) -> Option<LogOrder> {
+        // Sorted without the lock: a put takes it.
+        let copy = self.notes.lock().as_ref()?.copy_for(&place)?;
+        Some(copy.order())
+    }
+
+    /// Forgets what it has noted, and notes no more.
+    pub(crate) fn forget_notes(&self) {
+        *self.notes.lock() = None;
+    }
+
     /// A second has passed: orders that nobody asks for grow old.
     pub(crate) fn age_orders(&self) {
         self.orders.lock().age();
@@ -408,7 +488,7 @@ impl ChunkLog {
 
     /// Forgets what can be read again: orders, and with `and_index` the index.
     pub(crate) fn forget(&self, and_index: bool) {
-        *self.orders.lock() = Orders::default();
+        self.orders.lock().forget();
         if and_index && self.index.load(&pin()).is_some() {
             self.replace_index(None);
         }

@@ -3,7 +3,14 @@
 //! TeksDB's rule, applied to cold chunks: puts pay nothing for order, the first scan sorts. Only keys and offsets
 //! are kept, and a record is read when the scan reaches it. What is appended later is sorted by itself when a scan comes
 //! to it, and [`Orders`] keeps few parts by merging those of like size, so that a record is moved a logarithm of times.
+//!
+//! To sort a log is to read all of it, unless its keys are known otherwise: a log without a munk notes the keys that are
+//! appended ([`Notes`]), one whose munk goes gets them from the munk ([`MunkOrder`]), and what is known of a log that is closed is
+//! laid aside behind its records ([`LaidAside`]), a hundredth of the log.
 
+mod laid_aside;
+mod notes;
+mod of_munk;
 mod source;
 
 use std::{
@@ -18,7 +25,7 @@ use std::{
 use kvilt_base::{Kind, Result, Version};
 use kvilt_sync::budget::{Charge, Part};
 
-pub(crate) use self::source::OrderSource;
+pub(crate) use self::{laid_aside::LaidAside, notes::Notes, of_munk::MunkOrder, source::OrderSource};
 use super::{log::ChunkLog, log_index::LOG_BYTES_LIMIT};
 use crate::files::Files;
 
@@ -47,6 +54,7 @@ pub(crate) struct LogOrder {
 }
 
 /// What an order has of a record.
+#[derive(Clone, Copy)]
 struct Record<'k> {
     key: &'k [u8],
     version: Version,
@@ -76,8 +84,16 @@ impl LogOrder {
             .into_iter()
             .map(|(key, version, offset, kind)| Record { key: &keys[key], version, offset, kind })
             .collect();
-        records.sort_unstable_by(|a, b| a.order().cmp(&b.order()));
-        Ok(Self::of(records.into_iter(), (keys.len(), place)))
+        Ok(Self::sorted(&mut records, place))
+    }
+
+    /// From records in any order.
+    fn sorted(records: &mut [Record<'_>], place: Range<u64>) -> Self {
+        if !records.is_sorted_by(|a, b| a.order() <= b.order()) {
+            records.sort_unstable_by(|a, b| a.order().cmp(&b.order()));
+        }
+        let key_bytes = records.iter().map(|record| record.key.len()).sum();
+        Self::of(records.iter().copied(), (key_bytes, place))
     }
 
     /// Two parts, one behind the other, as one.
@@ -103,14 +119,19 @@ impl LogOrder {
             {
                 continue;
             }
-            let start = order.keys.len() as u32;
-            order.keys.extend_from_slice(key);
-            let tombstone = if kind == Kind::Tombstone { TOMBSTONE_BIT } else { 0 };
-            order.items.push(Item { version, start, offset_and_kind: offset as u32 | tombstone });
+            order.push(Record { key, version, offset, kind });
         }
         order.items.shrink_to_fit();
         order.keys.shrink_to_fit();
         order
+    }
+
+    /// Adds the next record.
+    fn push(&mut self, Record { key, version, offset, kind }: Record<'_>) {
+        let start = self.keys.len() as u32;
+        self.keys.extend_from_slice(key);
+        let tombstone = if kind == Kind::Tombstone { TOMBSTONE_BIT } else { 0 };
+        self.items.push(Item { version, start, offset_and_kind: offset as u32 | tombstone });
     }
 
     fn records(&self) -> impl Iterator<Item = Record<'_>> {
@@ -151,6 +172,8 @@ impl LogOrder {
 #[derive(Default)]
 pub(crate) struct Orders {
     orders: Vec<(Arc<LogOrder>, Charge)>,
+    /// Where the oldest part can be read instead of the log.
+    laid_aside: Option<LaidAside>,
     /// Seconds that they are kept, at least, though memory is short.
     seconds_left: u8,
 }
@@ -168,15 +191,48 @@ impl Orders {
         if self.orders.first().is_some_and(|(oldest, _)| oldest.place.start > place.start) {
             self.orders.clear();
         }
-        let end = self.orders.last().map_or(place.start, |(newest, _)| newest.place.end);
-        if end < place.end {
-            if let Some(cost) = cost_bytes {
-                // Relaxed: a statistic.
-                cost.fetch_add(place.end - end, Relaxed);
-            }
-            self.push(LogOrder::read(log, files, end..place.end)?, files);
+        if self.orders.is_empty() {
+            self.take_up(log, files, place.start, cost_bytes);
+        }
+        while let end = self.orders.last().map_or(place.start, |(newest, _)| newest.place.end)
+            && end < place.end
+        {
+            let newest = match log.noted(end..place.end) {
+                Some(noted) => noted,
+                None => {
+                    if let Some(cost) = cost_bytes {
+                        // Relaxed: a statistic.
+                        cost.fetch_add(place.end - end, Relaxed);
+                    }
+                    LogOrder::read(log, files, end..place.end)?
+                }
+            };
+            self.push(newest, files);
         }
         Ok(self.orders.iter().rev().map(|(order, _)| Arc::clone(order)).collect())
+    }
+
+    /// Takes note of where the order of a closed log was laid aside.
+    pub(crate) fn lie_aside(&mut self, laid_aside: LaidAside) {
+        self.laid_aside = Some(laid_aside);
+    }
+
+    /// Reads what was laid aside, if it begins no later than `start`. What cannot be read is forgotten: the log is read instead.
+    fn take_up(&mut self, log: &ChunkLog, files: &Files, start: u64, cost_bytes: Option<&AtomicU64>) {
+        let Some(laid_aside) = self.laid_aside.take_if(|aside| aside.start() <= start) else { return };
+        if let Some(order) = laid_aside.read(log, files) {
+            if let Some(cost) = cost_bytes {
+                // Relaxed: a statistic.
+                cost.fetch_add(laid_aside.bytes(), Relaxed);
+            }
+            self.push(order, files);
+            self.laid_aside = Some(laid_aside);
+        }
+    }
+
+    /// Forgets what can be read again.
+    pub(crate) fn forget(&mut self) {
+        self.orders.clear();
     }
 
     fn push(&mut self, mut newest: LogOrder, files: &Files) {

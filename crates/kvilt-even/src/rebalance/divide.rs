@@ -51,6 +51,8 @@ impl Store {
         let children: Vec<_> = ranges.iter().map(child).collect();
         self.counters.splits.add(children.len() as u64 - 1);
         self.succeed(&[chunk], &mut [&mut gate], &children);
+        drop(gate);
+        closed.logs_newest_first().for_each(|log| log.lay_notes_aside(&self.files));
         Ok(true)
     }
 

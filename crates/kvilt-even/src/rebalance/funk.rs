@@ -89,7 +89,7 @@ impl Store {
         // Views opened from here on are above everything frozen and see the newest of it, which is kept.
         let views = self.kept_views();
         if let Some(munk) = &frozen.munk {
-            let mut entries = entries_of(&munk.run, &munk.tails, range, Direction::Forward);
+            let mut entries = entries_of(&munk.run.run, &munk.tails, range, Direction::Forward);
             Retain::new(&views, munk.tombstones.list()).run(&mut entries, keep)?;
             return Ok(());
         }

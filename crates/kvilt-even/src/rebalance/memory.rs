@@ -17,6 +17,7 @@ use crate::{
     funk::{
         PartFile, Purpose,
         log::{ChargedIndex, ChunkLog, range_tombstone},
+        log_order::Notes,
     },
     munk::{Munk, run::RunBuilder, tail::Tail},
     retain::Retain,
@@ -136,7 +137,7 @@ impl Store {
         if chunk.gate().is_retired {
             return Ok(false);
         }
-        let (log, upto) = {
+        let (munk, log, upto) = {
             let pin = pin();
             let _gate = chunk.gate();
             let state = chunk.state(&pin);
@@ -149,8 +150,18 @@ impl Store {
             }
             let log = state.funk.log.clone();
             let upto = log.as_ref().map_or(0, |log| log.len());
-            (log, upto)
+            (Arc::clone(munk), log, upto)
         };
+        let notes = match &log {
+            Some(log) => {
+                let runs = [(&munk.run.run, &chunk.range)].into_iter();
+                let order = self.order_of((log, upto), runs, &munk.tails)?;
+                order.map(|order| Notes::of(&order, log.base(), &self.files))
+            }
+            None => None,
+        };
+        // Its memory is what is wanted.
+        drop(munk);
         let index = match &log {
             // Puts have entered all records, unless there were too many for a chunk that has a munk.
             Some(log) if !log.has_index() || mutant(Mutant::EvictedHalfIndexed) => {
@@ -162,7 +173,7 @@ impl Store {
             }
             Some(_) | None => None,
         };
-        if !self.flip_evicted(chunk, log, index, upto)? {
+        if !self.flip_evicted(chunk, log, (index, notes), upto)? {
             return Ok(false);
         }
         chunk.heat.forget();
@@ -175,21 +186,26 @@ impl Store {
         &self,
         chunk: &Occupied,
         indexed: Option<Arc<ChunkLog>>,
-        index: Option<Arc<ChargedIndex>>,
+        (index, notes): (Option<Arc<ChargedIndex>>, Option<Notes>),
         upto: u64,
     ) -> Result<bool> {
         let pin = pin();
         let gate = chunk.gate();
         let state = chunk.state(&pin);
         if let Some(log) = &state.funk.log {
-            match (indexed, index) {
-                (Some(indexed), Some(index)) if Arc::ptr_eq(&indexed, log) => {
+            let is_same = indexed.is_some_and(|indexed| Arc::ptr_eq(&indexed, log));
+            match index {
+                Some(index) if is_same => {
                     // Puts since: microseconds of work.
                     log.extend_index(&self.files, &index, upto, log.len())?;
                     log.replace_index(Some(index));
                 }
                 _ if log.has_index() => {}
                 _ => return Ok(false),
+            }
+            match notes.filter(|_| is_same) {
+                Some(notes) => log.go_on_with_notes(&self.files, notes)?,
+                None => log.begin_notes(&self.files),
             }
         }
         let funk = Arc::clone(&state.funk);
@@ -283,6 +299,7 @@ impl Store {
         if let Some(log) = &funk.log {
             // The index is kept: puts go on to fill it.
             log.forget(false);
+            log.forget_notes();
         }
         chunk.replace_state(&gate, ChunkState { munk: Some(Arc::new(munk)), funk, cold_id: 0 });
         Ok(())
@@ -320,7 +337,10 @@ impl Store {
     fn forget_orders(&self) {
         let pin = pin();
         for chunk in self.index.load(&pin).chunks() {
-            chunk.state(&pin).funk.logs_newest_first().for_each(|log| log.forget(false));
+            chunk.state(&pin).funk.logs_newest_first().for_each(|log| {
+                log.forget(false);
+                log.forget_notes();
+            });
         }
     }
 

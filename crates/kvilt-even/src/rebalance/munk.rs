@@ -90,7 +90,7 @@ impl Store {
         let mut runs = self.sorted_runs(chunk, &frozen)?;
         self.counters.munk_compactions.add(1);
         if runs.len() > 1 {
-            self.split_munk(chunk, &frozen, runs);
+            self.split_munk(chunk, &frozen, runs)?;
         } else {
             self.replace_run(chunk, &frozen, runs.pop().expect("a run, if an empty one"));
         }
@@ -169,7 +169,7 @@ impl Store {
     ) -> Result<(Vec<Run>, usize)> {
         // Views opened from here on are above everything frozen and see the newest of it, which is kept.
         let views = self.kept_views();
-        let mut entries = entries_of(&frozen.run, &frozen.tails, range, Direction::Forward);
+        let mut entries = entries_of(&frozen.run.run, &frozen.tails, range, Direction::Forward);
         let mut runs = PiecesBuilder::new(bytes, pieces)?;
         let retain = Retain::new(&views, frozen.tombstones.list());
         let count = retain.run(&mut entries, &mut |entry| runs.push(entry))?;

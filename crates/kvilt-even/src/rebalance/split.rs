@@ -8,26 +8,27 @@
 
 use std::sync::Arc;
 
-use kvilt_base::KeyRange;
+use kvilt_base::{KeyRange, Result};
 use kvilt_sync::published::pin;
 
 use super::munk::FrozenMunk;
 use crate::{
     chunk::{Chunk, ChunkState, Occupied},
-    funk::{Funk, Part, log::ChunkLog},
+    funk::{Funk, Part, log::ChunkLog, log_order::LogOrder},
     munk::{Munk, run::Run},
     store::Store,
 };
 
 impl Store {
     /// Replaces a chunk by one for each of `pieces`, which are its frozen munk, sorted and cut.
-    pub(super) fn split_munk(&self, chunk: &Occupied, frozen: &FrozenMunk, pieces: Vec<Run>) {
+    pub(super) fn split_munk(&self, chunk: &Occupied, frozen: &FrozenMunk, pieces: Vec<Run>) -> Result<()> {
         let ranges = ranges_of(&chunk.range, &pieces);
         let pin = pin();
         // What takes longer than a put may wait is done before the gate.
         let log = chunk.state(&pin).funk.log.clone();
         let keys = pieces.iter().flat_map(|run| (0..run.len()).map(|at| run.key_at(at)));
         let intervals = log.as_ref().and_then(|log| log.intervals_among(keys));
+        let order = self.order_at_split(chunk, frozen, &pieces, &ranges)?;
         let mut gate = chunk.gate();
         let state = chunk.state(&pin);
         let munk = state.munk.as_ref().expect("only the occupant evicts");
@@ -56,9 +57,36 @@ impl Store {
         let has_frozen = !shared.is_empty();
         self.succeed(&[chunk], &mut [&mut gate], &children);
         drop(gate);
+        if let (Some(log), Some(order)) = (&log, order) {
+            log.lay_aside(&order, &self.files);
+        }
         if has_frozen {
             children.iter().for_each(|child| self.want(child));
         }
+        Ok(())
+    }
+
+    /// The order of the log that a split is about to close.
+    fn order_at_split(
+        &self,
+        chunk: &Occupied,
+        frozen: &FrozenMunk,
+        pieces: &[Run],
+        ranges: &[KeyRange],
+    ) -> Result<Option<LogOrder>> {
+        let (log, upto, since) = {
+            let pin = pin();
+            let _gate = chunk.gate();
+            let state = chunk.state(&pin);
+            let munk = state.munk.as_ref().expect("only the occupant evicts");
+            let Some(log) = state.funk.log.clone().filter(|_| munk.tombstones.is_empty()) else {
+                return Ok(None);
+            };
+            let upto = log.len();
+            let since: Vec<_> = munk.tails.iter().filter(|tail| !frozen.has(tail)).cloned().collect();
+            (log, upto, since)
+        };
+        self.order_of((&log, upto), pieces.iter().zip(ranges), &since)
     }
 
     /// Puts `children` in the place of `parents`, whose gates are held: the index changes in one step, and the

@@ -373,6 +373,19 @@ impl ChunkLog {
         self.tail.replace(LogTail { start, flushing: None, filling: Some(filling) });
     }
 
+    /// Writes bytes behind the records of a closed log and says where; none if there is no file yet, or it does not take them.
+    /// They are not part of the log, and nobody finds them who was not told.
+    pub(crate) fn write_behind(&self, files: &Files, bytes: &[u8]) -> Option<u64> {
+        let file = self.file.lock().clone()?;
+        let offset = self.len();
+        if files.reserve.is_short() || file.write_all_at(offset, bytes).is_err() {
+            return None;
+        }
+        files.counters.log_bytes_written.add(bytes.len() as u64);
+        files.reserve.grow_with(bytes.len() as u64);
+        Some(offset)
+    }
+
     /// Makes everything appended so far durable.
     pub(crate) fn sync(&self, files: &Files) -> Result<()> {
         let len = self.flush(files)?;

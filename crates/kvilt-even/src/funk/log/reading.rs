@@ -53,6 +53,14 @@ impl ChunkLog {
         })
     }
 
+    /// Reads what was written behind the records; none if that fails.
+    pub(crate) fn read_behind(&self, files: &Files, offset: u64, len: usize) -> Option<Vec<u8>> {
+        let mut bytes = vec![0; len];
+        self.opened(files).ok()?.read_exact_at(offset, &mut bytes).ok()?;
+        files.counters.bytes_read.add(len as u64);
+        Some(bytes)
+    }
+
     /// Gives the record at `offset` to `read` if `window` has all of it, and says whether.
     pub(crate) fn record_in(
         &self,

@@ -1,0 +1,225 @@
+//! `Notes`: the keys of a log in a few bytes each, with what an order has of their records, in any order.
+//!
+//! A log whose chunk has no munk notes what is appended to it, so that the first scan has only to sort. A record takes some
+//! ten bytes, where its hash in the index takes eleven; without notes that scan reads the log.
+//!
+//! ```text
+//!   record   key bytes shared with the one before, varint | rest of the key, prefixed | version above the base, varint |
+//!            offset and whether it is a tombstone, varint
+//! ```
+
+use std::ops::Range;
+
+use kvilt_base::{EntryRef, Kind, Version};
+use kvilt_format::coding::{Decoder, Malformed, push_prefixed, push_varint};
+use kvilt_sync::budget::{Charge, Part};
+
+use super::{LogOrder, Record};
+use crate::files::Files;
+
+/// A scan that wants less than this part of what is noted reads the log: to find it among notes means to decode all of them.
+const PART_WANTED_MIN: u64 = 8;
+/// Notes with less than this to spare are taken for full.
+const SPARE_BYTES: usize = 64;
+
+/// Notes of a part of a log.
+pub(crate) struct Notes {
+    base: Version,
+    bytes: Vec<u8>,
+    last_key: Vec<u8>,
+    noted: Noted,
+    charge: Charge,
+}
+
+/// What of a log is noted.
+#[derive(Clone)]
+pub(super) struct Noted {
+    pub(super) place: Range<u64>,
+    records: usize,
+}
+
+impl Notes {
+    /// None yet, of a log that is noted from `start` on.
+    pub(crate) fn from(start: u64, base: Version, files: &Files) -> Self {
+        let charge = files.budget.charge(Part::LogIndexes, 0);
+        let noted = Noted { place: start..start, records: 0 };
+        Notes { base, bytes: Vec::new(), last_key: Vec::new(), noted, charge }
+    }
+
+    /// Those of an order.
+    pub(crate) fn of(order: &LogOrder, base: Version, files: &Files) -> Self {
+        let mut notes = Notes::from(order.place.start, base, files);
+        order.records().for_each(|record| notes.push(record));
+        notes.noted.place = order.place.clone();
+        notes
+    }
+
+    /// Notes a record, the next one. Of a range tombstone, which no order has, there is nothing to note.
+    pub(crate) fn note(&mut self, entry: &EntryRef<'_>, offset: u64) {
+        if entry.kind != Kind::RangeTombstone {
+            self.push(Record { key: entry.key, version: entry.version, offset, kind: entry.kind });
+        }
+    }
+
+    /// All records before `end` are noted.
+    pub(crate) fn reach(&mut self, end: u64) {
+        self.noted.place.end = end;
+    }
+
+    /// None again, from `start` on.
+    pub(crate) fn start_over(&mut self, start: u64) {
+        self.bytes.clear();
+        self.last_key.clear();
+        self.noted = Noted { place: start..start, records: 0 };
+    }
+
+    /// Whether another one may need more memory.
+    pub(crate) fn is_full(&self) -> bool {
+        self.bytes.capacity() - self.bytes.len() < SPARE_BYTES
+    }
+
+    /// Where in the log they begin.
+    pub(crate) fn start(&self) -> u64 {
+        self.noted.place.start
+    }
+
+    /// Behind the last record that is noted.
+    pub(crate) fn end(&self) -> u64 {
+        self.noted.place.end
+    }
+
+    fn push(&mut self, Record { key, version, offset, kind }: Record<'_>) {
+        let shared = self.last_key.iter().zip(key).take_while(|(a, b)| a == b).count();
+        let capacity = self.bytes.capacity();
+        push_varint(&mut self.bytes, shared as u64);
+        push_prefixed(&mut self.bytes, &key[shared..]);
+        push_varint(&mut self.bytes, version.to_u64() - self.base.to_u64());
+        push_varint(&mut self.bytes, offset << 1 | u64::from(kind == Kind::Tombstone));
+        self.last_key.truncate(shared);
+        self.last_key.extend_from_slice(&key[shared..]);
+        self.noted.records += 1;
+        self.charge.grow((self.bytes.capacity() - capacity) as u64);
+    }
+
+    /// A copy of what is noted, for the order of a part of the log; none if the part's beginning is not noted, or if it is too
+    /// little to go through all notes for.
+    pub(crate) fn copy_for(&self, place: &Range<u64>) -> Option<NotesCopy> {
+        let noted = &self.noted.place;
+        let wanted = place.start..place.end.min(noted.end);
+        let is_worth_it = wanted.start >= noted.start
+            && wanted.end > wanted.start
+            && wanted.end - wanted.start >= (noted.end - noted.start) / PART_WANTED_MIN;
+        is_worth_it.then(|| NotesCopy {
+            noted: self.noted(),
+            bytes: self.bytes.clone(),
+            base: self.base,
+            wanted,
+        })
+    }
+
+    /// The notes.
+    pub(super) fn bytes(&self) -> &[u8] {
+        &self.bytes
+    }
+
+    /// What of the log they are about.
+    pub(super) fn noted(&self) -> Noted {
+        self.noted.clone()
+    }
+}
+
+/// Notes as they were at one moment, and what part of the log's order they are wanted for.
+pub(crate) struct NotesCopy {
+    noted: Noted,
+    bytes: Vec<u8>,
+    base: Version,
+    wanted: Range<u64>,
+}
+
+impl NotesCopy {
+    /// The order of what was wanted.
+    pub(crate) fn order(self) -> LogOrder {
+        self.noted.order_of(self.wanted, &self.bytes, self.base).expect("what was noted can be read")
+    }
+}
+
+impl Noted {
+    /// The order of all that these notes are about.
+    pub(super) fn order(&self, bytes: &[u8], base: Version) -> Result<LogOrder, Malformed> {
+        self.order_of(self.place.clone(), bytes, base)
+    }
+
+    fn order_of(&self, wanted: Range<u64>, bytes: &[u8], base: Version) -> Result<LogOrder, Malformed> {
+        let (mut decoder, mut last_key) = (Decoder::new(bytes), Vec::new());
+        let (mut keys, mut found) = (Vec::new(), Vec::with_capacity(self.records));
+        while !decoder.is_empty() {
+            last_key.truncate(decoder.varint_usize()?);
+            last_key.extend_from_slice(decoder.prefixed()?);
+            let version = Version::from_u64(base.to_u64() + decoder.varint()?);
+            let place = decoder.varint()?;
+            let kind = if place & 1 == 0 { Kind::Put } else { Kind::Tombstone };
+            if wanted.contains(&(place >> 1)) {
+                let start = keys.len();
+                keys.extend_from_slice(&last_key);
+                found.push((start..keys.len(), version, place >> 1, kind));
+            }
+        }
+        let record = |(key, version, offset, kind)| Record { key: &keys[key], version, offset, kind };
+        let mut records: Vec<Record<'_>> = found.into_iter().map(record).collect();
+        Ok(LogOrder::sorted(&mut records, wanted))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{bed, options::Options};
+    use kvilt_io::MemoryDisk;
+
+    fn entry(key: &[u8], version: u64, kind: Kind) -> EntryRef<'_> {
+        EntryRef { key, version: Version::from_u64(version), kind, value: b"" }
+    }
+
+    fn rows(order: &LogOrder) -> Vec<(Vec<u8>, u64, u64, Kind)> {
+        order.records().map(|r| (r.key.to_vec(), r.version.to_u64(), r.offset, r.kind)).collect()
+    }
+
+    #[test]
+    fn what_is_noted_comes_in_order() {
+        let store = bed::open(MemoryDisk::new(1), &Options::tiny());
+        let mut notes = Notes::from(64, Version::from_u64(1000), &store.files);
+        let written = [
+            ("bb", 1003, Kind::Put),
+            ("b", 1003, Kind::Put),
+            ("", 1003, Kind::Tombstone),
+            ("bb", 1004, Kind::Tombstone),
+            ("bb", 1004, Kind::Put),
+        ];
+        for (i, (key, version, kind)) in (0..).zip(written) {
+            notes.note(&entry(key.as_bytes(), version, kind), 64 + 10 * i);
+            notes.reach(74 + 10 * i);
+        }
+        notes.note(&entry(b"a", 1005, Kind::RangeTombstone), 114);
+        notes.reach(150);
+        let whole = notes.copy_for(&(64..300)).unwrap().order();
+        let expected = [
+            (b"".to_vec(), 1003, 84, Kind::Tombstone),
+            (b"b".to_vec(), 1003, 74, Kind::Put),
+            // Of two that no view can tell apart, the newest.
+            (b"bb".to_vec(), 1004, 104, Kind::Put),
+            (b"bb".to_vec(), 1003, 64, Kind::Put),
+        ];
+        assert_eq!(rows(&whole), expected);
+        assert_eq!(whole.place, 64..150);
+        let end = notes.copy_for(&(94..300)).unwrap().order();
+        assert_eq!(rows(&end), expected[2..3]);
+        assert!(notes.copy_for(&(63..300)).is_none(), "the beginning was not noted");
+        assert!(notes.copy_for(&(150..300)).is_none(), "nothing of it was noted");
+        let again = Notes::of(&whole, Version::from_u64(1000), &store.files);
+        assert_eq!(rows(&again.copy_for(&(64..114)).unwrap().order()), expected);
+        let (before, charged) = (store.files.budget.used(Part::LogIndexes), again.bytes.capacity() as u64);
+        assert!(charged > 0);
+        drop(again);
+        assert_eq!(store.files.budget.used(Part::LogIndexes), before - charged);
+    }
+}
