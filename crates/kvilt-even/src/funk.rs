@@ -9,7 +9,7 @@
 //! ```
 //!
 //! Closed logs come from a split (both halves go on reading the parent's files, each its own range, so a split
-//! writes nothing), from a rewrite in progress (puts are diverted to a new log), and from earlier epochs. A
+//! writes no rows), from a rewrite in progress (puts are diverted to a new log), and from earlier epochs. A
 //! rewrite turns all parts into one table. A funk value is immutable except for what its log takes in.
 //!
 //! * **E-4** Every entry in a part is older than any entry of the same key in a newer part or in the log.

@@ -203,6 +203,8 @@ pub fn finder_of(mutant: Mutant) -> (Layer, &'static str) {
         Mutant::PartsExchanged => (Model, "E-4"),
         Mutant::EvictedHalfIndexed => (Model, "E-4"),
         Mutant::DeletesNotInSpan => (Model, "E-4"),
+        Mutant::LastNotNoted => (Model, "E-4"),
+        Mutant::DeletesNotNoted => (Model, "E-4"),
         Mutant::LoadNotCaughtUp => (Model, "E-3"),
         Mutant::RowCacheNotTold => (Model, "D3"),
         Mutant::TicketIgnored => (Model, "D3"),

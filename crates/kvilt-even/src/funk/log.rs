@@ -88,7 +88,7 @@ pub(crate) struct ChunkLog {
     file: Mutex<Option<Arc<dyn File>>>,
     /// Replaced under the writer's lock.
     tail: Published<LogTail>,
-    /// Held by who writes to the file, and taken before the writer's lock. Never by a put that is announced.
+    /// Held by who writes records to the file, and taken before the writer's lock. Never by a put that is announced.
     flusher: Mutex<()>,
     /// Never held across a call to the disk: a put that is announced takes it.
     writer: Mutex<Writer>,
@@ -107,7 +107,7 @@ pub(crate) struct ChunkLog {
     index: Published<Option<Arc<ChargedIndex>>>,
     building: Mutex<()>,
     orders: Mutex<Orders>,
-    /// None while its chunk has a munk.
+    /// What is appended while its chunk has no munk; none of an earlier run's log.
     notes: Mutex<Option<Notes>>,
     tombstones: Published<Arc<Tombstones>>,
     /// Batch ids are unique within a run only: those of earlier runs mean nothing.
@@ -417,19 +417,21 @@ impl ChunkLog {
         Some(MunkOrder::new(self, index, from..upto))
     }
 
-    /// Lays the order of a closed log aside, so that it takes no memory while nobody asks for it.
-    pub(crate) fn lay_aside(&self, order: &LogOrder, files: &Files) {
-        if let Some(laid_aside) = LaidAside::write(order, self, files) {
+    /// Lays the order of a closed log aside, so that it takes no memory while nobody asks for it; false if that fails.
+    pub(crate) fn lay_aside(&self, order: &LogOrder, files: &Files) -> bool {
+        let laid_aside = LaidAside::write(order, self, files);
+        let is_done = laid_aside.is_some();
+        if let Some(laid_aside) = laid_aside {
             self.orders.lock().lie_aside(laid_aside);
         }
+        is_done
     }
 
     /// The same of what a closed log has noted, which is then forgotten.
     pub(crate) fn lay_notes_aside(&self, files: &Files) {
-        let Some(from) = self.notes.lock().as_ref().map(Notes::start) else { return };
-        if let Some(order) = self.noted(from..self.len()) {
-            self.lay_aside(&order, files);
-            self.forget_notes();
+        let Some(from) = self.noted_from() else { return };
+        if self.noted(from..self.len()).is_some_and(|order| self.lay_aside(&order, files)) {
+            self.end_notes();
         }
     }
 
@@ -455,13 +457,18 @@ impl ChunkLog {
         let mut notes = self.notes.lock();
         let Some(notes) = notes.as_mut().filter(|notes| notes.end() == offset) else { return };
         let len = self.len();
-        if notes.is_full() && self.with_ascent(|ascent| ascent.end(len)) == len {
+        if notes.is_empty() && self.with_ascent(|ascent| ascent.end(len)) == len {
             // In order as it lies.
-            notes.start_over(len);
+            notes.start_at(len);
             return;
         }
         notes.note(entry, offset);
         notes.reach(len);
+    }
+
+    /// Where its notes begin, if there are any.
+    pub(crate) fn noted_from(&self) -> Option<u64> {
+        self.notes.lock().as_ref().filter(|notes| !notes.is_empty()).map(Notes::start)
     }
 
     /// The order of a part of it, as far as it is noted from the part's beginning on.
@@ -471,9 +478,23 @@ impl ChunkLog {
         Some(copy.order())
     }
 
-    /// Forgets what it has noted, and notes no more.
-    pub(crate) fn forget_notes(&self) {
-        *self.notes.lock() = None;
+    /// Forgets what it has noted, and begins again if it takes more.
+    pub(crate) fn forget_notes(&self, files: &Files) {
+        let mut notes = self.notes.lock();
+        if notes.as_ref().is_none_or(Notes::is_empty) {
+            return;
+        }
+        // A put that has appended its record and not noted it yet finds that the notes begin behind it, and passes.
+        let again = Notes::from(self.len(), self.base, files);
+        let forgotten = notes.replace(again);
+        drop(notes);
+        drop(forgotten);
+    }
+
+    /// Forgets what it has noted, and notes no more: its chunk has a munk.
+    pub(crate) fn end_notes(&self) {
+        let forgotten = self.notes.lock().take();
+        drop(forgotten);
     }
 
     /// A second has passed: orders that nobody asks for grow old.

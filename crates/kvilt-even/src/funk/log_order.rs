@@ -191,23 +191,27 @@ impl Orders {
         if self.orders.first().is_some_and(|(oldest, _)| oldest.place.start > place.start) {
             self.orders.clear();
         }
-        if self.orders.is_empty() {
-            self.take_up(log, files, place.start, cost_bytes);
-        }
         while let end = self.orders.last().map_or(place.start, |(newest, _)| newest.place.end)
             && end < place.end
         {
-            let newest = match log.noted(end..place.end) {
-                Some(noted) => noted,
-                None => {
-                    if let Some(cost) = cost_bytes {
-                        // Relaxed: a statistic.
-                        cost.fetch_add(place.end - end, Relaxed);
-                    }
-                    LogOrder::read(log, files, end..place.end)?
+            if let Some(aside) = self.laid_aside.take_if(|aside| aside.start() == end) {
+                // What cannot be read is forgotten: the log is read instead.
+                if let Some(order) = aside.read(log, files) {
+                    self.push(order, files);
+                    self.laid_aside = Some(aside);
                 }
-            };
-            self.push(newest, files);
+            } else if let Some(noted) = log.noted(end..place.end) {
+                self.push(noted, files);
+            } else {
+                let known = [self.laid_aside.as_ref().map(LaidAside::start), log.noted_from()];
+                let known = known.into_iter().flatten().filter(|start| *start > end).min();
+                let upto = known.map_or(place.end, |start| start.min(place.end));
+                if let Some(cost) = cost_bytes {
+                    // Relaxed: a statistic.
+                    cost.fetch_add(upto - end, Relaxed);
+                }
+                self.push(LogOrder::read(log, files, end..upto)?, files);
+            }
         }
         Ok(self.orders.iter().rev().map(|(order, _)| Arc::clone(order)).collect())
     }
@@ -215,19 +219,6 @@ impl Orders {
     /// Takes note of where the order of a closed log was laid aside.
     pub(crate) fn lie_aside(&mut self, laid_aside: LaidAside) {
         self.laid_aside = Some(laid_aside);
-    }
-
-    /// Reads what was laid aside, if it begins no later than `start`. What cannot be read is forgotten: the log is read instead.
-    fn take_up(&mut self, log: &ChunkLog, files: &Files, start: u64, cost_bytes: Option<&AtomicU64>) {
-        let Some(laid_aside) = self.laid_aside.take_if(|aside| aside.start() <= start) else { return };
-        if let Some(order) = laid_aside.read(log, files) {
-            if let Some(cost) = cost_bytes {
-                // Relaxed: a statistic.
-                cost.fetch_add(laid_aside.bytes(), Relaxed);
-            }
-            self.push(order, files);
-            self.laid_aside = Some(laid_aside);
-        }
     }
 
     /// Forgets what can be read again.

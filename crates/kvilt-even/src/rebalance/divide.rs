@@ -1,4 +1,4 @@
-//! Divide: a cold chunk whose logs grew long with rows that were written once becomes several, and nothing is written.
+//! Divide: a cold chunk whose logs grew long with rows that were written once becomes several, and no row is written.
 //!
 //! As in a split in memory (`rebalance/split.rs`), the children refer to the parent's files, each to its own range of
 //! them. A rewrite would put the same rows into tables and free next to nothing; where data comes in an order of time, and
@@ -52,6 +52,7 @@ impl Store {
         self.counters.splits.add(children.len() as u64 - 1);
         self.succeed(&[chunk], &mut [&mut gate], &children);
         drop(gate);
+        drop(pin);
         closed.logs_newest_first().for_each(|log| log.lay_notes_aside(&self.files));
         Ok(true)
     }

@@ -152,14 +152,11 @@ impl Store {
             let upto = log.as_ref().map_or(0, |log| log.len());
             (Arc::clone(munk), log, upto)
         };
-        let notes = match &log {
-            Some(log) => {
-                let runs = [(&munk.run.run, &chunk.range)].into_iter();
-                let order = self.order_of((log, upto), runs, &munk.tails)?;
-                order.map(|order| Notes::of(&order, log.base(), &self.files))
-            }
-            None => None,
-        };
+        let order = log.as_ref().and_then(|log| {
+            let runs = [(&munk.run.run, &chunk.range)].into_iter();
+            self.order_of((log, upto), runs, &munk.tails)
+        });
+        let notes = log.as_ref().zip(order).map(|(log, order)| Notes::of(&order, log.base(), &self.files));
         // Its memory is what is wanted.
         drop(munk);
         let index = match &log {
@@ -203,9 +200,11 @@ impl Store {
                 _ if log.has_index() => {}
                 _ => return Ok(false),
             }
-            match notes.filter(|_| is_same) {
-                Some(notes) => log.go_on_with_notes(&self.files, notes)?,
-                None => log.begin_notes(&self.files),
+            let has_notes = notes
+                .filter(|_| is_same)
+                .is_some_and(|notes| log.go_on_with_notes(&self.files, notes).is_ok());
+            if !has_notes {
+                log.begin_notes(&self.files);
             }
         }
         let funk = Arc::clone(&state.funk);
@@ -296,10 +295,10 @@ impl Store {
         since.fill(&tail);
         let munk = Munk { run: self.charged(run), tails: vec![tail], tombstones: Arc::new(since.tombstones) };
         let funk = Arc::clone(&state.funk);
+        funk.logs_newest_first().for_each(|log| log.end_notes());
         if let Some(log) = &funk.log {
             // The index is kept: puts go on to fill it.
             log.forget(false);
-            log.forget_notes();
         }
         chunk.replace_state(&gate, ChunkState { munk: Some(Arc::new(munk)), funk, cold_id: 0 });
         Ok(())
@@ -326,6 +325,10 @@ impl Store {
                 }
             }
         }
+        if self.other_memory() < before {
+            return true;
+        }
+        self.forget_notes(&pin);
         let is_freed = self.other_memory() < before;
         if !is_freed {
             self.want_smaller_indexes(&pin);
@@ -333,14 +336,18 @@ impl Store {
         is_freed
     }
 
+    /// Gives back all notes of logs: without, the next scans read the logs.
+    fn forget_notes(&self, pin: &Pin) {
+        for chunk in self.index.load(pin).chunks() {
+            chunk.state(pin).funk.logs_newest_first().for_each(|log| log.forget_notes(&self.files));
+        }
+    }
+
     /// Gives back all orders of logs, those as well that are being read.
     fn forget_orders(&self) {
         let pin = pin();
         for chunk in self.index.load(&pin).chunks() {
-            chunk.state(&pin).funk.logs_newest_first().for_each(|log| {
-                log.forget(false);
-                log.forget_notes();
-            });
+            chunk.state(&pin).funk.logs_newest_first().for_each(|log| log.forget(false));
         }
     }
 

@@ -90,7 +90,7 @@ impl Store {
         let mut runs = self.sorted_runs(chunk, &frozen)?;
         self.counters.munk_compactions.add(1);
         if runs.len() > 1 {
-            self.split_munk(chunk, &frozen, runs)?;
+            self.split_munk(chunk, &frozen, runs);
         } else {
             self.replace_run(chunk, &frozen, runs.pop().expect("a run, if an empty one"));
         }

@@ -8,7 +8,7 @@
 
 use std::sync::Arc;
 
-use kvilt_base::{KeyRange, Result};
+use kvilt_base::KeyRange;
 use kvilt_sync::published::pin;
 
 use super::munk::FrozenMunk;
@@ -21,14 +21,14 @@ use crate::{
 
 impl Store {
     /// Replaces a chunk by one for each of `pieces`, which are its frozen munk, sorted and cut.
-    pub(super) fn split_munk(&self, chunk: &Occupied, frozen: &FrozenMunk, pieces: Vec<Run>) -> Result<()> {
+    pub(super) fn split_munk(&self, chunk: &Occupied, frozen: &FrozenMunk, pieces: Vec<Run>) {
         let ranges = ranges_of(&chunk.range, &pieces);
-        let pin = pin();
         // What takes longer than a put may wait is done before the gate.
-        let log = chunk.state(&pin).funk.log.clone();
+        let log = chunk.state(&pin()).funk.log.clone();
         let keys = pieces.iter().flat_map(|run| (0..run.len()).map(|at| run.key_at(at)));
         let intervals = log.as_ref().and_then(|log| log.intervals_among(keys));
-        let order = self.order_at_split(chunk, frozen, &pieces, &ranges)?;
+        let order = self.order_at_split(chunk, frozen, &pieces, &ranges);
+        let pin = pin();
         let mut gate = chunk.gate();
         let state = chunk.state(&pin);
         let munk = state.munk.as_ref().expect("only the occupant evicts");
@@ -57,13 +57,13 @@ impl Store {
         let has_frozen = !shared.is_empty();
         self.succeed(&[chunk], &mut [&mut gate], &children);
         drop(gate);
-        if let (Some(log), Some(order)) = (&log, order) {
+        drop(pin);
+        if let Some((log, order)) = order {
             log.lay_aside(&order, &self.files);
         }
         if has_frozen {
             children.iter().for_each(|child| self.want(child));
         }
-        Ok(())
     }
 
     /// The order of the log that a split is about to close.
@@ -73,20 +73,19 @@ impl Store {
         frozen: &FrozenMunk,
         pieces: &[Run],
         ranges: &[KeyRange],
-    ) -> Result<Option<LogOrder>> {
+    ) -> Option<(Arc<ChunkLog>, LogOrder)> {
         let (log, upto, since) = {
             let pin = pin();
             let _gate = chunk.gate();
             let state = chunk.state(&pin);
             let munk = state.munk.as_ref().expect("only the occupant evicts");
-            let Some(log) = state.funk.log.clone().filter(|_| munk.tombstones.is_empty()) else {
-                return Ok(None);
-            };
+            let log = state.funk.log.clone().filter(|_| munk.tombstones.is_empty())?;
             let upto = log.len();
             let since: Vec<_> = munk.tails.iter().filter(|tail| !frozen.has(tail)).cloned().collect();
             (log, upto, since)
         };
-        self.order_of((&log, upto), pieces.iter().zip(ranges), &since)
+        let order = self.order_of((&log, upto), pieces.iter().zip(ranges), &since)?;
+        Some((log, order))
     }
 
     /// Puts `children` in the place of `parents`, whose gates are held: the index changes in one step, and the

@@ -5,7 +5,7 @@
 //! aside so that puts go on in another. `docs/design/0032-a-buffer-that-is-flushing.md` says why so.
 //!
 //! What is always true:
-//! - The file takes bytes in the order of their offsets, always from where the last good write ended: a failed or short
+//! - The file takes records in the order of their offsets, always from where the last good write ended: a failed or short
 //!   write is written over.
 //! - A buffer is flushing only during a turn of the flusher. After a write that failed there is one buffer again, which
 //!   holds everything that is not in the file.
@@ -376,6 +376,11 @@ impl ChunkLog {
     /// Writes bytes behind the records of a closed log and says where; none if there is no file yet, or it does not take them.
     /// They are not part of the log, and nobody finds them who was not told.
     pub(crate) fn write_behind(&self, files: &Files, bytes: &[u8]) -> Option<u64> {
+        // Else there would be records to come, or a copy of the store might share the file.
+        assert!(
+            self.is_of_this_run && self.is_closed.load(Ordering::Acquire),
+            "only behind what is complete"
+        );
         let file = self.file.lock().clone()?;
         let offset = self.len();
         if files.reserve.is_short() || file.write_all_at(offset, bytes).is_err() {

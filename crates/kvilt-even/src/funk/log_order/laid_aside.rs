@@ -22,9 +22,9 @@ impl LaidAside {
     /// error: what was to be written can be made again from the log.
     pub(crate) fn write(order: &LogOrder, log: &ChunkLog, files: &Files) -> Option<LaidAside> {
         let notes = Notes::of(order, log.base(), files);
-        let bytes = notes.bytes();
-        let offset = log.write_behind(files, bytes)?;
-        let checksum = checksum(offset as u32, bytes);
+        let bytes = notes.copy().bytes();
+        let offset = log.write_behind(files, &bytes)?;
+        let checksum = checksum(offset as u32, &bytes);
         Some(LaidAside { offset, bytes: bytes.len(), checksum, noted: notes.noted() })
     }
 
@@ -40,10 +40,5 @@ impl LaidAside {
     /// Where in the log it begins.
     pub(super) fn start(&self) -> u64 {
         self.noted.place.start
-    }
-
-    /// How long it is.
-    pub(super) fn bytes(&self) -> u64 {
-        self.bytes as u64
     }
 }

@@ -8,9 +8,9 @@
 //!            offset and whether it is a tombstone, varint
 //! ```
 
-use std::ops::Range;
+use std::{ops::Range, sync::Arc};
 
-use kvilt_base::{EntryRef, Kind, Version};
+use kvilt_base::{EntryRef, Kind, Mutant, Version, mutant};
 use kvilt_format::coding::{Decoder, Malformed, push_prefixed, push_varint};
 use kvilt_sync::budget::{Charge, Part};
 
@@ -19,13 +19,15 @@ use crate::files::Files;
 
 /// A scan that wants less than this part of what is noted reads the log: to find it among notes means to decode all of them.
 const PART_WANTED_MIN: u64 = 8;
-/// Notes with less than this to spare are taken for full.
-const SPARE_BYTES: usize = 64;
+/// Notes are kept in blocks of this size, so that a scan that takes a copy copies one at most while a put waits.
+const BLOCK_BYTES: usize = 16 << 10;
 
 /// Notes of a part of a log.
 pub(crate) struct Notes {
     base: Version,
-    bytes: Vec<u8>,
+    /// Blocks that are full, none of which needs another to be read.
+    full: Vec<Arc<[u8]>>,
+    open: Vec<u8>,
     last_key: Vec<u8>,
     noted: Noted,
     charge: Charge,
@@ -43,20 +45,22 @@ impl Notes {
     pub(crate) fn from(start: u64, base: Version, files: &Files) -> Self {
         let charge = files.budget.charge(Part::LogIndexes, 0);
         let noted = Noted { place: start..start, records: 0 };
-        Notes { base, bytes: Vec::new(), last_key: Vec::new(), noted, charge }
+        Notes { base, full: Vec::new(), open: Vec::new(), last_key: Vec::new(), noted, charge }
     }
 
     /// Those of an order.
     pub(crate) fn of(order: &LogOrder, base: Version, files: &Files) -> Self {
         let mut notes = Notes::from(order.place.start, base, files);
-        order.records().for_each(|record| notes.push(record));
+        let count = order.items.len() - usize::from(mutant(Mutant::LastNotNoted) && !order.items.is_empty());
+        order.records().take(count).for_each(|record| notes.push(record));
         notes.noted.place = order.place.clone();
         notes
     }
 
     /// Notes a record, the next one. Of a range tombstone, which no order has, there is nothing to note.
     pub(crate) fn note(&mut self, entry: &EntryRef<'_>, offset: u64) {
-        if entry.kind != Kind::RangeTombstone {
+        let is_missed = entry.kind == Kind::Tombstone && mutant(Mutant::DeletesNotNoted);
+        if entry.kind != Kind::RangeTombstone && !is_missed {
             self.push(Record { key: entry.key, version: entry.version, offset, kind: entry.kind });
         }
     }
@@ -66,16 +70,14 @@ impl Notes {
         self.noted.place.end = end;
     }
 
-    /// None again, from `start` on.
-    pub(crate) fn start_over(&mut self, start: u64) {
-        self.bytes.clear();
-        self.last_key.clear();
-        self.noted = Noted { place: start..start, records: 0 };
+    /// Nothing before `start` needs to be noted, and nothing is.
+    pub(crate) fn start_at(&mut self, start: u64) {
+        self.noted.place = start..start;
     }
 
-    /// Whether another one may need more memory.
-    pub(crate) fn is_full(&self) -> bool {
-        self.bytes.capacity() - self.bytes.len() < SPARE_BYTES
+    /// Whether nothing is noted.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.noted.records == 0
     }
 
     /// Where in the log they begin.
@@ -90,15 +92,20 @@ impl Notes {
 
     fn push(&mut self, Record { key, version, offset, kind }: Record<'_>) {
         let shared = self.last_key.iter().zip(key).take_while(|(a, b)| a == b).count();
-        let capacity = self.bytes.capacity();
-        push_varint(&mut self.bytes, shared as u64);
-        push_prefixed(&mut self.bytes, &key[shared..]);
-        push_varint(&mut self.bytes, version.to_u64() - self.base.to_u64());
-        push_varint(&mut self.bytes, offset << 1 | u64::from(kind == Kind::Tombstone));
+        let capacity = self.open.capacity();
+        push_varint(&mut self.open, shared as u64);
+        push_prefixed(&mut self.open, &key[shared..]);
+        push_varint(&mut self.open, version.to_u64() - self.base.to_u64());
+        push_varint(&mut self.open, offset << 1 | u64::from(kind == Kind::Tombstone));
         self.last_key.truncate(shared);
         self.last_key.extend_from_slice(&key[shared..]);
         self.noted.records += 1;
-        self.charge.grow((self.bytes.capacity() - capacity) as u64);
+        self.charge.grow((self.open.capacity() - capacity) as u64);
+        if self.open.len() >= BLOCK_BYTES {
+            self.charge.shrink((self.open.capacity() - self.open.len()) as u64);
+            self.full.push(std::mem::take(&mut self.open).into());
+            self.last_key.clear();
+        }
     }
 
     /// A copy of what is noted, for the order of a part of the log; none if the part's beginning is not noted, or if it is too
@@ -109,17 +116,14 @@ impl Notes {
         let is_worth_it = wanted.start >= noted.start
             && wanted.end > wanted.start
             && wanted.end - wanted.start >= (noted.end - noted.start) / PART_WANTED_MIN;
-        is_worth_it.then(|| NotesCopy {
-            noted: self.noted(),
-            bytes: self.bytes.clone(),
-            base: self.base,
-            wanted,
-        })
+        is_worth_it.then(|| NotesCopy { wanted, ..self.copy() })
     }
 
-    /// The notes.
-    pub(super) fn bytes(&self) -> &[u8] {
-        &self.bytes
+    /// A copy of all that is noted.
+    pub(super) fn copy(&self) -> NotesCopy {
+        let mut blocks = self.full.clone();
+        blocks.push(self.open.as_slice().into());
+        NotesCopy { blocks, base: self.base, wanted: self.noted.place.clone(), noted: self.noted() }
     }
 
     /// What of the log they are about.
@@ -130,16 +134,22 @@ impl Notes {
 
 /// Notes as they were at one moment, and what part of the log's order they are wanted for.
 pub(crate) struct NotesCopy {
-    noted: Noted,
-    bytes: Vec<u8>,
+    blocks: Vec<Arc<[u8]>>,
     base: Version,
     wanted: Range<u64>,
+    noted: Noted,
 }
 
 impl NotesCopy {
     /// The order of what was wanted.
     pub(crate) fn order(self) -> LogOrder {
-        self.noted.order_of(self.wanted, &self.bytes, self.base).expect("what was noted can be read")
+        let bytes = self.bytes();
+        self.noted.order_of(self.wanted, &bytes, self.base).expect("what was noted can be read")
+    }
+
+    /// The notes, one behind the other.
+    pub(super) fn bytes(&self) -> Vec<u8> {
+        self.blocks.concat()
     }
 }
 
@@ -217,9 +227,32 @@ mod tests {
         assert!(notes.copy_for(&(150..300)).is_none(), "nothing of it was noted");
         let again = Notes::of(&whole, Version::from_u64(1000), &store.files);
         assert_eq!(rows(&again.copy_for(&(64..114)).unwrap().order()), expected);
-        let (before, charged) = (store.files.budget.used(Part::LogIndexes), again.bytes.capacity() as u64);
+        let (before, charged) = (store.files.budget.used(Part::LogIndexes), again.open.capacity() as u64);
         assert!(charged > 0);
         drop(again);
         assert_eq!(store.files.budget.used(Part::LogIndexes), before - charged);
+    }
+
+    #[test]
+    fn blocks_are_read_by_themselves_and_charged() {
+        let store = bed::open(MemoryDisk::new(1), &Options::tiny());
+        let before = store.files.budget.used(Part::LogIndexes);
+        let mut notes = Notes::from(64, Version::ZERO, &store.files);
+        let keys: Vec<_> = (0..9000u64).map(|i| format!("chunk/{:06}", i * 7919 % 9000)).collect();
+        for (key, offset) in keys.iter().zip(64..) {
+            notes.note(&entry(key.as_bytes(), 5, Kind::Put), offset);
+        }
+        notes.reach(64 + 9000);
+        assert!(notes.full.len() > 2);
+        let order = notes.copy_for(&(64..64 + 9000)).unwrap().order();
+        let mut expected = keys.clone();
+        expected.sort();
+        assert_eq!(
+            order.records().map(|r| r.key.to_vec()).collect::<Vec<_>>(),
+            expected.iter().map(|k| k.as_bytes().to_vec()).collect::<Vec<_>>()
+        );
+        let charged = store.files.budget.used(Part::LogIndexes) - before;
+        let held = notes.full.iter().map(|block| block.len()).sum::<usize>() + notes.open.capacity();
+        assert_eq!(charged, held as u64);
     }
 }

@@ -85,17 +85,17 @@ impl<'l> MunkOrder<'l> {
                 records.push(Record { key, version: row.version, offset: row.offset, kind: row.kind });
                 continue;
             }
-            for offset in self.index.index.offsets(&pin(), row.hash) {
-                if self.place.contains(&offset) {
-                    let read =
-                        |entry: EntryRef<'_>, _| (entry.key == key).then_some((entry.version, entry.kind));
-                    let found = self.log.record_at(files, offset, read)?;
-                    records.extend(found.map(|(version, kind)| Record { key, version, offset, kind }));
-                    reads += 1;
-                }
-            }
+            let offsets =
+                self.index.index.offsets(&pin(), row.hash).filter(|offset| self.place.contains(offset));
+            let offsets: Vec<u64> = offsets.take(READS_MAX + 1).collect();
+            reads += offsets.len();
             if reads > READS_MAX {
                 return Ok(None);
+            }
+            for offset in offsets {
+                let read = |entry: EntryRef<'_>, _| (entry.key == key).then_some((entry.version, entry.kind));
+                let found = self.log.record_at(files, offset, read)?;
+                records.extend(found.map(|(version, kind)| Record { key, version, offset, kind }));
             }
         }
         Ok(Some(LogOrder::of(records.into_iter(), (self.keys.len(), self.place.clone()))))

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use kvilt_base::{Direction, EntryRef, KeyRange, Source};
+use kvilt_base::{Direction, Disk, EntryRef, KeyRange, Source};
 use kvilt_format::log::HEADER_BYTES;
 use kvilt_io::MemoryDisk;
 
@@ -27,7 +27,11 @@ struct Script {
 
 impl Script {
     fn new() -> Self {
-        let store = bed::open(MemoryDisk::new(1), &Options::tiny());
+        Self::on(MemoryDisk::new(1))
+    }
+
+    fn on(disk: Arc<MemoryDisk>) -> Self {
+        let store = bed::open(disk, &Options::tiny());
         let log = ChunkLog::create(&store.files, store.epoch_base);
         Script { store, log, records: Records::new(), cost_bytes: AtomicU64::new(0), chance: 7 }
     }
@@ -50,7 +54,8 @@ impl Script {
     fn append_row(&mut self, key: &[u8], value: &[u8], version: u64) {
         let version = Version::from_u64(self.store.epoch_base.to_u64() + version);
         let entry = EntryRef { key, version, kind: Kind::Put, value };
-        bed::append(&self.store, &self.log, entry).unwrap();
+        let offset = bed::append(&self.store, &self.log, entry).unwrap();
+        self.log.note(&entry, offset);
         self.records.insert((key.to_vec(), std::cmp::Reverse(version)), value.to_vec());
     }
 
@@ -183,4 +188,127 @@ fn of_records_without_a_byte_the_last_counts() {
         rows.sort();
         assert_eq!(rows.entry(0).value, last);
     }
+}
+
+/// Puts a row as a chunk with a munk does: into the log and its index.
+fn put_indexed(script: &Script, key: &[u8], version: u64) -> u64 {
+    let version = Version::from_u64(script.store.epoch_base.to_u64() + version);
+    let entry = EntryRef { key, version, kind: Kind::Put, value: b"value" };
+    let offset = bed::append(&script.store, &script.log, entry).unwrap();
+    script.log.index_record(key, offset);
+    offset
+}
+
+/// The order made of these rows of a munk, as (key, version, offset).
+fn made_of(script: &Script, upto: u64, rows: &[(&[u8], u64)]) -> Option<Vec<(Vec<u8>, u64, u64)>> {
+    let base = script.store.epoch_base.to_u64();
+    let mut order = script.log.order_of_munk(upto)?;
+    for (key, version) in rows {
+        let version = Version::from_u64(base + version);
+        order.push(EntryRef { key, version, kind: Kind::Put, value: b"value" });
+    }
+    let order = order.finish(&script.store.files).unwrap()?;
+    let record = |r: Record<'_>| (r.key.to_vec(), r.version.to_u64() - base, r.offset);
+    Some(order.records().map(record).collect())
+}
+
+/// Two keys with one hash.
+fn alike() -> (Vec<u8>, Vec<u8>) {
+    let mut seen = std::collections::HashMap::new();
+    for i in 0..2_000_000 {
+        let key = format!("{i:08}").into_bytes();
+        if let Some(other) = seen.insert(crate::funk::log_index::hash(&key), key.clone()) {
+            return (other, key);
+        }
+    }
+    panic!("two million keys have two of one hash");
+}
+
+#[test]
+fn of_a_munk_and_an_index_comes_the_order_of_the_log() {
+    let script = Script::new();
+    let (a, b) = alike();
+    let of_a = put_indexed(&script, &a, 3);
+    let (old_x, of_x) = (put_indexed(&script, b"x", 1), put_indexed(&script, b"x", 2));
+    let (old_y, of_y) = (put_indexed(&script, b"y", 2), put_indexed(&script, b"y", 4));
+    let upto = script.log.len();
+    // Another key has the hash of one, and no record; of one the munk has two versions, and of one more than the log.
+    let rows: Vec<(&[u8], u64)> = vec![(&a, 3), (&b, 1), (b"w", 1), (b"x", 2), (b"y", 4), (b"y", 2)];
+    let expected = vec![
+        (a.clone(), 3, of_a),
+        (b"x".to_vec(), 2, of_x),
+        (b"y".to_vec(), 4, of_y),
+        (b"y".to_vec(), 2, old_y),
+    ];
+    assert_eq!(made_of(&script, upto, &rows), Some(expected.clone()));
+    // Put again while the munk is looked at: the order is about what was there before.
+    put_indexed(&script, b"x", 7);
+    let mut later = rows.clone();
+    later[3] = (b"x", 7);
+    let mut with_old_x = expected;
+    with_old_x.insert(2, (b"x".to_vec(), 1, old_x));
+    assert_eq!(made_of(&script, upto, &later), Some(with_old_x));
+    // A deleted key may be gone from the munk.
+    let version = Version::from_u64(script.store.epoch_base.to_u64() + 9);
+    let delete = EntryRef { key: b"x", version, kind: Kind::Tombstone, value: b"" };
+    bed::append(&script.store, &script.log, delete).unwrap();
+    assert_eq!(made_of(&script, upto, &rows), None);
+}
+
+#[test]
+fn what_is_noted_is_not_read() {
+    let mut script = Script::new();
+    script.log.begin_notes(&script.store.files);
+    // In order at first, where nothing has to be noted.
+    (0..8).for_each(|i| script.append_row(format!("key{i:04}").as_bytes(), b"value", 1));
+    script.append(800, 1);
+    let read = |script: &Script| {
+        script.cost_bytes.store(0, Relaxed);
+        script.orders();
+        script.cost_bytes.load(Relaxed)
+    };
+    let (len, first) = (script.log.len(), read(&script));
+    assert!(first < len / 10, "{first} of {len}");
+    script.check();
+    script.append(300, 2);
+    script.check();
+    // Forgotten, noted again from here on, and read as far as it is not.
+    script.log.forget(false);
+    script.log.forget_notes(&script.store.files);
+    let forgotten = script.log.len();
+    script.append(500, 3);
+    let read = read(&script);
+    assert!((forgotten / 2..forgotten + 1000).contains(&read), "{read} of {forgotten}");
+    script.check();
+}
+
+#[test]
+fn what_was_laid_aside_is_read_instead_of_the_log_unless_it_is_damaged() {
+    let disk = MemoryDisk::new(1);
+    let mut script = Script::on(disk.clone());
+    // Only a store that has its reserve writes what it could do without.
+    script.store.checkpoint_now(false).unwrap();
+    for version in 0..4 {
+        script.append(300, version);
+    }
+    let order =
+        LogOrder::read(&script.log, &script.store.files, HEADER_BYTES as u64..script.log.len()).unwrap();
+    script.log.sync(&script.store.files).unwrap();
+    script.log.close();
+    script.log.lay_aside(&order, &script.store.files);
+    let cost = |script: &Script| script.cost_bytes.swap(0, Relaxed);
+    script.orders();
+    let aside = cost(&script);
+    assert!(aside < script.log.len() / 4, "{aside} of {}", script.log.len());
+    script.check();
+    script.log.forget(false);
+    let name = kvilt_base::FileName::Log(script.log.number());
+    let file = disk.open(name).unwrap();
+    let mut last = [0];
+    file.read_exact_at(file.len().unwrap() - 1, &mut last).unwrap();
+    file.write_all_at(file.len().unwrap() - 1, &[last[0] ^ 1]).unwrap();
+    cost(&script);
+    script.orders();
+    assert!(cost(&script) > script.log.len() / 2, "read from the log");
+    script.check();
 }
