@@ -101,3 +101,38 @@ pub(crate) fn decode_head(bytes: &[u8], id: FileIdentity, offset: u64) -> Option
     let number = |at: usize| u32::from_le_bytes(head[at..at + 4].try_into().expect("four bytes"));
     (checksum(id.salt(offset), &head[..8]) == number(8)).then(|| (number(0) as usize, number(4)))
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const ID: FileIdentity = FileIdentity { store_id: 3, number: 8 };
+
+    /// So many bad bytes, and behind them a record with this body.
+    fn behind_bad_bytes(bad: usize, body: &[u8]) -> Vec<u8> {
+        let mut bytes = vec![0xa5; bad];
+        push(&mut bytes, body, ID, bad as u64).unwrap();
+        bytes
+    }
+
+    #[test]
+    fn a_record_behind_proves_what_is_before_it_but_not_right_behind_a_mark() {
+        for (bad, body, is_proof) in [
+            (HEAD_BYTES, b"".as_slice(), true),
+            (HEAD_BYTES, b"body", false),
+            (HEAD_BYTES - 1, b"body", true),
+            (HEAD_BYTES + 1, b"body", true),
+            (1, b"", true),
+            (500, b"body", true),
+            (500, b"", true),
+        ] {
+            let bytes = behind_bad_bytes(bad, body);
+            assert_eq!(is_proven_by_later(&bytes, ID, 0), is_proof, "{bad} bad bytes before {body:?}");
+        }
+        assert!(!is_proven_by_later(&[0xa5; 500], ID, 0));
+        // It does not lie where it was written.
+        let mut moved = behind_bad_bytes(500, b"body");
+        moved.insert(0, 0xa5);
+        assert!(!is_proven_by_later(&moved, ID, 0));
+    }
+}

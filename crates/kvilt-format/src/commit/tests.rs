@@ -114,6 +114,22 @@ fn every_flipped_bit_ends_a_log_without_marks_before_its_record() {
     }
 }
 
+/// The mark is found wherever it stands, however much of the log has been read before.
+#[test]
+fn a_mark_proves_what_is_long_before_it() {
+    for records in [1, 4, 40] {
+        let batches: Vec<Batch> = vec![vec![(0, vec![b'k'; 100], vec![b'v'; 9000])]; records];
+        for bad in 0..records {
+            let (mut bytes, ends) = log_of(&batches);
+            let mark = encode_mark(ID, bytes.len() as u64);
+            bytes.extend_from_slice(&mark);
+            bytes[ends[bad] + 50] ^= 1;
+            let error = read_all(&bytes, &batches).unwrap_err();
+            assert_eq!((error.kind(), error.offset()), (ErrorKind::Corrupted, Some(ends[bad] as u64)));
+        }
+    }
+}
+
 /// F-4 for commit logs: what a mark says was synced is never cut off silently.
 #[test]
 fn every_flipped_bit_before_a_mark_is_corruption_where_it_is() {
