@@ -241,6 +241,8 @@ mod tests {
             prop_assert_eq!(index.find(&key, Version::from_u64(at)), expected.unwrap_or(sorted.len()));
             prop_assert_eq!(index.separator(0), (sorted[0].0.clone(), Version::from_u64(sorted[0].1)));
             prop_assert_eq!(index.block_at(index.offset(sorted.len() - 1)), sorted.len() - 1);
+            // What is behind the last block counts to it.
+            prop_assert_eq!(index.block_at(64 + 10 * sorted.len() as u64), sorted.len() - 1);
             prop_assert!(BlockIndex::decode(&bytes, 65 + 10 * sorted.len() as u64).is_err());
         }
 
