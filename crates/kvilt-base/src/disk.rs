@@ -87,8 +87,8 @@ impl fmt::Display for FileName {
 /// What a listing found.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Listed {
-    /// A regular file with a name of ours, and its length in bytes.
-    Ours(FileName, u64),
+    /// A regular file with a name of ours.
+    Ours(FileName),
     /// Anything else: never opened, never deleted.
     Foreign(String),
 }
@@ -112,8 +112,13 @@ pub trait Disk: Send + Sync + fmt::Debug {
     fn rename(&self, from: FileName, to: FileName) -> io::Result<()>;
     /// Removes a file's name; those who have it open keep it.
     fn remove(&self, name: FileName) -> io::Result<()>;
-    /// Everything in the directory, in no order.
+    /// Everything in the directory, in no order. Names only: a length would be one more call to the system for each of
+    /// thousands of files, of which an open needs a few.
     fn list(&self) -> io::Result<Vec<Listed>>;
+    /// How long a file is, in bytes; `NotFound` if there is none.
+    fn len(&self, name: FileName) -> io::Result<u64> {
+        self.open(name)?.len()
+    }
     /// Makes creates, renames, links and removes durable (D-2).
     fn sync_dir(&self) -> io::Result<()>;
     /// Locks the directory for this handle until the returned value is dropped. A second call fails, from

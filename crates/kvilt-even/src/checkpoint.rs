@@ -457,7 +457,7 @@ impl Store {
     fn remove_older_manifests(&self, newest: u64) {
         // What is left behind by a failure here is removed by the next open.
         for listed in self.files.disk.list().unwrap_or_default() {
-            if let Listed::Ours(name @ FileName::Manifest(number), _) = listed
+            if let Listed::Ours(name @ FileName::Manifest(number)) = listed
                 && number < newest
             {
                 let _ = self.files.disk.remove(name);

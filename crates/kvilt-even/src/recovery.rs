@@ -57,7 +57,7 @@ pub(crate) fn open(
     };
     let listed = disk.list().map_err(|e| Error::io("list the store", e).in_file(disk.place()))?;
     refuse_false_reserve(&listed)?;
-    let leftovers = Leftovers::find(&root, &listed);
+    let leftovers = Leftovers::find(&root, &listed, &*disk)?;
     if mutant(Mutant::OrphansRemovedEarly) {
         leftovers.remove_orphans(&*disk);
     }
@@ -122,7 +122,7 @@ pub(crate) fn open(
 /// A directory with something in it, but no manifest, is not ours.
 fn refuse_strangers(disk: &dyn Disk, options: &Options) -> Result<()> {
     let listed = disk.list().map_err(|e| Error::io("list the directory", e).in_file(disk.place()))?;
-    if listed.iter().any(|l| matches!(l, Listed::Ours(FileName::Manifest(_), _))) {
+    if listed.iter().any(|l| matches!(l, Listed::Ours(FileName::Manifest(_)))) {
         return Ok(());
     }
     if let Some(name) = listed.iter().find_map(file_of_rows) {
@@ -133,14 +133,13 @@ fn refuse_strangers(disk: &dyn Disk, options: &Options) -> Result<()> {
         matches!(
             l,
             Listed::Ours(
-                FileName::Lock | FileName::Witness | FileName::Reserve | FileName::ManifestTemp(_),
-                _
+                FileName::Lock | FileName::Witness | FileName::Reserve | FileName::ManifestTemp(_)
             )
         )
     };
     if let Some(stranger) = listed.iter().find(|l| !is_harmless(l)) {
         let name = match stranger {
-            Listed::Ours(name, _) => name.to_string(),
+            Listed::Ours(name) => name.to_string(),
             Listed::Foreign(name) => name.clone(),
         };
         let place = disk.place();
@@ -168,8 +167,8 @@ fn refuse_false_reserve(listed: &[Listed]) -> Result<()> {
 /// The name of a file with rows, which only a store with a manifest can have made.
 fn file_of_rows(listed: &Listed) -> Option<FileName> {
     match listed {
-        Listed::Ours(name @ (FileName::Table(_) | FileName::Log(_) | FileName::Commit(_)), _) => Some(*name),
-        Listed::Ours(..) | Listed::Foreign(_) => None,
+        Listed::Ours(name @ (FileName::Table(_) | FileName::Log(_) | FileName::Commit(_))) => Some(*name),
+        Listed::Ours(_) | Listed::Foreign(_) => None,
     }
 }
 
@@ -188,6 +187,11 @@ pub(crate) fn lock(disk: &dyn Disk) -> Result<DirectoryLock> {
         }
         LockFailure::Io(e) => Error::io("lock the store", e).in_file(disk.place()),
     })
+}
+
+/// How long a file is.
+pub(crate) fn len_of(disk: &dyn Disk, name: FileName) -> Result<u64> {
+    disk.len(name).map_err(|e| Error::io("ask for the length of a file", e).in_file(name))
 }
 
 fn make(disk: &dyn Disk, world: &World, options: &Options) -> Result<(Root, Witness)> {
@@ -222,7 +226,7 @@ fn next_epoch(root: &Root, is_new: bool) -> (Version, Vec<(Version, Version)>) {
 /// it replaces, showing what it says to a reader, adding to it — it is made so.
 fn make_visible_durable(disk: &dyn Disk, listed: &[Listed]) -> Result<()> {
     let newest = listed.iter().filter_map(|l| match l {
-        Listed::Ours(name @ FileName::Manifest(_), _) => Some(*name),
+        Listed::Ours(name @ FileName::Manifest(_)) => Some(*name),
         _ => None,
     });
     let Some(name) = newest.max() else { return Ok(()) };
@@ -232,6 +236,7 @@ fn make_visible_durable(disk: &dyn Disk, listed: &[Listed]) -> Result<()> {
 }
 
 /// What is in the directory besides what the manifest names.
+#[derive(Default)]
 struct Leftovers {
     /// Files of a run that no checkpoint of it came to name.
     orphans: Vec<FileName>,
@@ -239,33 +244,29 @@ struct Leftovers {
     torn_tails: u64,
     /// To be replayed, in order.
     commit_logs: Vec<u64>,
-    /// Actual lengths of logs.
+    /// Actual lengths of logs that may have been open.
     log_lens: HashMap<u64, u64>,
     reserve_bytes: u64,
 }
 
 impl Leftovers {
-    fn find(root: &Root, listed: &[Listed]) -> Self {
-        let mut left = Leftovers {
-            orphans: Vec::new(),
-            next_file: 0,
-            torn_tails: 0,
-            commit_logs: Vec::new(),
-            log_lens: HashMap::new(),
-            reserve_bytes: 0,
-        };
+    fn find(root: &Root, listed: &[Listed], disk: &dyn Disk) -> Result<Self> {
+        let mut left = Leftovers::default();
         let newest_manifest = listed.iter().filter_map(|l| match l {
-            Listed::Ours(FileName::Manifest(n), _) => Some(*n),
+            Listed::Ours(FileName::Manifest(n)) => Some(*n),
             _ => None,
         });
         let newest_manifest = newest_manifest.max();
         for entry in listed {
-            let Listed::Ours(name, len) = entry else { continue };
+            let Listed::Ours(name) = entry else { continue };
             let number = name.number();
+            if matches!(name, FileName::Reserve) {
+                left.reserve_bytes = len_of(disk, *name)?;
+            }
             let is_orphan = match name {
                 FileName::Lock | FileName::Witness => false,
                 // One without room is what a crash left of one that was being made.
-                FileName::Reserve => *len == 0,
+                FileName::Reserve => left.reserve_bytes == 0,
                 FileName::Manifest(n) => Some(*n) != newest_manifest,
                 FileName::ManifestTemp(_) => true,
                 FileName::Table(n) => !root.files.contains_key(n),
@@ -278,25 +279,28 @@ impl Leftovers {
             }
             if is_orphan {
                 left.orphans.push(*name);
-                continue;
-            }
-            match name {
-                FileName::Reserve => left.reserve_bytes = *len,
-                FileName::Commit(_) => left.commit_logs.push(number),
-                FileName::Log(_) => {
-                    let durable = root.files.get(&number).map_or(0, |record| record.len);
-                    left.torn_tails += u64::from(*len > durable);
-                    left.log_lens.insert(number, *len);
-                }
-                FileName::Lock
-                | FileName::Witness
-                | FileName::Manifest(_)
-                | FileName::ManifestTemp(_)
-                | FileName::Table(_) => {}
+            } else if matches!(name, FileName::Commit(_)) {
+                left.commit_logs.push(number);
             }
         }
         left.commit_logs.sort_unstable();
-        left
+        left.measure_open_logs(root, disk);
+        Ok(left)
+    }
+
+    /// Only the last file of a chunk can have been its open log when the checkpoint was taken: what came after it is an
+    /// orphan. So no other is asked for its length; a chunk may have a dozen.
+    fn measure_open_logs(&mut self, root: &Root, disk: &dyn Disk) {
+        for number in root.chunks.values().filter_map(|numbers| numbers.last()) {
+            let durable = &root.files[number];
+            // One that is missing or cannot be asked is damage of its chunk, which whoever reads it tells.
+            if durable.kind == FileKind::Log
+                && let Ok(len) = disk.len(FileName::Log(*number))
+            {
+                self.torn_tails += u64::from(len > durable.len);
+                self.log_lens.insert(*number, len);
+            }
+        }
     }
 }
 

@@ -51,13 +51,12 @@ pub fn salvage(
 ) -> Result<RepairReport> {
     let _lock = recovery::lock(disk)?;
     let listed = disk.list().map_err(|e| Error::io("list the directory", e).in_file(disk.place()))?;
-    let files: BTreeMap<FileName, u64> = listed
-        .into_iter()
-        .filter_map(|listed| match listed {
-            Listed::Ours(name, len) => Some((name, len)),
-            Listed::Foreign(_) => None,
-        })
-        .collect();
+    let mut files = BTreeMap::new();
+    for entry in listed {
+        if let Listed::Ours(name) = entry {
+            files.insert(name, recovery::len_of(disk, name)?);
+        }
+    }
     let total = files.iter().filter(|(name, _)| is_of_rows(**name)).map(|(_, len)| len).sum();
     let mut report = RepairReport { is_proven: true, ..RepairReport::default() };
     let (root, dead) = find_root(disk, &files, &mut report)?;

@@ -222,17 +222,27 @@ impl Disk for NativeDisk {
                 listed.push(Listed::Foreign(text.into_owned()));
                 continue;
             };
-            match fs::statat(&fd, entry.file_name(), AtFlags::SYMLINK_NOFOLLOW) {
-                Ok(stat) if FileType::from_raw_mode(stat.st_mode) == FileType::RegularFile => {
-                    listed.push(Listed::Ours(name, u64::try_from(stat.st_size).unwrap_or(0)));
-                }
+            let found = match entry.file_type() {
+                // A file system that does not say, and has to be asked for each.
+                FileType::Unknown => look_at(&fd, name).map(|(file_type, _)| file_type),
+                known => Ok(known),
+            };
+            match found {
+                Ok(FileType::RegularFile) => listed.push(Listed::Ours(name)),
                 Ok(_) => listed.push(Listed::Foreign(text.into_owned())),
                 // Removed since the directory was read.
-                Err(Errno::NOENT) => {}
-                Err(error) => return Err(error.into()),
+                Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+                Err(error) => return Err(error),
             }
         }
         Ok(listed)
+    }
+
+    fn len(&self, name: FileName) -> io::Result<u64> {
+        match look_at(&*self.directory.fd()?, name)? {
+            (FileType::RegularFile, len) => Ok(len),
+            _ => Err(not_regular(name)),
+        }
     }
 
     fn sync_dir(&self) -> io::Result<()> {
@@ -351,6 +361,12 @@ fn advise(fd: &OwnedFd, name: FileName) {
     if matches!(name, FileName::Log(_) | FileName::Table(_)) {
         let _ = fs::fadvise(fd, 0, None, fs::Advice::Random);
     }
+}
+
+/// What bears the name, links not followed, and how long it is.
+fn look_at(directory: &OwnedFd, name: FileName) -> io::Result<(FileType, u64)> {
+    let stat = fs::statat(directory, name.to_string(), AtFlags::SYMLINK_NOFOLLOW)?;
+    Ok((FileType::from_raw_mode(stat.st_mode), u64::try_from(stat.st_size).unwrap_or(0)))
 }
 
 fn not_regular(name: FileName) -> io::Error {

@@ -258,19 +258,18 @@ fn has_store(disk: &dyn Disk) -> Result<bool> {
     let mut rows_file = None;
     for item in &listed {
         match item {
-            Listed::Ours(FileName::Manifest(_), _) => return Ok(true),
+            Listed::Ours(FileName::Manifest(_)) => return Ok(true),
             // What an open leaves that was cut short before there was a store.
             Listed::Ours(
                 FileName::Lock | FileName::Witness | FileName::Reserve | FileName::ManifestTemp(_),
-                _,
             ) => {}
-            Listed::Ours(name @ (FileName::Table(_) | FileName::Log(_) | FileName::Commit(_)), bytes) => {
-                rows_file = Some((name, bytes)).filter(|(_, bytes)| **bytes > 0).or(rows_file);
+            Listed::Ours(name @ (FileName::Table(_) | FileName::Log(_) | FileName::Commit(_))) => {
+                rows_file = Some(name);
             }
             Listed::Foreign(name) => foreign.push(name),
         }
     }
-    if let Some((name, _)) = rows_file {
+    if let Some(name) = rows_file {
         return Err(Error::new(
             ErrorKind::Corrupted,
             format!("{place} holds files of a store, such as {name}, but its manifest is missing"),

@@ -97,8 +97,8 @@ pub fn read_prefix(disk: &dyn Disk) -> Result<Option<Root>> {
 fn highest_number(disk: &dyn Disk) -> Result<Option<u64>> {
     let listed = disk.list().map_err(|e| Error::io("list the directory", e))?;
     let numbers = listed.into_iter().filter_map(|listed| match listed {
-        Listed::Ours(FileName::Manifest(number), _) => Some(number),
-        Listed::Ours(..) | Listed::Foreign(_) => None,
+        Listed::Ours(FileName::Manifest(number)) => Some(number),
+        Listed::Ours(_) | Listed::Foreign(_) => None,
     });
     Ok(numbers.max())
 }

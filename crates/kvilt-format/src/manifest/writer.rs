@@ -34,8 +34,8 @@ impl ManifestWriter {
     pub fn create(disk: &dyn Disk, root: &Root) -> Result<ManifestWriter> {
         let listed = disk.list().map_err(|e| Error::io("list the directory", e))?;
         let numbers = listed.into_iter().filter_map(|listed| match listed {
-            Listed::Ours(FileName::Manifest(number) | FileName::ManifestTemp(number), _) => Some(number),
-            Listed::Ours(..) | Listed::Foreign(_) => None,
+            Listed::Ours(FileName::Manifest(number) | FileName::ManifestTemp(number)) => Some(number),
+            Listed::Ours(_) | Listed::Foreign(_) => None,
         });
         let number = numbers.max().unwrap_or(0).checked_add(1).ok_or_else(|| {
             Error::new(ErrorKind::LimitReached, "the directory has the last possible manifest")

@@ -68,7 +68,7 @@ impl Disk for PlainDisk {
     }
 
     fn list(&self) -> io::Result<Vec<Listed>> {
-        Ok(vec![Listed::Ours(self.0.name, self.0.bytes.len() as u64)])
+        Ok(vec![Listed::Ours(self.0.name)])
     }
 
     fn sync_dir(&self) -> io::Result<()> {

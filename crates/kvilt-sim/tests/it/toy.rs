@@ -370,7 +370,7 @@ fn logs(disk: &dyn Disk) -> Result<Vec<u64>> {
         .map_err(io)?
         .into_iter()
         .filter_map(|listed| match listed {
-            Listed::Ours(FileName::Log(number), _) => Some(number),
+            Listed::Ours(FileName::Log(number)) => Some(number),
             _ => None,
         })
         .collect();
