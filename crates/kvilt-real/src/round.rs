@@ -21,9 +21,6 @@ const GROWTH_MAX: f64 = 1.0;
 /// Growth of its directory that is too much, from the first third of a hundred lives to the last: rounds of rewriting make
 /// 2.3 % of it at most in a simulation, and a busy machine, which lets the background fall behind, more.
 const DIRECTORY_GROWTH_MAX: f64 = 10.0;
-/// So many times the bound on opens is too long here. How many were later than the bound is told; but whoever runs this may have
-/// a machine half as fast as the day before, and time is for benchmarks.
-const OPEN_SLACK: u32 = 4;
 
 /// Cuts on each kind of file system.
 const CUTS: u64 = 25;
@@ -49,7 +46,6 @@ impl Round {
             seed,
             growth_max: GROWTH_MAX,
             directory_growth_max: DIRECTORY_GROWTH_MAX,
-            open_slack: OPEN_SLACK,
             json: false,
         };
         let mut failures = Vec::new();
