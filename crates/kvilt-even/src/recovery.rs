@@ -132,9 +132,7 @@ fn refuse_strangers(disk: &dyn Disk, options: &Options) -> Result<()> {
     let is_harmless = |l: &Listed| {
         matches!(
             l,
-            Listed::Ours(
-                FileName::Lock | FileName::Witness | FileName::Reserve | FileName::ManifestTemp(_)
-            )
+            Listed::Ours(FileName::Lock | FileName::Witness | FileName::Reserve | FileName::ManifestTemp(_))
         )
     };
     if let Some(stranger) = listed.iter().find(|l| !is_harmless(l)) {

@@ -487,12 +487,14 @@ impl ChunkLog {
         // A put that has appended its record and not noted it yet finds that the notes begin behind it, and passes.
         let again = Notes::from(self.len(), self.base, files);
         let forgotten = notes.replace(again);
+        // To free them takes a while, and puts wait for the lock.
         drop(notes);
         drop(forgotten);
     }
 
     /// Forgets what it has noted, and notes no more: its chunk has a munk.
     pub(crate) fn end_notes(&self) {
+        // Bound to a name so that they are freed behind the lock, for which puts wait.
         let forgotten = self.notes.lock().take();
         drop(forgotten);
     }

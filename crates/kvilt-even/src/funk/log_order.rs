@@ -71,29 +71,14 @@ impl Record<'_> {
 impl LogOrder {
     /// The keys of the records of `log` between two offsets; range tombstones are left out.
     fn read(log: &ChunkLog, files: &Files, place: Range<u64>) -> Result<Self> {
-        let (mut keys, mut found) = (Vec::new(), Vec::new());
+        let mut gathered = Gathered::default();
         log.for_each(files, place.start, place.end, &mut |offset, entry, _batch| {
             if entry.kind != Kind::RangeTombstone {
-                let start = keys.len();
-                keys.extend_from_slice(entry.key);
-                found.push((start..keys.len(), entry.version, offset, entry.kind));
+                gathered.push(Record { key: entry.key, version: entry.version, offset, kind: entry.kind });
             }
             Ok(())
         })?;
-        let mut records: Vec<Record<'_>> = found
-            .into_iter()
-            .map(|(key, version, offset, kind)| Record { key: &keys[key], version, offset, kind })
-            .collect();
-        Ok(Self::sorted(&mut records, place))
-    }
-
-    /// From records in any order.
-    fn sorted(records: &mut [Record<'_>], place: Range<u64>) -> Self {
-        if !records.is_sorted_by(|a, b| a.order() <= b.order()) {
-            records.sort_unstable_by(|a, b| a.order().cmp(&b.order()));
-        }
-        let key_bytes = records.iter().map(|record| record.key.len()).sum();
-        Self::of(records.iter().copied(), (key_bytes, place))
+        Ok(gathered.sorted(place))
     }
 
     /// Two parts, one behind the other, as one.
@@ -165,6 +150,32 @@ impl LogOrder {
             }
         }
         low
+    }
+}
+
+/// Records in the order in which they are found.
+#[derive(Default)]
+struct Gathered {
+    keys: Vec<u8>,
+    found: Vec<(Range<usize>, Version, u64, Kind)>,
+}
+
+impl Gathered {
+    fn push(&mut self, Record { key, version, offset, kind }: Record<'_>) {
+        let start = self.keys.len();
+        self.keys.extend_from_slice(key);
+        self.found.push((start..self.keys.len(), version, offset, kind));
+    }
+
+    /// The order of them all, which are those of this part of the log.
+    fn sorted(self, place: Range<u64>) -> LogOrder {
+        let Gathered { keys, found } = self;
+        let record = |(key, version, offset, kind)| Record { key: &keys[key], version, offset, kind };
+        let mut records: Vec<Record<'_>> = found.into_iter().map(record).collect();
+        if !records.is_sorted_by(|a, b| a.order() <= b.order()) {
+            records.sort_unstable_by(|a, b| a.order().cmp(&b.order()));
+        }
+        LogOrder::of(records.into_iter(), (keys.len(), place))
     }
 }
 

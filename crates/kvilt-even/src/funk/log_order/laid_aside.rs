@@ -24,14 +24,14 @@ impl LaidAside {
         let notes = Notes::of(order, log.base(), files);
         let bytes = notes.copy().bytes();
         let offset = log.write_behind(files, &bytes)?;
-        let checksum = checksum(offset as u32, &bytes);
+        let checksum = checksum(files.identity(log.number()).salt(offset), &bytes);
         Some(LaidAside { offset, bytes: bytes.len(), checksum, noted: notes.noted() })
     }
 
     /// The order, if it is what was written.
     pub(super) fn read(&self, log: &ChunkLog, files: &Files) -> Option<LogOrder> {
         let bytes = log.read_behind(files, self.offset, self.bytes)?;
-        if checksum(self.offset as u32, &bytes) != self.checksum {
+        if checksum(files.identity(log.number()).salt(self.offset), &bytes) != self.checksum {
             return None;
         }
         self.noted.order(&bytes, log.base()).ok()

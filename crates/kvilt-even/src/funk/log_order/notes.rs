@@ -14,7 +14,7 @@ use kvilt_base::{EntryRef, Kind, Mutant, Version, mutant};
 use kvilt_format::coding::{Decoder, Malformed, push_prefixed, push_varint};
 use kvilt_sync::budget::{Charge, Part};
 
-use super::{LogOrder, Record};
+use super::{Gathered, LogOrder, Record};
 use crate::files::Files;
 
 /// A scan that wants less than this part of what is noted reads the log: to find it among notes means to decode all of them.
@@ -161,7 +161,8 @@ impl Noted {
 
     fn order_of(&self, wanted: Range<u64>, bytes: &[u8], base: Version) -> Result<LogOrder, Malformed> {
         let (mut decoder, mut last_key) = (Decoder::new(bytes), Vec::new());
-        let (mut keys, mut found) = (Vec::new(), Vec::with_capacity(self.records));
+        let mut gathered = Gathered::default();
+        gathered.found.reserve(self.records);
         while !decoder.is_empty() {
             last_key.truncate(decoder.varint_usize()?);
             last_key.extend_from_slice(decoder.prefixed()?);
@@ -169,14 +170,10 @@ impl Noted {
             let place = decoder.varint()?;
             let kind = if place & 1 == 0 { Kind::Put } else { Kind::Tombstone };
             if wanted.contains(&(place >> 1)) {
-                let start = keys.len();
-                keys.extend_from_slice(&last_key);
-                found.push((start..keys.len(), version, place >> 1, kind));
+                gathered.push(Record { key: &last_key, version, offset: place >> 1, kind });
             }
         }
-        let record = |(key, version, offset, kind)| Record { key: &keys[key], version, offset, kind };
-        let mut records: Vec<Record<'_>> = found.into_iter().map(record).collect();
-        Ok(LogOrder::sorted(&mut records, wanted))
+        Ok(gathered.sorted(wanted))
     }
 }
 
