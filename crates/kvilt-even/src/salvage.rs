@@ -57,17 +57,23 @@ pub fn salvage(
             files.insert(name, recovery::len_of(disk, name)?);
         }
     }
-    let total = files.iter().filter(|(name, _)| is_of_rows(**name)).map(|(_, len)| len).sum();
     let mut report = RepairReport { is_proven: true, ..RepairReport::default() };
     let (root, dead) = find_root(disk, &files, &mut report)?;
     let parts = Parts { disk, store_id: root.store_id, dead };
-    let mut salvage = Salvage { parts, report, done: 0, total, progress };
+    let is_read = |name: &FileName| match name {
+        FileName::Table(number) | FileName::Log(number) => root.files.contains_key(number),
+        FileName::Commit(number) => *number >= root.commit_first,
+        _ => false,
+    };
+    let total = files.iter().filter(|(name, _)| is_read(name)).map(|(_, len)| len).sum();
+    let mut salvage = Salvage { parts, files: &files, report, done: 0, total, progress };
     let ends = root.chunks.keys().skip(1).cloned().map(Some).chain([None]);
     for ((start, numbers), end) in root.chunks.iter().zip(ends) {
         let range = KeyRange { start: start.clone(), end };
         salvage.chunk(&root, &range, numbers, save)?;
     }
-    salvage.commit_logs(&root, &files, save)?;
+    salvage.commit_logs(&root, save)?;
+    (salvage.progress)(total, total);
     Ok(salvage.report)
 }
 
@@ -127,7 +133,10 @@ fn find_root(
 /// A salvage on its way.
 struct Salvage<'s> {
     parts: Parts<'s>,
+    /// What there is, and its length.
+    files: &'s BTreeMap<FileName, u64>,
     report: RepairReport,
+    /// Bytes read so far, of a file that chunks share the part of each.
     done: u64,
     total: u64,
     progress: &'s mut dyn FnMut(u64, u64),
@@ -150,8 +159,12 @@ impl Salvage<'_> {
                 // Without a manifest it is not known how much of a log was synced.
                 FileKind::Log => self.parts.log(*number, *record, record.len < u64::MAX, &mut gathering)?,
             }
-            self.done += (record.len.min(self.total)) / u64::from(root.users(*number).max(1));
-            (self.progress)(self.done.min(self.total), self.total);
+            let name = match record.kind {
+                FileKind::Table => FileName::Table(*number),
+                FileKind::Log => FileName::Log(*number),
+            };
+            self.done += self.files.get(&name).unwrap_or(&0) / u64::from(root.users(*number).max(1));
+            (self.progress)(self.done, self.total);
         }
         for loss in gathering.take_losses() {
             self.report.losses.push(loss);
@@ -169,13 +182,8 @@ impl Salvage<'_> {
     }
 
     /// What sync mode had acknowledged since the last checkpoint.
-    fn commit_logs(
-        &mut self,
-        root: &Root,
-        files: &BTreeMap<FileName, u64>,
-        save: &mut dyn FnMut(Salvaged<'_>) -> Result<()>,
-    ) -> Result<()> {
-        for (name, len) in files {
+    fn commit_logs(&mut self, root: &Root, save: &mut dyn FnMut(Salvaged<'_>) -> Result<()>) -> Result<()> {
+        for (name, len) in self.files {
             let FileName::Commit(number) = name else { continue };
             if *number < root.commit_first {
                 continue;
@@ -196,7 +204,7 @@ impl Salvage<'_> {
                 return Ok(());
             }
             self.done += len;
-            (self.progress)(self.done.min(self.total), self.total);
+            (self.progress)(self.done, self.total);
         }
         Ok(())
     }

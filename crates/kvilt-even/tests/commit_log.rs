@@ -4,7 +4,7 @@
 
 use std::{sync::Arc, time::Duration};
 
-use kvilt_base::{Disk, Engine, Error, ErrorKind, FileName, Result};
+use kvilt_base::{Disk, Engine, Error, ErrorKind, FileName, KeyRange, Result};
 use kvilt_even::{Durability, Options, World};
 use kvilt_io::{Call, Fault, FaultyDisk, Keep, ManualClock, MemoryDisk, SeededRng, StepSpawn, Times};
 use kvilt_sync::budget::Budget;
@@ -23,6 +23,10 @@ struct Bed {
 fn open(disk: Arc<dyn Disk>, durability: Durability) -> Result<Bed> {
     let mut options = Options::tiny();
     options.durability = durability;
+    open_with(disk, options)
+}
+
+fn open_with(disk: Arc<dyn Disk>, options: Options) -> Result<Bed> {
     let clock = ManualClock::new();
     let spawn = StepSpawn::new(clock.clone(), 1);
     let world = World {
@@ -241,6 +245,37 @@ fn a_write_that_the_disk_refuses_is_not_there_now_nor_after_a_kill_or_a_power_cu
             bed.put(2).unwrap();
             assert_eq!(opened(disk.kill_image(), level).unwrap(), 3);
         }
+    }
+}
+
+/// A checkpoint makes what is logged unneeded, so a delete that found no room is tried once more behind one.
+#[test]
+fn what_only_deletes_makes_a_checkpoint_and_is_tried_again_where_there_is_no_room() {
+    for level in [SYNC, WRITTEN] {
+        let disk = MemoryDisk::new(1);
+        let faulty = FaultyDisk::new(disk.clone());
+        let mut options = Options::tiny();
+        (options.durability, options.reserve_bytes_max) = (level, 0);
+        let bed = open_with(faulty.clone(), options).unwrap();
+        (0..10).for_each(|number| bed.put(number).unwrap());
+        let key = |number: u32| number.to_be_bytes();
+        let deletes: [&dyn Fn() -> Result<()>; 3] = [
+            &|| bed.db.delete(&key(9)),
+            &|| bed.db.delete_range(&KeyRange { start: key(6).to_vec(), end: Some(key(9).to_vec()) }),
+            &|| bed.db.compare_and_swap(&key(5), Some(&[5; 30]), None).map(drop),
+        ];
+        for (done, delete) in (1..).zip(deletes) {
+            let checkpoints = bed.db.stats().checkpoints;
+            faulty.fail(Some(Call::Write), 0, Fault::NoSpace, Times::Once);
+            delete().unwrap();
+            assert_eq!(faulty.open_plans(), 0, "the first append of delete {done} was refused");
+            assert_eq!(bed.db.stats().checkpoints, checkpoints + 1);
+        }
+        assert_eq!(count(&*bed.db), 5);
+        // Any other failure is one.
+        faulty.fail(Some(Call::Write), 0, Fault::Io, Times::Once);
+        assert_eq!(bed.db.delete(&key(4)).unwrap_err().kind(), ErrorKind::Io);
+        assert_eq!(count(&*bed.db), 5);
     }
 }
 

@@ -108,6 +108,40 @@ fn rows_without_a_manifest_are_a_damaged_store_and_never_a_new_one() {
 }
 
 #[test]
+fn what_no_checkpoint_came_to_name_is_removed_by_the_next_open() {
+    let (disk, db) = of_one_row(ASYNC);
+    let FileName::Manifest(newest) =
+        *disk.snapshot().keys().rfind(|name| matches!(name, FileName::Manifest(_))).unwrap()
+    else {
+        panic!("a manifest")
+    };
+    assert!(newest > 0);
+    let image = disk.kill_image();
+    drop(db);
+    let named = image.snapshot();
+    let leftovers = [
+        FileName::Table(1_000),
+        FileName::Log(1_001),
+        FileName::Manifest(newest - 1),
+        FileName::ManifestTemp(newest + 1),
+    ];
+    for name in leftovers {
+        image.replace(name, b"cut short".to_vec());
+    }
+    let db = open(image.clone(), ASYNC, false).unwrap();
+    assert_eq!(db.get(b"k", None).unwrap().as_deref(), Some(&b"v"[..]));
+    let left = image.snapshot();
+    assert!(leftovers.iter().all(|name| !left.contains_key(name)), "{:?}", left.keys());
+    assert!(named.keys().all(|name| left.contains_key(name)), "{:?}", left.keys());
+    // Their numbers are not given to others.
+    db.put(b"l", b"v").unwrap();
+    db.sync().unwrap();
+    let numbers =
+        image.snapshot().into_keys().filter(|name| matches!(name, FileName::Log(_))).map(FileName::number);
+    assert!(numbers.max() > Some(1_001));
+}
+
+#[test]
 fn what_is_not_ours_is_named_and_no_store_is_made_beside_it() {
     let inside = MemoryDisk::new(1);
     let disk = Strange { inside: inside.clone(), besides: Some("thesis.tex"), lock: |inside| inside.lock() };

@@ -14,8 +14,10 @@ use std::{
 };
 
 use kvilt_base::{Disk, File, FileName, Listed, Version, disk::LockFailure};
+use kvilt_format::manifest::{Edit, FileKind, FileRecord};
 use kvilt_io::{Keep, MemoryDisk};
 
+use super::Durable;
 use crate::{bed, chunk::put::Change, files::Hold, funk::log::IfFull, options::Options, store::Store};
 
 fn open(disk: Arc<dyn Disk>) -> Arc<Store> {
@@ -152,4 +154,38 @@ fn a_checkpoint_above_the_current_version_is_reported_as_e_9() {
     let found: Vec<&str> = report.damages.iter().map(|damage| damage.what.as_str()).collect();
     // And the manifest on the disk says something else than this run thinks it said.
     assert_eq!(found, ["E-9", "F-2"], "{report:?}");
+}
+
+#[test]
+fn an_epoch_is_forgotten_with_the_last_log_that_may_have_records_of_it() {
+    let store = open(MemoryDisk::new(1));
+    let mut durable = store.checkpoint.durable.lock();
+    let at = Version::new;
+    let (first, second) = ((at(0, 10), at(1, 0)), (at(1, 20), at(2, 0)));
+    durable.dead = vec![first, second];
+    let needed = |durable: &Durable, logs: &[(u64, Version)], tables: &[(u64, Version)]| {
+        let record = |kind, &(number, base): &(u64, Version)| (number, FileRecord { kind, len: 100, base });
+        let logs = logs.iter().map(|file| record(FileKind::Log, file));
+        let tables = tables.iter().map(|file| record(FileKind::Table, file));
+        store.needed_dead(durable, &Edit { files_upserted: logs.chain(tables).collect(), ..Edit::default() })
+    };
+    assert_eq!(needed(&durable, &[], &[]), []);
+    assert_eq!(
+        needed(&durable, &[], &[(5, at(0, 5)), (6, at(1, 5))]),
+        [],
+        "tables have nothing of a dead epoch"
+    );
+    assert_eq!(needed(&durable, &[(5, at(0, 5))], &[]), [first]);
+    // Begun behind the checkpoint, so it may have nothing but dead records.
+    assert_eq!(needed(&durable, &[(5, at(0, 11))], &[]), [first]);
+    assert_eq!(needed(&durable, &[(5, at(1, 0))], &[]), [second], "the first of the new epoch");
+    assert_eq!(needed(&durable, &[(5, at(2, 0)), (6, at(0, 1)), (7, at(1, 30))], &[]), [first, second]);
+    assert_eq!(needed(&durable, &[(5, at(2, 0)), (6, at(2, 9))], &[]), []);
+    // The same of files that the manifest has already, unless they go.
+    let log = FileRecord { kind: FileKind::Log, len: 100, base: at(1, 3) };
+    durable.root.files.insert(9, log);
+    assert_eq!(needed(&durable, &[], &[]), [second]);
+    let removal = Edit { files_removed: vec![9], ..Edit::default() };
+    assert_eq!(store.needed_dead(&durable, &removal), []);
+    durable.root.files.remove(&9);
 }

@@ -5,12 +5,13 @@ use std::{
     time::Duration,
 };
 
-use kvilt_base::{KeyRange, Swap, Version};
+use kvilt_base::{Disk as _, FileName, KeyRange, Swap, Version};
 use kvilt_io::MemoryDisk;
 
-use super::{Deed, Task};
+use super::{Deed, Open, Task, scrub};
 use crate::{
     bed,
+    files::Hold,
     options::{Durability, Options},
     store::Store,
 };
@@ -78,5 +79,29 @@ fn a_swap_sees_what_comes_before_it_in_its_group() {
         let last = last.map(|value| value.to_vec());
         assert_eq!(value(&store, b"k"), last, "group {group}");
         assert_eq!(value(&open(disk.kill_image()), b"k"), last, "group {group} after a kill");
+    }
+}
+
+#[test]
+fn zeros_are_written_over_all_that_a_failed_append_may_have_left() {
+    let disk = MemoryDisk::new(1);
+    for (offset, len) in [(100, 300_000), (70_000, 300_000), (70_000, 70_000), (200_000, 200_001)] {
+        let name = FileName::Commit(1);
+        disk.replace(name, vec![7; len]);
+        let open = Open {
+            number: 1,
+            file: disk.open(name).unwrap(),
+            offset,
+            has_records: true,
+            _hold: Hold::default(),
+        };
+        scrub(&open).unwrap();
+        let bytes = disk.contents(name).unwrap();
+        let (before, behind) = bytes.split_at(offset as usize);
+        assert_eq!(bytes.len(), len);
+        assert!(
+            before.iter().all(|&byte| byte == 7) && behind.iter().all(|&byte| byte == 0),
+            "{offset} {len}"
+        );
     }
 }

@@ -2,6 +2,7 @@
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
 mod bed;
+mod checking;
 mod closing;
 mod full_disk;
 mod old_views;

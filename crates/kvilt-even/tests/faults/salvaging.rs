@@ -9,9 +9,13 @@ use kvilt_io::{Call, Fault, FaultyDisk, Keep, MemoryDisk, Times};
 
 use crate::bed::{self, Bed};
 
-type Rows = BTreeMap<Vec<u8>, Vec<u8>>;
+pub(crate) type Rows = BTreeMap<Vec<u8>, Vec<u8>>;
 
 fn salvaged(disk: &dyn Disk) -> Result<(Rows, RepairReport)> {
+    salvaged_with(disk, &mut |done, total| assert!(done <= total))
+}
+
+fn salvaged_with(disk: &dyn Disk, progress: &mut dyn FnMut(u64, u64)) -> Result<(Rows, RepairReport)> {
     let mut rows = Rows::new();
     let mut save = |salvaged: Salvaged<'_>| {
         match salvaged {
@@ -21,7 +25,7 @@ fn salvaged(disk: &dyn Disk) -> Result<(Rows, RepairReport)> {
         }
         Ok(())
     };
-    let report = salvage(disk, &mut save, &mut |done, total| assert!(done <= total))?;
+    let report = salvage(disk, &mut save, progress)?;
     Ok((rows, report))
 }
 
@@ -36,7 +40,7 @@ fn range(numbers: std::ops::Range<u32>) -> KeyRange {
 }
 
 /// What a store with tables, logs, overwritten rows and a deleted range leaves when it is closed, and its rows.
-fn closed_store() -> (Arc<MemoryDisk>, Rows) {
+pub(crate) fn closed_store() -> (Arc<MemoryDisk>, Rows) {
     let disk = MemoryDisk::new(1);
     let bed = Bed::new(64 << 20);
     let db = bed.open(disk.clone(), bed::without_checkpoints()).unwrap();
@@ -58,7 +62,7 @@ fn closed_store() -> (Arc<MemoryDisk>, Rows) {
     (left, rows)
 }
 
-fn files(disk: &MemoryDisk, is_meant: impl Fn(&FileName) -> bool) -> Vec<FileName> {
+pub(crate) fn files(disk: &MemoryDisk, is_meant: impl Fn(&FileName) -> bool) -> Vec<FileName> {
     disk.snapshot().into_keys().filter(is_meant).collect()
 }
 
@@ -87,6 +91,20 @@ fn of_a_sound_store_all_is_salvaged_and_proven() {
     let (found, report) = salvaged(&*disk).unwrap();
     assert!(found == rows && report.is_proven && report.losses.is_empty(), "{report:?}");
     assert_eq!((report.rows, report.rows_withheld), (rows.len() as u64, 0));
+    assert_eq!(report.bytes, 24 * report.rows);
+}
+
+#[test]
+fn who_waits_for_a_salvage_is_told_how_far_it_is() {
+    for (disk, is_closed) in [(closed_store().0, true), (cut_off_store().0, false)] {
+        let mut told = Vec::new();
+        salvaged_with(&*disk, &mut |done, total| told.push((done, total))).unwrap();
+        assert!(told.len() > 1 && told.is_sorted(), "{told:?}");
+        let [.., (before, _), (done, total)] = told[..] else { panic!("told twice: {told:?}") };
+        assert_eq!(done, total);
+        // All but the last bytes of files that chunks share.
+        assert!(total - before < 100, "{before} of {total}, closed: {is_closed}");
+    }
 }
 
 #[test]
@@ -110,13 +128,15 @@ fn without_a_manifest_and_a_witness_most_headers_say_whose_files_are_ours() {
     let (disk, rows) = closed_store();
     lose_the_root(&disk);
     // Another store's log, a good one.
-    let id = FileIdentity { store_id: 99, number: 9_999 };
-    let mut stranger = log::encode_header(id, Version::ZERO).to_vec();
-    let entry =
-        kvilt_base::EntryRef { key: b"strange", version: Version::ZERO, kind: Kind::Put, value: b"row" };
-    log::encode_record(&mut stranger, id, HEADER_BYTES as u64, Version::ZERO, entry, 0);
-    disk.replace(FileName::Log(id.number), stranger);
-    check_unproven(&disk, &rows);
+    for store_id in [99, u64::MAX - 1] {
+        let id = FileIdentity { store_id, number: 9_999 };
+        let mut stranger = log::encode_header(id, Version::ZERO).to_vec();
+        let entry =
+            kvilt_base::EntryRef { key: b"strange", version: Version::ZERO, kind: Kind::Put, value: b"row" };
+        log::encode_record(&mut stranger, id, HEADER_BYTES as u64, Version::ZERO, entry, 0);
+        disk.replace(FileName::Log(id.number), stranger);
+        check_unproven(&disk, &rows);
+    }
 }
 
 #[test]
@@ -164,6 +184,7 @@ fn a_log_that_is_shorter_than_was_synced_is_a_loss_at_its_end() {
         let is_lost = |key: &[u8]| {
             report.losses.iter().any(|loss| loss.range.as_ref().is_some_and(|range| range.contains(key)))
         };
+        assert!(!rows.keys().all(|key| is_lost(key)), "{log} is not everybody's");
         for (key, value) in &rows {
             assert!(is_lost(key) || found.get(key) == Some(value), "{log}: {key:?}");
         }
@@ -238,6 +259,7 @@ fn what_only_the_commit_log_has_is_salvaged_and_no_older_log_takes_it_back() {
     let (found, report) = salvaged(&*disk).unwrap();
     assert!(report.is_proven && report.losses.is_empty(), "{report:?}");
     assert!(found == rows, "{found:?}");
+    assert_eq!(report.bytes, 24 * report.rows);
 }
 
 #[test]

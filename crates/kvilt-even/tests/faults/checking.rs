@@ -1,0 +1,32 @@
+//! What a check finds in the files of a store that was closed.
+
+use kvilt_base::FileName;
+
+use crate::{
+    bed::{self, Bed},
+    salvaging::{closed_store, files},
+};
+
+#[test]
+fn a_changed_byte_of_any_table_or_log_is_found_by_its_file() {
+    let (disk, _) = closed_store();
+    let mut found = 0;
+    for name in files(&disk, |name| matches!(name, FileName::Table(_) | FileName::Log(_))) {
+        // The first open removes what had been replaced.
+        let Some(good) = disk.contents(name) else { continue };
+        assert!(disk.flip_bit(name, 70, 3), "a byte of the first block or record");
+        let bed = Bed::new(64 << 20);
+        let db = bed.open(disk.clone(), bed::without_checkpoints()).unwrap();
+        let report = db.check(&mut |_| true).unwrap();
+        if disk.contents(name).is_none() {
+            assert!(report.damages.is_empty(), "{report:?}");
+            continue;
+        }
+        let damaged: Vec<Option<String>> = report.damages.iter().map(|damage| damage.file.clone()).collect();
+        assert_eq!(damaged, [Some(name.to_string())], "{report:?}");
+        db.close().unwrap();
+        disk.replace(name, good);
+        found += 1;
+    }
+    assert!(found > 2, "{found}");
+}
