@@ -22,7 +22,9 @@ use std::{
 };
 
 use kvilt_base::{Error, ErrorKind, File, FileName, KeyRange, Mutant, Result, Swap, mutant};
-use kvilt_format::commit::{Change as Logged, HEADER_BYTES, encode_header, encode_mark, encode_record};
+use kvilt_format::commit::{
+    Change as Logged, HEADER_BYTES, RECORD_HEAD_BYTES, encode_header, encode_mark, encode_record,
+};
 use kvilt_sync::{group::Group, published::pin};
 use parking_lot::Mutex;
 
@@ -126,6 +128,9 @@ impl Task {
     }
 }
 
+/// Zeros that a synced log has ahead, at most, in write buffers of a log.
+const AHEAD_IN_BUFFERS: u64 = 4;
+
 fn weigh(task: &Task) -> usize {
     match &task.deed {
         Deed::Write(changes) => {
@@ -143,6 +148,8 @@ struct Open {
     file: Arc<dyn File>,
     /// Where the last good record or mark ends.
     offset: u64,
+    /// Up to here the file has zeros behind that, or all the disk has to give.
+    zeroed_to: u64,
     has_records: bool,
     /// Keeps the file from being swept while the manifest does not know it.
     _hold: Hold,
@@ -347,6 +354,9 @@ impl Store {
             }
             return Err(error);
         }
+        if log.is_synced {
+            self.write_zeros_ahead(open, records.len() as u64);
+        }
         if log.is_synced && !mutant(Mutant::AcknowledgedEarly) {
             open.file.sync().map_err(|e| {
                 let error = sync_failed(e, name);
@@ -368,6 +378,21 @@ impl Store {
         }
         tail.batches += tasks.len() as u64;
         Ok(())
+    }
+
+    /// Zeros behind a group that is not synced yet, if there is no room in earlier ones for it and its mark: a sync that makes the
+    /// file no longer need not wait for the file system's journal. As many as there is log, so that they are never more than
+    /// what is logged, up to a limit.
+    fn write_zeros_ahead(&self, open: &mut Open, group_bytes: u64) {
+        let end = open.offset + group_bytes;
+        let ahead = end.min(AHEAD_IN_BUFFERS * self.config.log_buffer_bytes_max as u64);
+        // A large group takes longer to write than the journal does.
+        if end + RECORD_HEAD_BYTES as u64 <= open.zeroed_to || group_bytes > ahead / 2 {
+            return;
+        }
+        // Where there is no room for them, it goes on without.
+        let is_written = write_zeros(&*open.file, end, end + ahead).is_ok();
+        open.zeroed_to = if is_written { end + ahead } else { u64::MAX };
     }
 
     /// Makes a file; in sync mode, one whose name and header are durable.
@@ -398,7 +423,7 @@ impl Store {
         }
         // The old file stays until a checkpoint covers it; the sweep is told what is live.
         let offset = head.len() as u64;
-        tail.open = Some(Open { number, file, offset, has_records: false, _hold: hold });
+        tail.open = Some(Open { number, file, offset, zeroed_to: offset, has_records: false, _hold: hold });
         Ok(())
     }
 
@@ -484,16 +509,21 @@ fn as_logged<'a>(key: &'a [u8], value: &'a Option<Vec<u8>>) -> Logged<'a> {
     }
 }
 
+/// Page by page: the kernel keeps what one call writes as one piece, and counts all of a piece as written when one record in it is.
+fn write_zeros(file: &dyn File, from: u64, to: u64) -> std::io::Result<()> {
+    const PAGE: [u8; 4096] = [0; 4096];
+    let mut at = from;
+    while at < to {
+        let end = to.min((at / 4096 + 1) * 4096);
+        file.write_all_at(at, &PAGE[..(end - at) as usize])?;
+        at = end;
+    }
+    Ok(())
+}
+
 /// Writes zeros over what a failed append may have left.
 fn scrub(open: &Open) -> std::io::Result<()> {
-    let len = open.file.len()?;
-    let zeros = vec![0; 64 << 10];
-    let mut at = open.offset;
-    while at < len {
-        let count = zeros.len().min((len - at) as usize);
-        open.file.write_all_at(at, &zeros[..count])?;
-        at += count as u64;
-    }
+    write_zeros(&*open.file, open.offset, open.file.len()?)?;
     // Or a power cut could bring back the records, whose writers were told that they failed.
     open.file.sync()
 }

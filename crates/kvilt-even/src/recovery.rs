@@ -145,13 +145,14 @@ fn refuse_strangers(disk: &dyn Disk, options: &Options) -> Result<()> {
             "{place} is not a Kvilt store: it has no manifest, but contains {name:?}"
         )));
     }
-    if !options.create {
-        return Err(Error::invalid(format!(
-            "there is no store in {}, and it was not to be made",
-            disk.place()
-        )));
+    allow_making(disk, options)
+}
+
+fn allow_making(disk: &dyn Disk, options: &Options) -> Result<()> {
+    if options.create {
+        return Ok(());
     }
-    Ok(())
+    Err(Error::invalid(format!("there is no store in {}, and it was not to be made", disk.place())))
 }
 
 /// Nobody would read it; but what bears a name of ours and is no file of ours is damage, whichever it is.
@@ -193,12 +194,8 @@ pub(crate) fn len_of(disk: &dyn Disk, name: FileName) -> Result<u64> {
 }
 
 fn make(disk: &dyn Disk, world: &World, options: &Options) -> Result<(Root, Witness)> {
-    if !options.create {
-        return Err(Error::invalid(format!(
-            "there is no store in {}, and it was not to be made",
-            disk.place()
-        )));
-    }
+    // Asked before the lock already; but what was there then may be gone.
+    allow_making(disk, options)?;
     let root = Root::new(world.rng.next_u64());
     // First the witness, so that a manifest never is without one.
     let witness = Witness::create(disk, root.store_id)?;

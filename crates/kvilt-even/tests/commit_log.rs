@@ -62,6 +62,11 @@ fn commit_files(disk: &MemoryDisk) -> Vec<FileName> {
     disk.snapshot().into_keys().filter(|name| matches!(name, FileName::Commit(_))).collect()
 }
 
+/// How many zeros a commit log has behind its last mark.
+fn zeros_ahead(disk: &MemoryDisk, name: FileName) -> u64 {
+    disk.contents(name).unwrap().iter().rev().take_while(|&&byte| byte == 0).count() as u64
+}
+
 /// What opening an image comes to: how many numbers there are, or the error.
 fn opened(image: Arc<MemoryDisk>, durability: Durability) -> Result<u32> {
     open(image, durability).map(|bed| count(&*bed.db))
@@ -93,8 +98,10 @@ fn every_flipped_bit_of_a_synced_commit_log_is_corruption_or_harmless() {
             }
         }
     }
-    // The last mark: nothing behind it needs it.
-    assert_eq!(harmless, 12 * 8);
+    // The last mark and the zeros: nothing behind them needs them.
+    let zeros = zeros_ahead(&disk, name);
+    assert!(zeros > 0);
+    assert_eq!(harmless, (12 + zeros) * 8);
 }
 
 #[test]
@@ -152,9 +159,9 @@ fn what_is_missing_before_a_synced_commit_log_is_corruption() {
     for cut in 1..=len {
         let image = disk.kill_image();
         image.truncate(first, len - cut);
-        // The last mark is not missed.
+        // The last mark is not missed, nor zeros.
         match opened(image, SYNC) {
-            Ok(4) => assert!(cut <= 12, "{cut} bytes cut off and not missed"),
+            Ok(4) => assert!(cut <= 12 + zeros_ahead(&disk, first), "{cut} bytes cut off and not missed"),
             other => drop(assert_damaged(other, first, "cut")),
         }
     }
@@ -277,6 +284,44 @@ fn what_only_deletes_makes_a_checkpoint_and_is_tried_again_where_there_is_no_roo
         assert_eq!(bed.db.delete(&key(4)).unwrap_err().kind(), ErrorKind::Io);
         assert_eq!(count(&*bed.db), 5);
     }
+}
+
+/// Room that is there already is what makes small syncs fast; but never more of it than there is log.
+#[test]
+fn a_synced_log_has_zeros_ahead_and_no_more_of_them_than_records() {
+    let disk = MemoryDisk::new(1);
+    let bed = open(disk.clone(), SYNC).unwrap();
+    let (mut grown, mut last_len) = (0, 0);
+    for number in 0..100 {
+        bed.put(number).unwrap();
+        let [name] = commit_files(&disk)[..] else { panic!("one commit log") };
+        let (len, zeros) = (disk.len(name).unwrap(), zeros_ahead(&disk, name));
+        assert!(zeros <= len / 2 && zeros <= 2_048, "{zeros} of {len}");
+        grown += u32::from(len != last_len);
+        last_len = len;
+    }
+    assert!(grown < 10, "it became longer {grown} times in a hundred puts");
+    let stats = open(disk.kill_image(), SYNC).unwrap().db.stats();
+    assert_eq!(stats.torn_tails, 0, "zeros are no torn record");
+    // What is written takes its time anyway.
+    bed.db.put(b"large", &[1; 4_000]).unwrap();
+    let [name] = commit_files(&disk)[..] else { panic!("one commit log") };
+    assert_eq!(zeros_ahead(&disk, name), 0);
+}
+
+/// No room for zeros is no reason to refuse what there is room for.
+#[test]
+fn where_zeros_cannot_be_written_ahead_the_log_does_without() {
+    let disk = MemoryDisk::new(1);
+    let faulty = FaultyDisk::new(disk.clone());
+    let bed = open(faulty.clone(), SYNC).unwrap();
+    // Behind the header and the record of the first put.
+    faulty.fail(Some(Call::Write), 2, Fault::NoSpace, Times::Once);
+    (0..20).for_each(|number| bed.put(number).unwrap());
+    assert_eq!(faulty.open_plans(), 0);
+    let [name] = commit_files(&disk)[..] else { panic!("one commit log") };
+    assert_eq!(zeros_ahead(&disk, name), 0);
+    assert_eq!(opened(disk.crash_image(Keep::SyncedOnly), SYNC).unwrap(), 20);
 }
 
 /// Records of a group that failed may not come back by a later open. Where they cannot be overwritten, nothing more may be

@@ -92,6 +92,7 @@ fn zeros_are_written_over_all_that_a_failed_append_may_have_left() {
             number: 1,
             file: disk.open(name).unwrap(),
             offset,
+            zeroed_to: offset,
             has_records: true,
             _hold: Hold::default(),
         };

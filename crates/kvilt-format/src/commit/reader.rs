@@ -86,7 +86,7 @@ impl CommitReader {
         Ok(Some((offset, changes)))
     }
 
-    /// Whether the log ended at something that is not a good record. Only meaningful after the end was reached.
+    /// Whether the log ended at something that is neither a good record nor nothing but zeros. Only meaningful after the end was reached.
     pub fn is_torn(&self) -> bool {
         self.is_torn
     }
@@ -137,9 +137,28 @@ impl CommitReader {
             let message = "a record is damaged: a mark behind it says that it was synced";
             return Err(Error::corrupted(FileName::Commit(self.id.number), offset, message));
         }
-        self.is_torn = true;
+        self.is_torn = !self.is_zero_from(offset)?;
         self.is_at_end = true;
         Ok(())
+    }
+
+    /// Whether all that is left are zeros, which were written ahead of records that never came.
+    fn is_zero_from(&self, offset: u64) -> Result<bool> {
+        let mut piece = Vec::new();
+        let mut start = offset;
+        while start < self.file_len {
+            let left = usize::try_from(self.file_len - start).unwrap_or(usize::MAX);
+            piece.resize(left.min(PIECE_BYTES), 0);
+            let got = self.read(start, &mut piece)?;
+            if piece[..got].iter().any(|&byte| byte != 0) {
+                return Ok(false);
+            }
+            if got == 0 {
+                break;
+            }
+            start += got as u64;
+        }
+        Ok(true)
     }
 
     /// Whether a mark stands at `offset` or anywhere behind. Byte by byte, as no length can be trusted behind
@@ -152,7 +171,9 @@ impl CommitReader {
             piece.resize(left.min(PIECE_BYTES), 0);
             let got = self.read(start, &mut piece)?;
             let mut windows = piece[..got].windows(RECORD_HEAD_BYTES).zip(start..);
-            if windows.any(|(bytes, at)| bytes[..4] == [0; 4] && bytes == record::mark(self.id, at)) {
+            // Zeros alone, which may be many, are no mark: to see that takes no checksum.
+            let may_be_mark = |bytes: &[u8]| bytes[..4] == [0; 4] && bytes[4..] != [0; RECORD_HEAD_BYTES - 4];
+            if windows.any(|(bytes, at)| may_be_mark(bytes) && bytes == record::mark(self.id, at)) {
                 return Ok(true);
             }
             if got < RECORD_HEAD_BYTES {

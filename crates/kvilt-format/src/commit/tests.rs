@@ -77,7 +77,9 @@ proptest! {
         prop_assert_eq!(read_all(&bytes, &batches).unwrap(), (batches.len(), false));
         let cut = cut.index(bytes.len() + 1);
         let whole = ends.iter().filter(|&&end| end <= cut).count();
-        let is_torn = !ends.contains(&cut);
+        let end = ends[..whole].last().copied().unwrap_or(0);
+        // What begins with zeros and goes no further is not told from zeros ahead.
+        let is_torn = whole == 0 || bytes[end..cut].iter().any(|&byte| byte != 0);
         prop_assert_eq!(read_all(&bytes[..cut], &batches).unwrap(), (whole.saturating_sub(1), is_torn));
     }
 
@@ -97,7 +99,24 @@ proptest! {
     fn arbitrary_bytes_behind_the_header_end_the_log(tail in prop::collection::vec(any::<u8>(), 1..300)) {
         let mut bytes = encode_header(ID, 7).to_vec();
         bytes.extend_from_slice(&tail);
-        prop_assert_eq!(read_all(&bytes, &[]).unwrap(), (0, true));
+        let is_torn = tail.iter().any(|&byte| byte != 0);
+        prop_assert_eq!(read_all(&bytes, &[]).unwrap(), (0, is_torn));
+    }
+
+    #[test]
+    fn zeros_behind_a_log_are_its_end_and_hide_nothing(zeros in 1..(2 * PIECE_BYTES), is_marked in any::<bool>()) {
+        let batches = small();
+        let (mut bytes, _) = log_with(&batches, is_marked);
+        let end = bytes.len();
+        bytes.resize(end + zeros, 0);
+        prop_assert_eq!(read_all(&bytes, &batches).unwrap(), (3, false));
+        // A mark behind zeros says that there was something.
+        let mut bad = bytes.clone();
+        bad.extend_from_slice(&encode_mark(ID, bytes.len() as u64));
+        prop_assert_eq!(read_all(&bad, &batches).unwrap_err().offset(), Some(end as u64));
+        // Anything else is what never became a record.
+        bytes.push(1);
+        prop_assert_eq!(read_all(&bytes, &batches).unwrap(), (3, true));
     }
 }
 
