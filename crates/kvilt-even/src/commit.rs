@@ -18,6 +18,8 @@ mod replay;
 
 use std::{
     cell::Cell,
+    io,
+    ops::Range,
     sync::{Arc, OnceLock},
 };
 
@@ -509,23 +511,37 @@ fn as_logged<'a>(key: &'a [u8], value: &'a Option<Vec<u8>>) -> Logged<'a> {
     }
 }
 
-/// Page by page: the kernel keeps what one call writes as one piece, and counts all of a piece as written when one record in it is.
-fn write_zeros(file: &dyn File, from: u64, to: u64) -> std::io::Result<()> {
-    const PAGE: [u8; 4096] = [0; 4096];
-    let mut at = from;
-    while at < to {
-        let end = to.min((at / 4096 + 1) * 4096);
-        file.write_all_at(at, &PAGE[..(end - at) as usize])?;
-        at = end;
-    }
-    Ok(())
+const PAGE_BYTES: usize = 4096;
+
+/// The parts of a stretch of a file that lie in different pages.
+fn pages(from: u64, to: u64) -> impl Iterator<Item = Range<u64>> {
+    let page = PAGE_BYTES as u64;
+    (from / page..to.div_ceil(page))
+        .map(move |n| from.max(n * page)..to.min((n + 1) * page))
+        .filter(|part| !part.is_empty())
 }
 
-/// Writes zeros over what a failed append may have left.
-fn scrub(open: &Open) -> std::io::Result<()> {
-    write_zeros(&*open.file, open.offset, open.file.len()?)?;
+/// Page by page: the kernel keeps what one call writes as one piece, and counts all of a piece as written when one record in it is.
+fn write_zeros(file: &dyn File, from: u64, to: u64) -> io::Result<()> {
+    pages(from, to).try_for_each(|page| {
+        file.write_all_at(page.start, &[0; PAGE_BYTES][..(page.end - page.start) as usize])
+    })
+}
+
+/// Writes zeros over what a failed append has left, where it has left anything: a disk may have no room for that either.
+fn scrub(open: &Open) -> io::Result<()> {
+    let mut is_dirty = false;
+    for page in pages(open.offset, open.file.len()?) {
+        let mut bytes = [0; PAGE_BYTES];
+        let bytes = &mut bytes[..(page.end - page.start) as usize];
+        open.file.read_exact_at(page.start, bytes)?;
+        if bytes.iter().any(|&byte| byte != 0) {
+            write_zeros(&*open.file, page.start, page.end)?;
+            is_dirty = true;
+        }
+    }
     // Or a power cut could bring back the records, whose writers were told that they failed.
-    open.file.sync()
+    if is_dirty { open.file.sync() } else { Ok(()) }
 }
 
 #[cfg(test)]
