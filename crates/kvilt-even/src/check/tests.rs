@@ -194,3 +194,20 @@ fn a_closed_store_is_not_checked() {
     store.poison.close();
     assert_eq!(store.check(&mut |_| true).unwrap_err().kind(), ErrorKind::Closed);
 }
+
+#[test]
+fn a_check_knows_beforehand_how_much_it_will_read() {
+    let store = store_on(MemoryDisk::new(1));
+    let mut told = Vec::new();
+    let report = store
+        .check(&mut |progress| {
+            told.push((progress.done, progress.total));
+            true
+        })
+        .unwrap();
+    let &(done, total) = told.last().unwrap();
+    let manifest = report.bytes - total;
+    assert!(told.len() > 1 && told.is_sorted() && done == report.bytes, "{told:?}");
+    // The manifest comes on top: how long it is only the check finds out.
+    assert!(total > 0 && told.iter().any(|&(done, _)| done == manifest), "{told:?}");
+}
