@@ -385,9 +385,17 @@ impl Store {
     /// Zeros behind a group that is not synced yet, if there is no room in earlier ones for it and its mark: a sync that makes the
     /// file no longer need not wait for the file system's journal. As many as there is log, so that they are never more than
     /// what is logged, up to a limit.
+    ///
+    /// On a full disk what lies in them is still taken, and waits in memory for a checkpoint, which the reserve must have room
+    /// for: so they are no more than a piece of it. Room that the reserve has given is not for them.
     fn write_zeros_ahead(&self, open: &mut Open, group_bytes: u64) {
+        let reserve = &self.files.reserve;
+        if reserve.is_short() {
+            return;
+        }
         let end = open.offset + group_bytes;
-        let ahead = end.min(AHEAD_IN_BUFFERS * self.config.log_buffer_bytes_max as u64);
+        let limit = reserve.piece_bytes().min(AHEAD_IN_BUFFERS * self.config.log_buffer_bytes_max as u64);
+        let ahead = end.min(limit);
         // A large group takes longer to write than the journal does.
         if end + RECORD_HEAD_BYTES as u64 <= open.zeroed_to || group_bytes > ahead / 2 {
             return;

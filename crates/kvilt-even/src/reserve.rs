@@ -122,6 +122,11 @@ impl Reserve {
         self.is_short.load(Ordering::Relaxed)
     }
 
+    /// How much it gives at a time.
+    pub(crate) fn piece_bytes(&self) -> u64 {
+        self.held.lock().wanted / PIECES
+    }
+
     /// To be asked by every write that brings data (E-12).
     pub(crate) fn allow_data(&self) -> Result<()> {
         if self.is_short() {

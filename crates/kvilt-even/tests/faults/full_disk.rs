@@ -108,7 +108,10 @@ fn put_until_full(db: &dyn Engine) -> u32 {
 /// freed is written again without a reopen.
 #[test]
 fn deletes_and_checkpoints_use_the_reserve_and_make_room_for_puts() {
-    for mut options in [without_checkpoints(), written(), synchronous()] {
+    // As many zeros ahead of a synced log, and as much in memory, as the reserve lets pass.
+    let mut usual_buffers = synchronous();
+    usual_buffers.log_buffer_bytes_max = 64 << 10;
+    for mut options in [without_checkpoints(), written(), synchronous(), usual_buffers] {
         // What a store of this size has that is not tiny.
         options.reserve_bytes_max = 64 << 10;
         let (bed, disk, db) = full_store(&options);
