@@ -4,7 +4,7 @@
 
 use std::{sync::Arc, time::Duration};
 
-use kvilt_base::{Disk, Engine, Error, ErrorKind, FileName, KeyRange, Result};
+use kvilt_base::{Disk, Engine, Error, ErrorKind, FileName, KeyRange, Result, WriteBatch};
 use kvilt_even::{Durability, Options, World};
 use kvilt_io::{Call, Fault, FaultyDisk, Keep, ManualClock, MemoryDisk, SeededRng, StepSpawn, Times};
 use kvilt_sync::budget::Budget;
@@ -338,8 +338,12 @@ fn room_that_the_reserve_gave_is_not_for_zeros() {
     assert!(zeros_ahead(&disk, name) > 0);
     disk.set_capacity(Some(disk.total_bytes()));
     let len = disk.len(name).unwrap();
-    // Far more than what there is room for in zeros.
-    (0..100).for_each(|number| bed.db.delete(&u32::to_be_bytes(99 - number)).unwrap());
+    // More than what there is room for in zeros.
+    let mut batch = WriteBatch::new();
+    for number in 0..140_u32 {
+        batch.delete(number.to_be_bytes());
+    }
+    bed.db.write(batch).unwrap();
     assert!(disk.len(name).unwrap() > len);
     assert_eq!(zeros_ahead(&disk, name), 0);
     assert_eq!(count(&*bed.db), 0);
