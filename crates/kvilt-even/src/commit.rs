@@ -43,6 +43,9 @@ use crate::{
 /// Bytes that one group may write at a time: bounds how long its members wait.
 const GROUP_BYTES_MAX: usize = 4 << 20;
 
+/// Zeros that a synced log has ahead, at most, in write buffers of a log.
+const AHEAD_IN_BUFFERS: u64 = 4;
+
 thread_local! {
     /// Whether this thread leads a group just now.
     static IS_LEADING: Cell<bool> = const { Cell::new(false) };
@@ -129,9 +132,6 @@ impl Task {
         let _ = self.outcome.set(outcome);
     }
 }
-
-/// Zeros that a synced log has ahead, at most, in write buffers of a log.
-const AHEAD_IN_BUFFERS: u64 = 4;
 
 fn weigh(task: &Task) -> usize {
     match &task.deed {
@@ -390,14 +390,14 @@ impl Store {
     /// for: so they are no more than a piece of it. Room that the reserve has given is not for them.
     fn write_zeros_ahead(&self, open: &mut Open, group_bytes: u64) {
         let reserve = &self.files.reserve;
-        if reserve.is_short() {
+        let end = open.offset + group_bytes;
+        if end + RECORD_HEAD_BYTES as u64 <= open.zeroed_to || reserve.is_short() {
             return;
         }
-        let end = open.offset + group_bytes;
         let limit = reserve.piece_bytes().min(AHEAD_IN_BUFFERS * self.config.log_buffer_bytes_max as u64);
         let ahead = end.min(limit);
         // A large group takes longer to write than the journal does.
-        if end + RECORD_HEAD_BYTES as u64 <= open.zeroed_to || group_bytes > ahead / 2 {
+        if group_bytes > ahead / 2 {
             return;
         }
         // Where there is no room for them, it goes on without.

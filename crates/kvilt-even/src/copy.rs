@@ -7,8 +7,8 @@
 
 use std::path::Path;
 
-use kvilt_base::{Error, ErrorKind, FileName, Mutant, Result, mutant};
-use kvilt_format::manifest::{FileKind, ManifestWriter, Witness};
+use kvilt_base::{Error, ErrorKind, Mutant, Result, mutant};
+use kvilt_format::manifest::{ManifestWriter, Witness};
 
 use crate::store::Store;
 
@@ -26,10 +26,7 @@ pub(crate) fn checkpoint_to(store: &Store, directory: &Path) -> Result<()> {
     // No checkpoint runs, so nothing that the root names is removed meanwhile.
     store.checkpoint.with_durable(|root| {
         for (number, record) in &root.files {
-            let name = match record.kind {
-                FileKind::Table => FileName::Table(*number),
-                FileKind::Log => FileName::Log(*number),
-            };
+            let name = record.kind.name(*number);
             store
                 .files
                 .disk

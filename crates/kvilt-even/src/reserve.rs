@@ -61,6 +61,12 @@ struct Held {
     leases: u32,
 }
 
+impl Held {
+    fn piece_bytes(&self) -> u64 {
+        self.wanted.div_ceil(PIECES)
+    }
+}
+
 /// What the room is given for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Use {
@@ -124,7 +130,7 @@ impl Reserve {
 
     /// How much it gives at a time.
     pub(crate) fn piece_bytes(&self) -> u64 {
-        self.held.lock().wanted / PIECES
+        self.held.lock().piece_bytes()
     }
 
     /// To be asked by every write that brings data (E-12).
@@ -184,7 +190,7 @@ impl Reserve {
             Use::Rewrite => None,
         };
         let mut held = self.held.lock();
-        let piece = bytes_needed.max(held.wanted.div_ceil(PIECES));
+        let piece = bytes_needed.max(held.piece_bytes());
         let left = held.bytes.saturating_sub(piece).max(to.leaves(held.wanted));
         let is_enough = left < held.bytes && bytes_needed <= held.bytes - left;
         if is_enough {

@@ -159,10 +159,7 @@ impl Salvage<'_> {
                 // Without a manifest it is not known how much of a log was synced.
                 FileKind::Log => self.parts.log(*number, *record, record.len < u64::MAX, &mut gathering)?,
             }
-            let name = match record.kind {
-                FileKind::Table => FileName::Table(*number),
-                FileKind::Log => FileName::Log(*number),
-            };
+            let name = record.kind.name(*number);
             self.done += self.files.get(&name).unwrap_or(&0) / u64::from(root.users(*number).max(1));
             (self.progress)(self.done, self.total);
         }

@@ -1,17 +1,15 @@
 //! What a check finds in the files of a store that was closed.
 
-use kvilt_base::FileName;
-
 use crate::{
     bed::{self, Bed},
-    salvaging::{closed_store, files},
+    salvaging::{closed_store, files, is_of_rows},
 };
 
 #[test]
 fn a_changed_byte_of_any_table_or_log_is_found_by_its_file() {
     let (disk, _) = closed_store();
     let mut found = 0;
-    for name in files(&disk, |name| matches!(name, FileName::Table(_) | FileName::Log(_))) {
+    for name in files(&disk, is_of_rows) {
         // The first open removes what had been replaced.
         let Some(good) = disk.contents(name) else { continue };
         assert!(disk.flip_bit(name, 70, 3), "a byte of the first block or record");

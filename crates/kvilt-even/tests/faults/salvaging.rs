@@ -66,7 +66,7 @@ pub(crate) fn files(disk: &MemoryDisk, is_meant: impl Fn(&FileName) -> bool) -> 
     disk.snapshot().into_keys().filter(is_meant).collect()
 }
 
-fn is_of_rows(name: &FileName) -> bool {
+pub(crate) fn is_of_rows(name: &FileName) -> bool {
     matches!(name, FileName::Table(_) | FileName::Log(_))
 }
 

@@ -6,7 +6,7 @@ use kvilt_base::{Engine, ErrorKind};
 use kvilt_even::{Durability, Options};
 use kvilt_io::{Call, Fault, FaultyDisk, Keep, MemoryDisk, Times};
 
-use super::{Bed, never, rows};
+use super::{Bed, never, put_rows, rows};
 
 /// A failed directory sync is forgotten: the next checkpoint names files whose names are not durable.
 #[test]
@@ -49,9 +49,7 @@ fn r06_a_failed_manifest_sync_poisons() {
 #[test]
 fn r09_kill_then_open_then_power_cut() {
     let write = |db: &dyn Engine, bed: &Bed, byte: u8| {
-        for i in 0..40u32 {
-            db.put(format!("key{i:04}").as_bytes(), &[byte; 200]).unwrap();
-        }
+        put_rows(db, 40, byte);
         bed.rests_within(300);
     };
     let mut bad = Vec::new();

@@ -10,7 +10,7 @@ use std::{sync::Arc, time::Duration};
 
 use kvilt_base::{Direction, Disk, Engine, KeyRange, Result, RowBatch};
 use kvilt_even::{Durability, Options, World};
-use kvilt_io::{ManualClock, SeededRng, StepSpawn};
+use kvilt_io::{ManualClock, MemoryDisk, SeededRng, StepSpawn};
 use kvilt_sync::budget::Budget;
 use parking_lot::{ReentrantMutex, ReentrantMutexGuard};
 
@@ -55,6 +55,22 @@ fn never() -> Options {
     let mut options = Options::tiny();
     options.durability = Durability::Async { interval: Duration::from_secs(3600) };
     options
+}
+
+/// Puts so many rows of 200 bytes each.
+fn put_rows(db: &dyn Engine, count: u32, byte: u8) {
+    for i in 0..count {
+        db.put(format!("key{i:04}").as_bytes(), &[byte; 200]).unwrap();
+    }
+}
+
+/// A store with so many rows that was closed.
+fn closed_with_rows(count: u32) -> Arc<MemoryDisk> {
+    let disk = MemoryDisk::new(1);
+    let db = Bed::new(64 << 20).open(disk.clone(), never()).unwrap();
+    put_rows(&*db, count, 7);
+    db.close().unwrap();
+    disk
 }
 
 fn rows(db: &dyn Engine) -> Result<Vec<(Vec<u8>, Vec<u8>)>> {

@@ -6,7 +6,7 @@ use kvilt_base::ErrorKind;
 use kvilt_even::{Durability, Options};
 use kvilt_io::{Call, Fault, FaultyDisk, MemoryDisk, Times};
 
-use super::{Bed, never};
+use super::{Bed, closed_with_rows, never, put_rows};
 
 /// compact_munk: a run whose last key is large is cut into one piece, "too large" for ever.
 #[test]
@@ -27,21 +27,11 @@ fn r01_a_large_last_value_does_not_keep_the_background_busy() {
 
 /// A rewrite that fails (damaged closed log) is asked for again at once, for ever.
 fn damaged(call_fault: Option<Fault>) -> (bool, u64, usize) {
-    let bed = Bed::new(64 << 20);
-    let memory = MemoryDisk::new(1);
-    {
-        let db = bed.open(memory.clone(), never()).unwrap();
-        for i in 0..30u32 {
-            db.put(format!("key{i:04}").as_bytes(), &[7; 200]).unwrap();
-        }
-        db.close().unwrap();
-    }
+    let memory = closed_with_rows(30);
     let faulty = FaultyDisk::new(memory.clone());
     let bed = Bed::new(64 << 20);
     let db = bed.open(faulty.clone(), never()).unwrap();
-    for i in 0..30u32 {
-        db.put(format!("key{i:04}").as_bytes(), &[8; 200]).unwrap();
-    }
+    put_rows(&*db, 30, 8);
     let files = memory.snapshot().len();
     match call_fault {
         Some(fault) => faulty.fail(Some(Call::Write), 0, fault, Times::Always),

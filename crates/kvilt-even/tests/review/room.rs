@@ -6,32 +6,18 @@ use kvilt_base::{ErrorKind, FileName, KeyRange};
 use kvilt_even::{Durability, Options};
 use kvilt_io::{Call, Fault, FaultyDisk, Keep, MemoryDisk, Times};
 
-use super::{Bed, never, rows};
+use super::{Bed, closed_with_rows, never, put_rows, rows};
 
 /// What a failed rewrite leaves takes the room that the checkpoint needs.
 #[test]
 fn r04_a_failed_rewrite_gives_its_room_back() {
-    let bed = Bed::new(64 << 20);
-    let memory = MemoryDisk::new(1);
-    {
-        let db = bed.open(memory.clone(), never()).unwrap();
-        for i in 0..60u32 {
-            db.put(format!("key{i:04}").as_bytes(), &[7; 200]).unwrap();
-        }
-        db.close().unwrap();
-    }
+    let memory = closed_with_rows(60);
     let bed = Bed::new(64 << 20);
     let db = bed.open(memory.clone(), never()).unwrap();
-    for i in 0..60u32 {
-        db.put(format!("key{i:04}").as_bytes(), &[8; 200]).unwrap();
-    }
+    put_rows(&*db, 60, 8);
     let used = memory.total_bytes();
     // Room for a checkpoint (what is still in log buffers, a small edit), not for the chunk's new table.
     memory.set_capacity(Some(used + 6000));
-    if std::env::var("CONTROL").is_ok() {
-        db.sync().unwrap();
-        return;
-    }
     bed.rests_within(200);
     let left = memory.total_bytes();
     let synced = db.sync();
@@ -44,9 +30,7 @@ fn r14_deletes_work_on_a_full_disk() {
     let bed = Bed::new(64 << 20);
     let memory = MemoryDisk::new(1);
     let db = bed.open(memory.clone(), never()).unwrap();
-    for i in 0..40u32 {
-        db.put(format!("key{i:04}").as_bytes(), &[7; 200]).unwrap();
-    }
+    put_rows(&*db, 40, 7);
     db.sync().unwrap();
     memory.set_capacity(Some(memory.total_bytes()));
     let failed: Vec<_> =
@@ -57,15 +41,7 @@ fn r14_deletes_work_on_a_full_disk() {
 /// Rewrites that fail must not leave one more closed log each.
 #[test]
 fn r22_failed_rewrites_do_not_pile_up_logs() {
-    let memory = MemoryDisk::new(1);
-    {
-        let bed = Bed::new(64 << 20);
-        let db = bed.open(memory.clone(), never()).unwrap();
-        for i in 0..10u32 {
-            db.put(format!("key{i:04}").as_bytes(), &[7; 200]).unwrap();
-        }
-        db.close().unwrap();
-    }
+    let memory = closed_with_rows(10);
     let faulty = FaultyDisk::new(memory.clone());
     let bed = Bed::new(64 << 20);
     let db = bed.open(faulty.clone(), never()).unwrap();

@@ -133,11 +133,11 @@ impl CommitReader {
 
     fn end_torn(&mut self) -> Result<()> {
         let offset = self.offset();
-        if self.has_mark_from(offset + 1)? {
+        self.is_torn = !self.is_zero_from(offset)?;
+        if self.is_torn && self.has_mark_from(offset + 1)? {
             let message = "a record is damaged: a mark behind it says that it was synced";
             return Err(Error::corrupted(FileName::Commit(self.id.number), offset, message));
         }
-        self.is_torn = !self.is_zero_from(offset)?;
         self.is_at_end = true;
         Ok(())
     }

@@ -3,7 +3,7 @@
 //! Where it stands: a record of the manifest holds one edit. Always true: an edit decodes to what was encoded,
 //! or is malformed; counts are believed only as far as bytes follow.
 
-use kvilt_base::{Version, limits};
+use kvilt_base::{FileName, Version, limits};
 
 use crate::coding::{Decoder, Malformed, push_prefixed, push_varint};
 
@@ -14,6 +14,16 @@ pub enum FileKind {
     Table,
     /// A chunk's log.
     Log,
+}
+
+impl FileKind {
+    /// The name of the file of this kind that has this number.
+    pub fn name(self, number: u64) -> FileName {
+        match self {
+            FileKind::Table => FileName::Table(number),
+            FileKind::Log => FileName::Log(number),
+        }
+    }
 }
 
 /// What the root knows about a file.

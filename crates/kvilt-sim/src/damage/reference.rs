@@ -8,7 +8,7 @@ use std::{
 
 use kvilt_base::{Engine, FileName, KeyRange, Result};
 use kvilt_even::options::{Compression, Durability};
-use kvilt_format::manifest::{FileKind, read_manifest, read_root};
+use kvilt_format::manifest::{read_manifest, read_root};
 use kvilt_io::{Keep, MemoryDisk};
 
 use crate::{
@@ -93,11 +93,7 @@ fn synced_of(disk: &MemoryDisk) -> Result<BTreeMap<FileName, u64>> {
     assert_eq!(witness.claim().manifest, number, "the last checkpoint's claim is there");
     let mut synced = BTreeMap::from([(FileName::Manifest(number), witness.claim().len)]);
     for (number, record) in &root.files {
-        let name = match record.kind {
-            FileKind::Table => FileName::Table(*number),
-            FileKind::Log => FileName::Log(*number),
-        };
-        synced.insert(name, record.len);
+        synced.insert(record.kind.name(*number), record.len);
     }
     Ok(synced)
 }
