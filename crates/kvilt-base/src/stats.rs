@@ -93,8 +93,12 @@ figures! {
     manifest_bytes_written,
     /// Written to commit logs (sync mode only).
     commit_bytes_written,
-    /// Bytes read from files.
+    /// Bytes read from logs and tables.
     bytes_read,
+    /// Reads of logs and tables.
+    reads,
+    /// Of these, how many took so long that the drive must have been waited for, not the page cache.
+    reads_waited,
     /// Puts that waited for a munk's tail to be compacted.
     stalls_tail_full,
     /// Time they waited.

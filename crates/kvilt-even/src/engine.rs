@@ -392,7 +392,10 @@ impl Store {
         stats.table_bytes_written = counters.table_bytes_written.sum();
         stats.manifest_bytes_written = counters.manifest_bytes_written.sum();
         stats.commit_bytes_written = counters.commit_bytes_written.sum();
-        stats.bytes_read = counters.bytes_read.sum();
+        let reads = &self.files.reads;
+        stats.bytes_read = reads.bytes.sum();
+        stats.reads = reads.done.sum();
+        stats.reads_waited = reads.waited.sum();
         stats.stalls_tail_full = counters.stalls_tail_full.times.sum();
         stats.stalls_tail_full_us = counters.stalls_tail_full.us.sum();
         stats.stalls_memory = counters.stalls_memory.times.sum();

@@ -17,7 +17,7 @@ use kvilt_format::FileIdentity;
 use kvilt_sync::budget::Budget;
 use parking_lot::Mutex;
 
-use crate::{reserve::Reserve, stats::Counters};
+use crate::{reads::Reads, reserve::Reserve, stats::Counters, store::World};
 
 /// Held by whoever may still read a file; the file outlives every hold.
 pub(crate) type Hold = Arc<()>;
@@ -45,6 +45,7 @@ pub(crate) struct Files {
     pub(crate) counters: Arc<Counters>,
     pub(crate) dead: DeadVersions,
     pub(crate) reserve: Reserve,
+    pub(crate) reads: Arc<Reads>,
     /// Bytes of a piece of a log that is in order; see [`crate::funk::ascent`].
     pub(crate) log_piece_bytes: u64,
     next: AtomicU64,
@@ -64,16 +65,17 @@ impl Files {
         next: u64,
         dead: DeadVersions,
         reserve: Reserve,
-        budget: Arc<Budget>,
+        world: &World,
         counters: Arc<Counters>,
     ) -> Self {
         Files {
             disk,
             store_id,
-            budget,
+            budget: Arc::clone(&world.budget),
             counters,
             dead,
             reserve,
+            reads: Reads::new(Arc::clone(&world.clock)),
             log_piece_bytes: 16 << 10,
             next: AtomicU64::new(next),
             known: Mutex::default(),
@@ -103,12 +105,12 @@ impl Files {
         self.know(name, hold);
         // Pairs with the swap in `sync_names`: whoever sees the file in a chunk sees the flag.
         self.has_new_names.store(true, Ordering::Release);
-        Ok(file)
+        Ok(self.reads.watch(file))
     }
 
     /// Opens a file that exists.
     pub(crate) fn open(&self, name: FileName) -> Result<Arc<dyn File>> {
-        self.disk.open(name).map_err(|e| {
+        let opened = self.disk.open(name).map_err(|e| {
             if e.kind() == std::io::ErrorKind::NotFound {
                 return Error::corrupted(name, 0, "a file that the manifest names is missing");
             }
@@ -117,7 +119,8 @@ impl Files {
                 return Error::corrupted(name, 0, e.to_string());
             }
             Error::io("open a file", e).in_file(name)
-        })
+        });
+        opened.map(|file| self.reads.watch(file))
     }
 
     /// Registers a file that existed before this open.

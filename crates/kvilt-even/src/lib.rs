@@ -57,6 +57,7 @@ mod checkpoint;
 mod commit;
 mod copy;
 mod files;
+mod reads;
 mod rebalance;
 mod recovery;
 mod reserve;

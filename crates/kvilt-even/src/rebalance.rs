@@ -84,6 +84,7 @@ impl Worker for Rebalancer {
         if now.saturating_sub(self.decayed_at) >= DECAY_INTERVAL {
             self.decayed_at = now;
             store.expire_views();
+            store.files.reads.age();
             let pin = pin();
             for chunk in store.index.load(&pin).chunks() {
                 chunk.heat.decay();

@@ -77,7 +77,7 @@ pub(crate) fn open(
         next_file,
         DeadVersions(dead.clone()),
         reserve,
-        Arc::clone(&world.budget),
+        &world,
         counters.clone(),
     );
     files.log_piece_bytes = config.log_piece_bytes;

@@ -57,7 +57,6 @@ pub(crate) struct Counters {
     pub(crate) table_bytes_written: Counter,
     pub(crate) manifest_bytes_written: Counter,
     pub(crate) commit_bytes_written: Counter,
-    pub(crate) bytes_read: Counter,
     pub(crate) stalls_tail_full: Stall,
     pub(crate) stalls_memory: Stall,
     pub(crate) stalls_log_full: Stall,

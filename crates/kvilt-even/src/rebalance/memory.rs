@@ -13,7 +13,7 @@ use kvilt_sync::{
 };
 
 use crate::{
-    chunk::{Chunk, ChunkState, Occupied},
+    chunk::{Chunk, ChunkState, Heat, Occupied, PAGE_BYTES, PUT_WEIGHT_INVERSE},
     funk::{
         PartFile, Purpose,
         log::{ChargedIndex, ChunkLog, range_tombstone},
@@ -32,8 +32,16 @@ const SLACK_PERCENT: u64 = 10;
 const OVER_SHARE_MAX: Duration = Duration::from_millis(100);
 /// A munk is loaded in another's place only if it is worth so many times as much: or they would take turns.
 const WORTH_FACTOR: u64 = 3;
-/// A chunk must have this much to gain to be worth reading from disk at all: a few dozen gets a second.
+/// A chunk must have this much to gain to be worth reading from disk at all: a few dozen gets of late.
 const GAIN_MIN: u64 = 2048;
+/// And so much for each page of it: a page of a chunk that is read at one go costs a quarter of one that a get reads, so
+/// the gets have paid what the load costs.
+const GAIN_MIN_A_PAGE: u64 = PUT_WEIGHT_INVERSE / 4;
+/// While the drive is waited for, a munk must be so many times as worthy as chunks without one are on average to be
+/// loaded: the page cache holds of each chunk the pages that are read, a munk all of them.
+const COMMON_TO_LOAD: u64 = 8;
+/// And if it is not even so many times as worthy, the page cache shall have its memory.
+const COMMON_TO_KEEP: u64 = 2;
 
 impl Store {
     /// Brings memory back into the budget, or uses what is left of it. True if something was done.
@@ -45,6 +53,9 @@ impl Store {
             return self.is_really_over(share) && (self.evict_least_worthy() || self.close_unread());
         }
         *self.over_share_since.lock() = None;
+        if self.evict_common() {
+            return true;
+        }
         if self.other_memory() > self.config.budget_bytes / 2 {
             self.close_unread();
         }
@@ -107,20 +118,35 @@ impl Store {
 
     /// Evicts the munk that is worth least per byte; false if there is none that can be.
     fn evict_least_worthy(&self) -> bool {
-        let Some(chunk) = self.least_worthy(&pin()) else { return false };
+        let victim = self.least_worthy(&pin(), Heat::to_lose);
+        victim.is_some_and(|(chunk, _)| self.try_evict(&chunk))
+    }
+
+    /// Evicts a munk of which the page cache makes more; false if there is none.
+    fn evict_common(&self) -> bool {
+        let victim = {
+            let pin = pin();
+            let least = COMMON_TO_KEEP * self.common_worth(&pin);
+            self.least_worthy(&pin, Heat::to_gain).filter(|(_, worth)| *worth < least)
+        };
+        victim.is_some_and(|(chunk, _)| self.try_evict(&chunk))
+    }
+
+    fn try_evict(&self, chunk: &Arc<Chunk>) -> bool {
         let Some(occupied) = chunk.try_occupy() else { return false };
         match self.evict(&occupied) {
             Ok(is_evicted) => is_evicted,
             Err(error) => {
                 // Another one may be evicted instead.
                 chunk.note(&error);
-                self.background_failed(&chunk, &error);
+                self.background_failed(chunk, &error);
                 true
             }
         }
     }
 
-    fn least_worthy(&self, pin: &Pin) -> Option<Arc<Chunk>> {
+    /// The munk that is worth least per byte, and what it is worth.
+    fn least_worthy(&self, pin: &Pin, score: impl Fn(&Heat) -> u64) -> Option<(Arc<Chunk>, u64)> {
         let now = self.world.clock.now();
         let chunks = self.index.load(pin).chunks().iter();
         // Without its munk, a damaged chunk could not be read any more.
@@ -129,7 +155,21 @@ impl Store {
         // An empty munk gives nothing back.
         let candidates =
             with_munks.filter_map(|c| bytes(c).filter(|&bytes| bytes > 1024).map(|bytes| (c, bytes)));
-        candidates.min_by_key(|(c, bytes)| worth(c.heat.to_lose(), *bytes)).map(|(c, _)| Arc::clone(c))
+        let valued = candidates.map(|(c, bytes)| (c, worth(score(&c.heat), bytes)));
+        valued.min_by_key(|(_, worth)| *worth).map(|(c, worth)| (Arc::clone(c), worth))
+    }
+
+    /// What munks of the chunks that have none would be worth on average; nothing unless the drive is waited for.
+    fn common_worth(&self, pin: &Pin) -> u64 {
+        if !self.files.reads.wait_for_the_drive() {
+            return 0;
+        }
+        let chunks = self.index.load(pin).chunks().iter().map(|c| (c, c.state(pin)));
+        let cold = chunks.filter(|(_, state)| state.munk.is_none());
+        let (score, bytes) = cold.fold((0, 0), |(score, bytes), (chunk, state)| {
+            (score + chunk.heat.to_gain(), bytes + self.chunk_bytes(state))
+        });
+        worth(score, bytes)
     }
 
     /// Drops the munk; the log's index is ready before it goes (design 3.2(5)).
@@ -216,28 +256,27 @@ impl Store {
     fn load_worthiest(&self, room: u64) -> bool {
         let share = self.munk_share();
         let now = self.world.clock.now();
-        let (chunk, bytes, score) = {
+        let (chunk, bytes, gain) = {
             let pin = pin();
             let chunks = self.index.load(&pin).chunks().iter();
             let cold = chunks.filter(|c| {
                 c.state(&pin).munk.is_none() && !c.is_damaged() && !c.is_occupied() && !c.is_backing_off(now)
             });
             let sized = cold.map(|c| (c, self.chunk_bytes(c.state(&pin)), c.heat.to_gain()));
-            let fitting = sized.filter(|(_, bytes, score)| *score >= GAIN_MIN && bytes * 2 <= share);
-            let Some((chunk, bytes, score)) = fitting.max_by_key(|(_, bytes, score)| worth(*score, *bytes))
+            let fitting = sized.filter(|(_, bytes, score)| *score >= gain_min(*bytes) && bytes * 2 <= share);
+            let valued = fitting.map(|(c, bytes, score)| (c, bytes, worth(score, bytes)));
+            let least = COMMON_TO_LOAD * self.common_worth(&pin);
+            let Some((chunk, bytes, gain)) =
+                valued.max_by_key(|(_, _, gain)| *gain).filter(|(_, _, gain)| *gain >= least)
             else {
                 return false;
             };
-            (Arc::clone(chunk), bytes, score)
+            (Arc::clone(chunk), bytes, gain)
         };
         // Entries weigh more in memory than in files; half as much again is on the safe side.
         if bytes + bytes / 2 > room {
-            let pin = pin();
-            let Some(victim) = self.least_worthy(&pin) else { return false };
-            let victim_bytes = victim.state(&pin).munk.as_ref().map_or(1, |munk| munk.memory_bytes());
-            let is_worth_it = worth(score, bytes) > WORTH_FACTOR * worth(victim.heat.to_lose(), victim_bytes);
-            drop(pin);
-            return is_worth_it && self.evict_least_worthy();
+            let Some((victim, loss)) = self.least_worthy(&pin(), Heat::to_lose) else { return false };
+            return gain > WORTH_FACTOR * loss && self.try_evict(&victim);
         }
         let Some(occupied) = chunk.try_occupy() else { return false };
         match self.load(&occupied) {
@@ -367,6 +406,11 @@ impl Store {
             self.want(chunk);
         }
     }
+}
+
+/// What a chunk must have to gain to be worth reading.
+fn gain_min(bytes: u64) -> u64 {
+    GAIN_MIN.max(bytes / PAGE_BYTES * GAIN_MIN_A_PAGE)
 }
 
 /// Worth per megabyte.

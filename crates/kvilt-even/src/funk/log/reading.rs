@@ -45,7 +45,6 @@ impl ChunkLog {
             return Ok(());
         }
         let read = self.opened(files)?.read_exact_at(place.start, &mut window.bytes);
-        files.counters.bytes_read.add(window.bytes.len() as u64);
         read.map_err(|e| {
             // Else it would be taken for what was to be read.
             window.bytes.clear();
@@ -57,7 +56,6 @@ impl ChunkLog {
     pub(crate) fn read_behind(&self, files: &Files, offset: u64, len: usize) -> Option<Vec<u8>> {
         let mut bytes = vec![0; len];
         self.opened(files).ok()?.read_exact_at(offset, &mut bytes).ok()?;
-        files.counters.bytes_read.add(len as u64);
         Some(bytes)
     }
 
@@ -118,7 +116,6 @@ impl ChunkLog {
                 scratch.resize(len, 0);
             }
             file.read_exact_at(offset, &mut scratch[..len]).map_err(|e| self.read_failed(offset, e))?;
-            files.counters.bytes_read.add(len as u64);
             match decode_record(&scratch[..len], self.identity, offset, self.base) {
                 Decoded::Record { entry, batch, .. } => return Ok(read(entry, self.batch_now(batch))),
                 Decoded::Incomplete { needed } if (needed as u64) <= end - offset && needed > len => {
@@ -190,7 +187,6 @@ impl ChunkLog {
             let len = (wanted as u64).min(upto - at) as usize;
             piece.resize(len, 0);
             file.read_exact_at(at, &mut piece).map_err(|e| self.read_failed(at, e))?;
-            files.counters.bytes_read.add(len as u64);
             let mut done = 0;
             wanted = READ_BYTES;
             while done < len {

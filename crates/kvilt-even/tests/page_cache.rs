@@ -1,0 +1,124 @@
+//! Design 0039: while reads wait for the drive, only chunks that are read far more than others have munks; what the page
+//! cache answers is loaded as the budget has room.
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
+
+use std::{
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering},
+    },
+    time::Duration,
+};
+
+use kvilt_base::{Clock, Engine};
+use kvilt_even::{Durability, Options, World};
+use kvilt_io::{ManualClock, MemoryDisk, SeededRng, StepSpawn};
+use kvilt_sync::budget::Budget;
+
+const BUDGET: u64 = 1 << 20;
+const ROWS: u32 = 8192;
+/// Rows of this range make one chunk hot.
+const HOT_ROWS: u32 = 64;
+
+/// Time passes whenever somebody looks at it: so a read between two looks takes as long as a drive's, or no time at all.
+#[derive(Debug)]
+struct LookedAt {
+    clock: Arc<ManualClock>,
+    step_us: AtomicU64,
+}
+
+impl Clock for LookedAt {
+    fn now(&self) -> Duration {
+        self.clock.advance(Duration::from_micros(self.step_us.load(Ordering::Relaxed)));
+        self.clock.now()
+    }
+}
+
+struct Bed {
+    clock: Arc<LookedAt>,
+    spawn: Arc<StepSpawn>,
+    db: Arc<dyn Engine>,
+}
+
+impl Bed {
+    /// A store with four times as many rows as memory, none of which are in memory.
+    fn cold() -> Bed {
+        let disk = MemoryDisk::new(1);
+        let bed = Bed::open(disk.clone());
+        for row in 0..ROWS {
+            bed.db.put(&key(row), &[7; 500]).unwrap();
+            if row % 256 == 0 {
+                bed.spawn.step_all_until_idle();
+            }
+        }
+        bed.db.close().unwrap();
+        drop(bed);
+        Bed::open(disk)
+    }
+
+    fn open(disk: Arc<MemoryDisk>) -> Bed {
+        let manual = ManualClock::new();
+        let spawn = StepSpawn::new(manual.clone(), 1);
+        let clock = Arc::new(LookedAt { clock: manual, step_us: AtomicU64::new(0) });
+        let mut options = Options::default();
+        options.durability = Durability::Async { interval: Duration::from_secs(3600) };
+        let world = World {
+            clock: clock.clone(),
+            rng: Arc::new(SeededRng::new(7)),
+            spawn: spawn.clone(),
+            budget: Budget::new(BUDGET),
+        };
+        Bed { db: kvilt_even::open(disk, world, options).unwrap(), clock, spawn }
+    }
+
+    /// So many seconds, in each of which every row below `rows` is read; a read takes so long.
+    fn seconds(&self, count: u32, rows: u32, read_us: u64) {
+        for _ in 0..count {
+            self.clock.step_us.store(read_us, Ordering::Relaxed);
+            self.read(rows);
+            self.clock.step_us.store(0, Ordering::Relaxed);
+            self.clock.clock.advance(Duration::from_secs(1));
+            self.spawn.step_all_until_idle();
+        }
+    }
+
+    fn read(&self, rows: u32) {
+        for row in 0..rows {
+            assert!(self.db.get(&key(row), None).unwrap().is_some());
+        }
+    }
+
+    fn munks(&self) -> u64 {
+        self.db.stats().munks_now
+    }
+}
+
+fn key(row: u32) -> Vec<u8> {
+    format!("{row:08}").into_bytes()
+}
+
+#[test]
+fn while_the_drive_is_waited_for_only_what_is_read_far_more_than_the_rest_is_loaded() {
+    let bed = Bed::cold();
+    assert_eq!(bed.munks(), 0);
+    assert!(bed.db.stats().chunks_now >= 32, "{} chunks", bed.db.stats().chunks_now);
+
+    bed.seconds(6, ROWS, 50);
+    assert_eq!(bed.munks(), 0, "every chunk is read as much as the others");
+    let stats = bed.db.stats();
+    assert!(stats.reads_waited > stats.reads / 2, "{} of {}", stats.reads_waited, stats.reads);
+
+    bed.seconds(12, ROWS, 0);
+    let cached = bed.munks();
+    assert!(cached >= 4, "{cached} munks, though the page cache answers and there is room");
+
+    bed.seconds(4, ROWS, 50);
+    assert_eq!(bed.munks(), 0, "the page cache makes more of their memory");
+
+    // A chunk that is read fifty times as much is loaded beside all others that are read.
+    for _ in 0..4 {
+        (0..50).for_each(|_| bed.read(HOT_ROWS));
+        bed.seconds(1, ROWS, 50);
+    }
+    assert_eq!(bed.munks(), 1, "the chunk that is read far more than the rest");
+}
