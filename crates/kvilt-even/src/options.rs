@@ -178,7 +178,7 @@ impl Options {
             tail_bytes: (rebalance / 4).max(512) as usize,
             compression: self.compression,
             block_bytes: self.block_bytes,
-            log_piece_bytes: 4 * self.block_bytes as u64,
+            log_piece_bytes: 2 * self.block_bytes as u64,
             budget_bytes,
         }
     }

@@ -21,13 +21,13 @@ use super::{
 use crate::files::Files;
 
 /// A shorter one is not worth a source of its own.
-const PIECES_MIN: u64 = 4;
+const PIECES_MIN: u64 = 8;
 
-/// Pieces that a long scan reads together.
-const PIECES_TOGETHER_MAX: usize = 16;
+/// Pieces that a scan reads together at first, as it begins somewhere in the first of them, and at most, when it is long.
+const PIECES_TOGETHER: std::ops::RangeInclusive<usize> = 2..=32;
 
 /// A record may come so many pieces late: what a thread writes that was stopped for a while between others.
-const LATE_PIECES_MAX: usize = 16;
+const LATE_PIECES_MAX: usize = 32;
 
 /// Of so many records, one may come late: more is no order, and overwriting old rows again and again is none either.
 const RECORDS_A_LATE_ONE: u64 = 8;
@@ -35,13 +35,20 @@ const RECORDS_A_LATE_ONE: u64 = 8;
 /// And so many besides, as the first may be among them.
 const LATE_AT_FIRST: u64 = 4;
 
+/// Where a key lies among those that an ascent keeps: an allocation for each would take more than the key.
+#[derive(Clone, Copy, Debug)]
+struct KeyAt {
+    begin: u32,
+    len: u32,
+}
+
 /// A part of an ascent that is read at once.
 #[derive(Debug)]
 struct Piece {
     /// At or below every key in it and in those behind it.
-    first: Vec<u8>,
+    first: KeyAt,
     /// The greatest key of those before it.
-    before: Vec<u8>,
+    before: KeyAt,
     /// The offset at which it begins.
     begin: u64,
 }
@@ -52,6 +59,8 @@ pub(crate) struct Ascent {
     /// Bytes of a piece, but for its last record: what a scan of few rows reads at least.
     piece_bytes: u64,
     pieces: Vec<Piece>,
+    /// The keys of the pieces.
+    keys: Vec<u8>,
     /// The greatest key so far.
     last: Option<Vec<u8>>,
     records: u64,
@@ -66,6 +75,7 @@ impl Ascent {
         Ascent {
             piece_bytes: files.log_piece_bytes,
             pieces: Vec::new(),
+            keys: Vec::new(),
             last: None,
             records: 0,
             late: 0,
@@ -92,16 +102,35 @@ impl Ascent {
             return 0;
         }
         self.records += 1;
-        let grown = self.begin_piece_if_full(key, offset);
+        let keys_before = self.keys.len();
+        let begun = self.begin_piece_if_full(key, offset);
         if is_late {
             self.late += 1;
-            for piece in self.pieces.iter_mut().rev().take_while(|piece| piece.first.as_slice() >= key) {
-                key.clone_into(&mut piece.first);
-            }
+            self.lower_to(key);
         } else {
             key.clone_into(self.last.get_or_insert_default());
         }
-        grown
+        begun + self.keys.len() - keys_before
+    }
+
+    /// A late key comes before pieces that begin above it.
+    fn lower_to(&mut self, key: &[u8]) {
+        let from = self.pieces.partition_point(|piece| self.key(piece.first) < key);
+        if from < self.pieces.len() {
+            let first = self.keep(key);
+            self.pieces[from..].iter_mut().for_each(|piece| piece.first = first);
+        }
+    }
+
+    fn key(&self, at: KeyAt) -> &[u8] {
+        &self.keys[at.begin as usize..][..at.len as usize]
+    }
+
+    fn keep(&mut self, key: &[u8]) -> KeyAt {
+        // No key of the log is kept more often than twice, and a log is no longer than 1 GiB and two batches.
+        let at = KeyAt { begin: self.keys.len() as u32, len: key.len() as u32 };
+        self.keys.extend_from_slice(key);
+        at
     }
 
     /// Whether a key that is not above all before it still belongs to the ascent.
@@ -109,7 +138,7 @@ impl Ascent {
         let is_again = self.last.as_deref() == Some(key);
         let is_seldom = self.late < LATE_AT_FIRST + self.records / RECORDS_A_LATE_ONE;
         let is_near = match self.pieces.len().checked_sub(LATE_PIECES_MAX) {
-            Some(earliest) => self.pieces[earliest].first.as_slice() <= key,
+            Some(earliest) => self.key(self.pieces[earliest].first) <= key,
             None => true,
         };
         !is_again && is_seldom && is_near
@@ -119,10 +148,12 @@ impl Ascent {
         if self.pieces.last().is_some_and(|piece| offset < piece.begin + self.piece_bytes) {
             return 0;
         }
-        let before = self.last.clone().unwrap_or_default();
-        let grown = key.len() + before.len() + size_of::<Piece>();
-        self.pieces.push(Piece { first: key.to_vec(), before, begin: offset });
-        grown
+        let last = self.last.take();
+        let before = self.keep(last.as_deref().unwrap_or_default());
+        self.last = last;
+        let first = self.keep(key);
+        self.pieces.push(Piece { first, before, begin: offset });
+        size_of::<Piece>()
     }
 
     /// Where it ends in the first `len` bytes of the log.
@@ -133,10 +164,13 @@ impl Ascent {
     /// The pieces that may have keys of `range`.
     fn pieces_of(&self, range: &KeyRange) -> Range<usize> {
         let behind = range.end.as_deref().map_or(self.pieces.len(), |end| {
-            self.pieces.partition_point(|piece| piece.first.as_slice() < end)
+            self.pieces.partition_point(|piece| self.key(piece.first) < end)
         });
         // All keys of a piece are below the range if that is so of all before the next.
-        let from = self.pieces.partition_point(|piece| piece.before < range.start).saturating_sub(1);
+        let from = self
+            .pieces
+            .partition_point(|piece| self.key(piece.before) < range.start.as_slice())
+            .saturating_sub(1);
         from.min(behind)..behind
     }
 
@@ -206,7 +240,7 @@ impl<'f> AscentSource<'f> {
             range: range.clone(),
             direction,
             end,
-            pieces_together: 1,
+            pieces_together: *PIECES_TOGETHER.start(),
             read: Rows::default(),
             ready: 0..0,
             waiting: 0..0,
@@ -218,7 +252,7 @@ impl<'f> AscentSource<'f> {
     fn read_until_there_is_a_row(&mut self) -> Result<()> {
         while self.ready.is_empty() && !self.left.is_empty() {
             let together = self.pieces_together.min(self.left.len());
-            self.pieces_together = (self.pieces_together * 2).min(PIECES_TOGETHER_MAX);
+            self.pieces_together = (self.pieces_together * 2).min(*PIECES_TOGETHER.end());
             let pieces = match self.direction {
                 Direction::Forward => self.left.start..self.left.start + together,
                 Direction::Backward => self.left.end - together..self.left.end,
@@ -266,12 +300,12 @@ impl<'f> AscentSource<'f> {
         }
         self.log.with_ascent(|ascent| match self.direction {
             Direction::Forward => {
-                let first = ascent.pieces[left.start].first.as_slice();
+                let first = ascent.key(ascent.pieces[left.start].first);
                 let split = rows.partition_point(|row| row.key(bytes) < first);
                 (self.ready, self.waiting) = (0..split, split..all.end);
             }
             Direction::Backward => {
-                let before = ascent.pieces[left.end].before.as_slice();
+                let before = ascent.key(ascent.pieces[left.end].before);
                 let split = rows.partition_point(|row| row.key(bytes) <= before);
                 (self.ready, self.waiting) = (split..all.end, 0..split);
             }
