@@ -52,10 +52,10 @@ impl Layer {
     /// All of them.
     pub const ALL: [Layer; 5] = [Layer::Model, Layer::Crash, Layer::Faults, Layer::Damage, Layer::Nested];
 
-    /// So many cases the healthy engine passes before a hunt, and so many a hunt has at most: each costs seconds.
+    /// So many cases the healthy engine passes before a hunt, and so many a hunt has at most: no more than needed, for they cost a minute in all.
     pub fn cases_max(self) -> u64 {
         match self {
-            Layer::Model => 40,
+            Layer::Model => 200,
             Layer::Crash | Layer::Nested => CASES_MAX,
             Layer::Faults => 6_000,
             Layer::Damage => 1_000,
