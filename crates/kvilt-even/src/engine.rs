@@ -337,15 +337,8 @@ impl Store {
             let chunks = self.index.load(&pin).chunks();
             stats.chunks_now = chunks.len() as u64;
             stats.munks_now = chunks.iter().filter(|c| c.state(&pin).munk.is_some()).count() as u64;
-            let mut seen = std::collections::HashSet::new();
-            for chunk in chunks {
-                let funk = &chunk.state(&pin).funk;
-                let logs = funk.log.iter().map(|log| (log.number(), log.len()));
-                let parts = funk.parts.iter().map(|part| (part.number(), part.file_len()));
-                stats.disk_bytes_now +=
-                    parts.chain(logs).filter(|(n, _)| seen.insert(*n)).map(|(_, len)| len).sum::<u64>();
-            }
         }
+        stats.disk_bytes_now = self.disk_bytes();
         stats.files_now = self.files.count() + 1;
         stats.open_views_now = self.versions.open_view_count() as u64;
         stats.budget_bytes = self.config.budget_bytes;

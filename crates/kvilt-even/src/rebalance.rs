@@ -22,6 +22,7 @@ mod order;
 mod split;
 
 use std::{
+    collections::HashSet,
     sync::{
         Arc, Weak,
         atomic::{AtomicU64, Ordering},
@@ -32,6 +33,7 @@ use std::{
 use kvilt_base::{Error, ErrorKind, Next, Result, Worker};
 use kvilt_sync::published::{pin, settle};
 
+pub(crate) use self::memory::MunkRoom;
 use crate::{
     chunk::{Chunk, ChunkState, Occupied},
     commit,
@@ -85,6 +87,7 @@ impl Worker for Rebalancer {
             self.decayed_at = now;
             store.expire_views();
             store.files.reads.age();
+            store.look_for_room();
             let pin = pin();
             for chunk in store.index.load(&pin).chunks() {
                 chunk.heat.decay();
@@ -264,6 +267,20 @@ impl Store {
     /// Whether a chunk is worth coalescing with a neighbour.
     fn is_small(&self, state: &ChunkState) -> bool {
         self.chunk_bytes(state) < self.config.chunk_bytes_min
+    }
+
+    /// Bytes of all tables and logs, each counted once.
+    pub(crate) fn disk_bytes(&self) -> u64 {
+        let pin = pin();
+        let mut seen = HashSet::new();
+        let mut bytes = 0;
+        for chunk in self.index.load(&pin).chunks() {
+            let funk = &chunk.state(&pin).funk;
+            let logs = funk.log.iter().map(|log| (log.number(), log.len()));
+            let parts = funk.parts.iter().map(|part| (part.number(), part.file_len()));
+            bytes += parts.chain(logs).filter(|(n, _)| seen.insert(*n)).map(|(_, len)| len).sum::<u64>();
+        }
+        bytes
     }
 
     /// About how large a chunk is.

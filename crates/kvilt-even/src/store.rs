@@ -32,6 +32,7 @@ use crate::{
     munk::tail::Tail,
     options::Config,
     poison::Poison,
+    rebalance::MunkRoom,
     stats::{Counters, Stall},
 };
 
@@ -65,8 +66,7 @@ pub(crate) struct Store {
     pub(crate) structure: Mutex<Structure>,
     pub(crate) checkpoint: Checkpoint,
     pub(crate) commit: Option<CommitLog>,
-    /// Since when munks have been over their share, while what is over may be waiting to be freed.
-    pub(crate) over_share_since: Mutex<Option<Duration>>,
+    pub(crate) munk_room: MunkRoom,
     pub(crate) row_cache: RowCache,
     pub(crate) row_cache_charge: Mutex<Charge>,
     pub(crate) counters: Arc<Counters>,

@@ -15,7 +15,6 @@ use kvilt_even::{Durability, Options, World};
 use kvilt_io::{ManualClock, MemoryDisk, SeededRng, StepSpawn};
 use kvilt_sync::budget::Budget;
 
-const BUDGET: u64 = 1 << 20;
 const ROWS: u32 = 8192;
 /// Rows of this range make one chunk hot.
 const HOT_ROWS: u32 = 64;
@@ -41,10 +40,10 @@ struct Bed {
 }
 
 impl Bed {
-    /// A store with four times as many rows as memory, none of which are in memory.
-    fn cold() -> Bed {
+    /// A store with 4 MiB of rows, none of which are in memory.
+    fn cold(budget: u64) -> Bed {
         let disk = MemoryDisk::new(1);
-        let bed = Bed::open(disk.clone());
+        let bed = Bed::open(disk.clone(), budget);
         for row in 0..ROWS {
             bed.db.put(&key(row), &[7; 500]).unwrap();
             if row % 256 == 0 {
@@ -53,10 +52,10 @@ impl Bed {
         }
         bed.db.close().unwrap();
         drop(bed);
-        Bed::open(disk)
+        Bed::open(disk, budget)
     }
 
-    fn open(disk: Arc<MemoryDisk>) -> Bed {
+    fn open(disk: Arc<MemoryDisk>, budget: u64) -> Bed {
         let manual = ManualClock::new();
         let spawn = StepSpawn::new(manual.clone(), 1);
         let clock = Arc::new(LookedAt { clock: manual, step_us: AtomicU64::new(0) });
@@ -66,7 +65,7 @@ impl Bed {
             clock: clock.clone(),
             rng: Arc::new(SeededRng::new(7)),
             spawn: spawn.clone(),
-            budget: Budget::new(BUDGET),
+            budget: Budget::new(budget),
         };
         Bed { db: kvilt_even::open(disk, world, options).unwrap(), clock, spawn }
     }
@@ -99,7 +98,7 @@ fn key(row: u32) -> Vec<u8> {
 
 #[test]
 fn while_the_drive_is_waited_for_only_what_is_read_far_more_than_the_rest_is_loaded() {
-    let bed = Bed::cold();
+    let bed = Bed::cold(1 << 20);
     assert_eq!(bed.munks(), 0);
     assert!(bed.db.stats().chunks_now >= 32, "{} chunks", bed.db.stats().chunks_now);
 
@@ -121,4 +120,14 @@ fn while_the_drive_is_waited_for_only_what_is_read_far_more_than_the_rest_is_loa
         bed.seconds(1, ROWS, 50);
     }
     assert_eq!(bed.munks(), 1, "the chunk that is read far more than the rest");
+}
+
+#[test]
+fn where_all_rows_have_room_they_are_loaded_though_the_drive_is_waited_for() {
+    let bed = Bed::cold(8 << 20);
+    assert_eq!(bed.munks(), 0);
+    bed.seconds(6, ROWS, 50);
+    let stats = bed.db.stats();
+    assert!(stats.reads_waited > 0);
+    assert_eq!(stats.munks_now, stats.chunks_now);
 }

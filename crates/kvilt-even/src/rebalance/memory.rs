@@ -4,13 +4,20 @@
 //! is its decayed access count per byte. When munks outgrow their share the least worthy are evicted; when there
 //! is room, or a chunk without a munk is clearly worthier than one with, munks are loaded.
 
-use std::{sync::Arc, time::Duration};
+use std::{
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
+    time::Duration,
+};
 
 use kvilt_base::{Direction, Kind, Mutant, RangeTombstone, Result, mutant};
 use kvilt_sync::{
     budget::Part,
     published::{Pin, pin},
 };
+use parking_lot::Mutex;
 
 use crate::{
     chunk::{Chunk, ChunkState, Heat, Occupied, PAGE_BYTES, PUT_WEIGHT_INVERSE},
@@ -43,6 +50,15 @@ const COMMON_TO_LOAD: u64 = 8;
 /// And if it is not even so many times as worthy, the page cache shall have its memory.
 const COMMON_TO_KEEP: u64 = 2;
 
+/// What is remembered of the room that munks have.
+#[derive(Default)]
+pub(crate) struct MunkRoom {
+    /// Since when munks have been over their share, while what is over may be waiting to be freed.
+    over_since: Mutex<Option<Duration>>,
+    /// Whether all that there is would have room, when it was looked at last.
+    is_enough_for_all: AtomicBool,
+}
+
 impl Store {
     /// Brings memory back into the budget, or uses what is left of it. True if something was done.
     pub(super) fn balance_memory(&self) -> bool {
@@ -52,7 +68,7 @@ impl Store {
         if used > share {
             return self.is_really_over(share) && (self.evict_least_worthy() || self.close_unread());
         }
-        *self.over_share_since.lock() = None;
+        *self.munk_room.over_since.lock() = None;
         if self.evict_common() {
             return true;
         }
@@ -76,12 +92,18 @@ impl Store {
             return true;
         }
         let now = self.world.clock.now();
-        let since = *self.over_share_since.lock().get_or_insert(now);
+        let since = *self.munk_room.over_since.lock().get_or_insert(now);
         let is_lasting = now.saturating_sub(since) > OVER_SHARE_MAX;
         if is_lasting {
-            *self.over_share_since.lock() = None;
+            *self.munk_room.over_since.lock() = None;
         }
         is_lasting
+    }
+
+    /// Looks whether munks would have room for everything: called at regular times.
+    pub(crate) fn look_for_room(&self) {
+        // Relaxed, here and below: what is decided by it may be late.
+        self.munk_room.is_enough_for_all.store(self.disk_bytes() <= self.munk_share(), Ordering::Relaxed);
     }
 
     fn other_memory(&self) -> u64 {
@@ -159,9 +181,11 @@ impl Store {
         valued.min_by_key(|(_, worth)| *worth).map(|(c, worth)| (Arc::clone(c), worth))
     }
 
-    /// What munks of the chunks that have none would be worth on average; nothing unless the drive is waited for.
+    /// What munks of the chunks that have none would be worth on average; nothing unless the drive is waited for, and not all of
+    /// them have room.
     fn common_worth(&self, pin: &Pin) -> u64 {
-        if !self.files.reads.wait_for_the_drive() {
+        if !self.files.reads.wait_for_the_drive() || self.munk_room.is_enough_for_all.load(Ordering::Relaxed)
+        {
             return 0;
         }
         let chunks = self.index.load(pin).chunks().iter().map(|c| (c, c.state(pin)));
@@ -263,6 +287,8 @@ impl Store {
                 c.state(&pin).munk.is_none() && !c.is_damaged() && !c.is_occupied() && !c.is_backing_off(now)
             });
             let sized = cold.map(|c| (c, self.chunk_bytes(c.state(&pin)), c.heat.to_gain()));
+            let is_enough_for_all = self.munk_room.is_enough_for_all.load(Ordering::Relaxed);
+            let gain_min = |bytes| if is_enough_for_all { GAIN_MIN } else { gain_min(bytes) };
             let fitting = sized.filter(|(_, bytes, score)| *score >= gain_min(*bytes) && bytes * 2 <= share);
             let valued = fitting.map(|(c, bytes, score)| (c, bytes, worth(score, bytes)));
             let least = COMMON_TO_LOAD * self.common_worth(&pin);
@@ -402,13 +428,13 @@ impl Store {
         let is_long = |c: &&Arc<Chunk>| c.state(pin).funk.log_bytes() > self.config.log_bytes_max_cold / 16;
         if let Some(chunk) = longest.filter(is_long) {
             // Relaxed: a hint.
-            chunk.heat.is_index_unwanted.store(true, std::sync::atomic::Ordering::Relaxed);
+            chunk.heat.is_index_unwanted.store(true, Ordering::Relaxed);
             self.want(chunk);
         }
     }
 }
 
-/// What a chunk must have to gain to be worth reading.
+/// What a chunk must have to gain to be worth reading in the place of another.
 fn gain_min(bytes: u64) -> u64 {
     GAIN_MIN.max(bytes / PAGE_BYTES * GAIN_MIN_A_PAGE)
 }
