@@ -74,7 +74,6 @@ pub(crate) struct Chunk {
 pub(crate) struct Heat {
     /// Gets, sampled.
     pub(crate) gets: AtomicU32,
-    /// Scans, in gets that are worth as much.
     pub(crate) scans: AtomicU32,
     pub(crate) puts: AtomicU32,
     /// What scans have read for want of order in logs since the funk was rewritten last, in bytes read at one go.
@@ -141,14 +140,12 @@ impl Heat {
 
     fn reads(&self) -> u64 {
         let count = |n: &AtomicU32| u64::from(n.load(Ordering::Relaxed));
-        count(&self.gets) + count(&self.scans)
+        count(&self.gets) + 4 * count(&self.scans)
     }
 }
 
 /// So many puts weigh as much as one get.
 pub(crate) const PUT_WEIGHT_INVERSE: u64 = 64;
-/// What a get reads of a file, at least.
-pub(crate) const PAGE_BYTES: u64 = 4096;
 
 impl Chunk {
     /// A live chunk.

@@ -76,7 +76,7 @@ impl Files {
             dead,
             reserve,
             reads: Reads::new(Arc::clone(&world.clock)),
-            log_piece_bytes: 16 << 10,
+            log_piece_bytes: 8 << 10,
             next: AtomicU64::new(next),
             known: Mutex::default(),
             has_new_names: AtomicBool::new(false),

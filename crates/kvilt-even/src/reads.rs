@@ -22,7 +22,7 @@ use crate::stats::Counter;
 const WAIT_MIN: Duration = Duration::from_micros(20);
 /// Bytes that are copied in a microsecond, at least.
 const COPIED_A_MICROSECOND: u64 = 1 << 10;
-/// The drive is waited for if one read in so many waits.
+/// The drive is waited for if one read in so many waits, and until not even one in twice as many does.
 const WAITED_OF: u64 = 10;
 /// So few waits prove nothing.
 const WAITED_MIN: u64 = 32;
@@ -79,7 +79,8 @@ impl Reads {
             done_before: done,
             waited_before: waited,
         };
-        let is_waiting = lately.waited >= WAITED_MIN && lately.waited * WAITED_OF >= lately.done;
+        let of = if self.wait_for_the_drive() { 2 * WAITED_OF } else { WAITED_OF };
+        let is_waiting = lately.waited >= WAITED_MIN && lately.waited * of >= lately.done;
         self.is_waiting.store(is_waiting, Ordering::Relaxed);
     }
 

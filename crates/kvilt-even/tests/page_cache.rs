@@ -3,6 +3,7 @@
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
 use std::{
+    ops::Range,
     sync::{
         Arc,
         atomic::{AtomicU64, Ordering},
@@ -16,8 +17,11 @@ use kvilt_io::{ManualClock, MemoryDisk, SeededRng, StepSpawn};
 use kvilt_sync::budget::Budget;
 
 const ROWS: u32 = 8192;
-/// Rows of this range make one chunk hot.
-const HOT_ROWS: u32 = 64;
+const ALL: Range<u32> = 0..ROWS;
+const FIRST_HALF: Range<u32> = 0..ROWS / 2;
+const SECOND_HALF: Range<u32> = ROWS / 2..ROWS;
+/// Rows of one chunk in the second half.
+const HOT: Range<u32> = ROWS - 64..ROWS;
 
 /// Time passes whenever somebody looks at it: so a read between two looks takes as long as a drive's, or no time at all.
 #[derive(Debug)]
@@ -70,21 +74,24 @@ impl Bed {
         Bed { db: kvilt_even::open(disk, world, options).unwrap(), clock, spawn }
     }
 
-    /// So many seconds, in each of which every row below `rows` is read; a read takes so long.
-    fn seconds(&self, count: u32, rows: u32, read_us: u64) {
+    /// So many seconds, in each of which each of these rows is read; a read takes so long.
+    fn seconds(&self, count: u32, rows: Range<u32>, read_us: u64) {
         for _ in 0..count {
             self.clock.step_us.store(read_us, Ordering::Relaxed);
-            self.read(rows);
+            self.read(rows.clone());
             self.clock.step_us.store(0, Ordering::Relaxed);
             self.clock.clock.advance(Duration::from_secs(1));
             self.spawn.step_all_until_idle();
         }
     }
 
-    fn read(&self, rows: u32) {
-        for row in 0..rows {
+    /// Reads these rows; says how many a munk had.
+    fn read(&self, rows: Range<u32>) -> u64 {
+        let before = self.db.stats().gets_from_munk;
+        for row in rows {
             assert!(self.db.get(&key(row), None).unwrap().is_some());
         }
+        self.db.stats().gets_from_munk - before
     }
 
     fn munks(&self) -> u64 {
@@ -102,31 +109,36 @@ fn while_the_drive_is_waited_for_only_what_is_read_far_more_than_the_rest_is_loa
     assert_eq!(bed.munks(), 0);
     assert!(bed.db.stats().chunks_now >= 32, "{} chunks", bed.db.stats().chunks_now);
 
-    bed.seconds(6, ROWS, 50);
+    bed.seconds(6, ALL, 50);
     assert_eq!(bed.munks(), 0, "every chunk is read as much as the others");
     let stats = bed.db.stats();
     assert!(stats.reads_waited > stats.reads / 2, "{} of {}", stats.reads_waited, stats.reads);
 
-    bed.seconds(12, ROWS, 0);
+    bed.seconds(12, ALL, 0);
     let cached = bed.munks();
     assert!(cached >= 4, "{cached} munks, though the page cache answers and there is room");
 
-    bed.seconds(4, ROWS, 50);
-    assert_eq!(bed.munks(), 0, "the page cache makes more of their memory");
+    bed.seconds(6, ALL, 50);
+    assert_eq!(bed.munks(), cached, "the page cache would make no more of their memory");
 
-    // A chunk that is read fifty times as much is loaded beside all others that are read.
+    assert!(bed.read(SECOND_HALF) > 0);
+    bed.seconds(12, FIRST_HALF, 50);
+    assert_eq!(bed.read(SECOND_HALF), 0, "what nobody reads any more gave way");
+
     for _ in 0..4 {
-        (0..50).for_each(|_| bed.read(HOT_ROWS));
-        bed.seconds(1, ROWS, 50);
+        for _ in 0..50 {
+            bed.read(HOT);
+        }
+        bed.seconds(1, ALL, 50);
     }
-    assert_eq!(bed.munks(), 1, "the chunk that is read far more than the rest");
+    assert_eq!(bed.read(HOT), HOT.count() as u64, "a chunk that is read far more than the rest is loaded");
 }
 
 #[test]
 fn where_all_rows_have_room_they_are_loaded_though_the_drive_is_waited_for() {
     let bed = Bed::cold(8 << 20);
     assert_eq!(bed.munks(), 0);
-    bed.seconds(6, ROWS, 50);
+    bed.seconds(6, ALL, 50);
     let stats = bed.db.stats();
     assert!(stats.reads_waited > 0);
     assert_eq!(stats.munks_now, stats.chunks_now);

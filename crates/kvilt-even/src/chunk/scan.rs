@@ -14,11 +14,8 @@ use kvilt_base::{
 };
 use kvilt_sync::published::pin;
 
-use super::{Chunk, ChunkState, Heat, PAGE_BYTES};
+use super::{Chunk, ChunkState};
 use crate::{funk::Purpose, store::Store};
-
-/// A scan is worth so many gets, for it searches each part and reads on, and one more for each page of rows.
-const SCAN_WEIGHT: u32 = 4;
 
 /// What one scan wants of one chunk.
 struct Wanted<'a> {
@@ -53,13 +50,15 @@ impl Store {
                 Direction::Forward => index.find(&left.start),
                 Direction::Backward => index.find_before(left.end.as_deref()),
             };
+            // Relaxed: a statistic.
+            chunk.heat.scans.fetch_add(1, Ordering::Relaxed);
             let here = left.intersection(&chunk.range);
             let state = chunk.state(&pin);
             let wanted = Wanted { view, range: &here, direction };
             let reached = match &state.munk {
                 Some(munk) => {
                     let entries = munk.entries(&here, direction);
-                    self.give_rows(entries, munk.tombstone_list(), &wanted, (rows, &chunk.heat))?
+                    self.give_rows(entries, munk.tombstone_list(), &wanted, rows)?
                 }
                 None => {
                     if self.is_order_due(chunk, &state.funk) {
@@ -98,7 +97,7 @@ impl Store {
             &self.files,
             Purpose::Scan { view: wanted.view, cost_bytes: Some(&chunk.heat.unordered_cost_bytes) },
         )?;
-        self.give_rows(entries, tombstones.list(), wanted, (rows, &chunk.heat))
+        self.give_rows(entries, tombstones.list(), wanted, rows)
     }
 
     fn give_rows(
@@ -106,9 +105,9 @@ impl Store {
         entries: Merge<'_>,
         tombstones: &[RangeTombstone],
         wanted: &Wanted<'_>,
-        (rows, heat): (&mut dyn Rows, &Heat),
+        rows: &mut dyn Rows,
     ) -> Result<Reached> {
-        let (mut given, mut bytes) = (0, 0);
+        let mut given = 0;
         let mut visible = Visible::new(entries, wanted.direction, wanted.view, tombstones);
         let flow = visible.each(|key, value| {
             // S-9: what was found counts only if the view has not expired when it was. The caller tells of it.
@@ -116,25 +115,14 @@ impl Store {
                 return ControlFlow::Break(());
             }
             given += 1;
-            bytes += key.len() + value.len();
             rows.take(key, value)
         });
-        heat.count_scan(bytes);
         self.counters.scanned_rows.add(given);
         self.counters.scanned_skips.add(visible.skipped());
         Ok(match flow? {
             ControlFlow::Continue(()) => Reached::End,
             ControlFlow::Break(()) => Reached::Key(visible.key().expect("a row has a key").to_vec()),
         })
-    }
-}
-
-impl Heat {
-    /// Counts a scan that gave so many bytes.
-    fn count_scan(&self, bytes: usize) {
-        let gets = SCAN_WEIGHT + (bytes as u64 / PAGE_BYTES) as u32;
-        // Relaxed: a statistic.
-        self.scans.fetch_add(gets, Ordering::Relaxed);
     }
 }
 

@@ -35,6 +35,9 @@ const RECORDS_A_LATE_ONE: u64 = 8;
 /// And so many besides, as the first may be among them.
 const LATE_AT_FIRST: u64 = 4;
 
+/// With so many bytes of keys an ascent is over: they are large, and take as much memory as an order would.
+const KEYS_BYTES_MAX: usize = 1 << 30;
+
 /// Where a key lies among those that an ascent keeps: an allocation for each would take more than the key.
 #[derive(Clone, Copy, Debug)]
 struct KeyAt {
@@ -94,7 +97,7 @@ impl Ascent {
             return 0;
         }
         let is_late = self.last.as_deref().is_some_and(|last| last >= key);
-        if is_late && !self.may_be_late(key) {
+        if is_late && !self.may_be_late(key) || self.keys.len() > KEYS_BYTES_MAX {
             // The pieces stay: a scan that has begun may read them still.
             let is_short = offset < PIECES_MIN * self.piece_bytes;
             self.over_at = Some(if is_short { HEADER_BYTES as u64 } else { offset });
@@ -127,7 +130,7 @@ impl Ascent {
     }
 
     fn keep(&mut self, key: &[u8]) -> KeyAt {
-        // No key of the log is kept more often than twice, and a log is no longer than 1 GiB and two batches.
+        // No more than three keys are kept at a time, and none behind the limit.
         let at = KeyAt { begin: self.keys.len() as u32, len: key.len() as u32 };
         self.keys.extend_from_slice(key);
         at

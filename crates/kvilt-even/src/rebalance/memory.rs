@@ -2,7 +2,8 @@
 //!
 //! One budget for everything. Munks get what log indexes, tables, buffers and the row cache leave; a munk's worth
 //! is its decayed access count per byte. When munks outgrow their share the least worthy are evicted; when there
-//! is room, or a chunk without a munk is clearly worthier than one with, munks are loaded.
+//! is room, or a chunk without a munk is clearly worthier than one with, munks are loaded. While reads wait for the drive, and
+//! not everything has room, only for chunks that are read far more than others: the page cache is to have the rest.
 
 use std::{
     sync::{
@@ -20,7 +21,7 @@ use kvilt_sync::{
 use parking_lot::Mutex;
 
 use crate::{
-    chunk::{Chunk, ChunkState, Heat, Occupied, PAGE_BYTES, PUT_WEIGHT_INVERSE},
+    chunk::{Chunk, ChunkState, Occupied, PUT_WEIGHT_INVERSE},
     funk::{
         PartFile, Purpose,
         log::{ChargedIndex, ChunkLog, range_tombstone},
@@ -39,15 +40,18 @@ const SLACK_PERCENT: u64 = 10;
 const OVER_SHARE_MAX: Duration = Duration::from_millis(100);
 /// A munk is loaded in another's place only if it is worth so many times as much: or they would take turns.
 const WORTH_FACTOR: u64 = 3;
+/// What a get reads of a file, at least.
+const PAGE_BYTES: u64 = 4096;
 /// A chunk must have this much to gain to be worth reading from disk at all: a few dozen gets of late.
 const GAIN_MIN: u64 = 2048;
-/// And so much for each page of it: a page of a chunk that is read at one go costs a quarter of one that a get reads, so
-/// the gets have paid what the load costs.
+/// And so much for each page of it while the drive is waited for: a page of a chunk that is read at one go costs a quarter
+/// of one that a get reads, so the gets have paid what the load costs.
 const GAIN_MIN_A_PAGE: u64 = PUT_WEIGHT_INVERSE / 4;
 /// While the drive is waited for, a munk must be so many times as worthy as chunks without one are on average to be
 /// loaded: the page cache holds of each chunk the pages that are read, a munk all of them.
 const COMMON_TO_LOAD: u64 = 8;
-/// And if it is not even so many times as worthy, the page cache shall have its memory.
+/// And if it is worth less than one in so many of that, the page cache shall have its memory. Not more: where all is read alike, it
+/// would make no better use of it.
 const COMMON_TO_KEEP: u64 = 2;
 
 /// What is remembered of the room that munks have.
@@ -140,17 +144,16 @@ impl Store {
 
     /// Evicts the munk that is worth least per byte; false if there is none that can be.
     fn evict_least_worthy(&self) -> bool {
-        let victim = self.least_worthy(&pin(), Heat::to_lose);
+        let victim = self.least_worthy(&pin());
         victim.is_some_and(|(chunk, _)| self.try_evict(&chunk))
     }
 
     /// Evicts a munk of which the page cache makes more; false if there is none.
     fn evict_common(&self) -> bool {
-        let victim = {
-            let pin = pin();
-            let least = COMMON_TO_KEEP * self.common_worth(&pin);
-            self.least_worthy(&pin, Heat::to_gain).filter(|(_, worth)| *worth < least)
-        };
+        let pin = pin();
+        let Some(common) = self.common_worth(&pin) else { return false };
+        let victim = self.least_worthy(&pin).filter(|(_, worth)| worth * COMMON_TO_KEEP < common);
+        drop(pin);
         victim.is_some_and(|(chunk, _)| self.try_evict(&chunk))
     }
 
@@ -168,7 +171,7 @@ impl Store {
     }
 
     /// The munk that is worth least per byte, and what it is worth.
-    fn least_worthy(&self, pin: &Pin, score: impl Fn(&Heat) -> u64) -> Option<(Arc<Chunk>, u64)> {
+    fn least_worthy(&self, pin: &Pin) -> Option<(Arc<Chunk>, u64)> {
         let now = self.world.clock.now();
         let chunks = self.index.load(pin).chunks().iter();
         // Without its munk, a damaged chunk could not be read any more.
@@ -177,23 +180,23 @@ impl Store {
         // An empty munk gives nothing back.
         let candidates =
             with_munks.filter_map(|c| bytes(c).filter(|&bytes| bytes > 1024).map(|bytes| (c, bytes)));
-        let valued = candidates.map(|(c, bytes)| (c, worth(score(&c.heat), bytes)));
+        let valued = candidates.map(|(c, bytes)| (c, worth(c.heat.to_lose(), bytes)));
         valued.min_by_key(|(_, worth)| *worth).map(|(c, worth)| (Arc::clone(c), worth))
     }
 
-    /// What munks of the chunks that have none would be worth on average; nothing unless the drive is waited for, and not all of
-    /// them have room.
-    fn common_worth(&self, pin: &Pin) -> u64 {
+    /// What munks of the chunks that have none would be worth on average, if loads and evictions are to be choosy: the drive is
+    /// waited for, and not all of them have room.
+    fn common_worth(&self, pin: &Pin) -> Option<u64> {
         if !self.files.reads.wait_for_the_drive() || self.munk_room.is_enough_for_all.load(Ordering::Relaxed)
         {
-            return 0;
+            return None;
         }
         let chunks = self.index.load(pin).chunks().iter().map(|c| (c, c.state(pin)));
         let cold = chunks.filter(|(_, state)| state.munk.is_none());
         let (score, bytes) = cold.fold((0, 0), |(score, bytes), (chunk, state)| {
             (score + chunk.heat.to_gain(), bytes + self.chunk_bytes(state))
         });
-        worth(score, bytes)
+        Some(worth(score, bytes))
     }
 
     /// Drops the munk; the log's index is ready before it goes (design 3.2(5)).
@@ -287,11 +290,11 @@ impl Store {
                 c.state(&pin).munk.is_none() && !c.is_damaged() && !c.is_occupied() && !c.is_backing_off(now)
             });
             let sized = cold.map(|c| (c, self.chunk_bytes(c.state(&pin)), c.heat.to_gain()));
-            let is_enough_for_all = self.munk_room.is_enough_for_all.load(Ordering::Relaxed);
-            let gain_min = |bytes| if is_enough_for_all { GAIN_MIN } else { gain_min(bytes) };
+            let common = self.common_worth(&pin);
+            let gain_min = |bytes| if common.is_some() { paid_gain(bytes) } else { GAIN_MIN };
             let fitting = sized.filter(|(_, bytes, score)| *score >= gain_min(*bytes) && bytes * 2 <= share);
             let valued = fitting.map(|(c, bytes, score)| (c, bytes, worth(score, bytes)));
-            let least = COMMON_TO_LOAD * self.common_worth(&pin);
+            let least = COMMON_TO_LOAD * common.unwrap_or(0);
             let Some((chunk, bytes, gain)) =
                 valued.max_by_key(|(_, _, gain)| *gain).filter(|(_, _, gain)| *gain >= least)
             else {
@@ -301,7 +304,7 @@ impl Store {
         };
         // Entries weigh more in memory than in files; half as much again is on the safe side.
         if bytes + bytes / 2 > room {
-            let Some((victim, loss)) = self.least_worthy(&pin(), Heat::to_lose) else { return false };
+            let Some((victim, loss)) = self.least_worthy(&pin()) else { return false };
             return gain > WORTH_FACTOR * loss && self.try_evict(&victim);
         }
         let Some(occupied) = chunk.try_occupy() else { return false };
@@ -434,8 +437,8 @@ impl Store {
     }
 }
 
-/// What a chunk must have to gain to be worth reading in the place of another.
-fn gain_min(bytes: u64) -> u64 {
+/// What a chunk must have to gain for gets to have paid what a load costs.
+fn paid_gain(bytes: u64) -> u64 {
     GAIN_MIN.max(bytes / PAGE_BYTES * GAIN_MIN_A_PAGE)
 }
 
