@@ -11,7 +11,8 @@ use crate::{
     funk::log::{ChunkLog, IfFull},
     options::Options,
     recovery,
-    store::{Store, World},
+    store::Store,
+    world::World,
 };
 
 /// Opens the store in `disk`, or makes one.

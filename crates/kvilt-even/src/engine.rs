@@ -19,7 +19,8 @@ use crate::{
     options::{Durability, Options},
     rebalance::{Checkpointer, Rebalancer},
     recovery::{self, DirectoryLock},
-    store::{Store, World},
+    store::Store,
+    world::World,
 };
 
 /// An open `even` store.

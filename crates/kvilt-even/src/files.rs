@@ -17,7 +17,7 @@ use kvilt_format::FileIdentity;
 use kvilt_sync::budget::Budget;
 use parking_lot::Mutex;
 
-use crate::{reads::Reads, reserve::Reserve, stats::Counters, store::World};
+use crate::{reads::Reads, reserve::Reserve, stats::Counters, world::World};
 
 /// Held by whoever may still read a file; the file outlives every hold.
 pub(crate) type Hold = Arc<()>;

@@ -68,6 +68,7 @@ mod poison;
 mod salvage;
 mod stats;
 mod views;
+mod world;
 
 use std::sync::Arc;
 
@@ -75,7 +76,7 @@ use kvilt_base::{Disk, Engine, Result};
 
 pub use options::{Compression, Durability, Options};
 pub use salvage::{Salvaged, salvage};
-pub use store::World;
+pub use world::World;
 
 /// Opens the store in `disk`, or makes one there.
 ///

@@ -35,8 +35,9 @@ use crate::{
     rebalance::MunkRoom,
     reserve::Reserve,
     stats::Counters,
-    store::{Attention, ProgressSignal, Store, World},
+    store::{Attention, ProgressSignal, Store},
     tombstones::Tombstones,
+    world::World,
 };
 
 /// What holds the directory while the store is open.

@@ -13,13 +13,8 @@ use std::{
     time::Duration,
 };
 
-use kvilt_base::{Clock, Hand, Rng, Spawn, Version};
-use kvilt_sync::{
-    budget::{Budget, Charge},
-    published::Published,
-    row_cache::RowCache,
-    versions::Versions,
-};
+use kvilt_base::{Hand, Version};
+use kvilt_sync::{budget::Charge, published::Published, row_cache::RowCache, versions::Versions};
 use parking_lot::{Condvar, Mutex};
 
 use crate::{
@@ -34,20 +29,8 @@ use crate::{
     poison::Poison,
     rebalance::MunkRoom,
     stats::{Counters, Stall},
+    world::World,
 };
-
-/// What the engine is given of the world.
-#[derive(Clone)]
-pub struct World {
-    /// Time, for scheduling and statistics.
-    pub clock: Arc<dyn Clock>,
-    /// Chance, for identities.
-    pub rng: Arc<dyn Rng>,
-    /// Threads, for background work.
-    pub spawn: Arc<dyn Spawn>,
-    /// Memory; may be shared with other stores.
-    pub budget: Arc<Budget>,
-}
 
 /// Chunks whose files or existence changed since the last checkpoint collected them.
 #[derive(Default)]

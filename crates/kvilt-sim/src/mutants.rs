@@ -52,7 +52,8 @@ impl Layer {
     /// All of them.
     pub const ALL: [Layer; 5] = [Layer::Model, Layer::Crash, Layer::Faults, Layer::Damage, Layer::Nested];
 
-    /// So many cases the healthy engine passes before a hunt, and so many a hunt has at most: no more than needed, for they cost a minute in all.
+    /// So many cases the healthy engine passes before a hunt, and so many a hunt has at most: no more than
+    /// needed, for they cost a minute in all.
     pub fn cases_max(self) -> u64 {
         match self {
             Layer::Model => 200,

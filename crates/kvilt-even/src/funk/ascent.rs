@@ -23,8 +23,11 @@ use crate::files::Files;
 /// A shorter one is not worth a source of its own.
 const PIECES_MIN: u64 = 8;
 
-/// Pieces that a scan reads together at first, as it begins somewhere in the first of them, and at most, when it is long.
-const PIECES_TOGETHER: std::ops::RangeInclusive<usize> = 2..=32;
+/// Pieces that a scan reads together at first, as it begins somewhere in the first of them.
+const PIECES_AT_FIRST: usize = 2;
+
+/// Pieces that a long scan reads together.
+const PIECES_TOGETHER_MAX: usize = 32;
 
 /// A record may come so many pieces late: what a thread writes that was stopped for a while between others.
 const LATE_PIECES_MAX: usize = 32;
@@ -243,7 +246,7 @@ impl<'f> AscentSource<'f> {
             range: range.clone(),
             direction,
             end,
-            pieces_together: *PIECES_TOGETHER.start(),
+            pieces_together: PIECES_AT_FIRST,
             read: Rows::default(),
             ready: 0..0,
             waiting: 0..0,
@@ -255,7 +258,7 @@ impl<'f> AscentSource<'f> {
     fn read_until_there_is_a_row(&mut self) -> Result<()> {
         while self.ready.is_empty() && !self.left.is_empty() {
             let together = self.pieces_together.min(self.left.len());
-            self.pieces_together = (self.pieces_together * 2).min(*PIECES_TOGETHER.end());
+            self.pieces_together = (self.pieces_together * 2).min(PIECES_TOGETHER_MAX);
             let pieces = match self.direction {
                 Direction::Forward => self.left.start..self.left.start + together,
                 Direction::Backward => self.left.end - together..self.left.end,

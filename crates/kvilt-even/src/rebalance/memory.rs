@@ -73,7 +73,8 @@ impl Store {
             return self.is_really_over(share) && (self.evict_least_worthy() || self.close_unread());
         }
         *self.munk_room.over_since.lock() = None;
-        if self.evict_common() {
+        let common = self.common_worth();
+        if common.is_some_and(|common| self.evict_common(common)) {
             return true;
         }
         if self.other_memory() > self.config.budget_bytes / 2 {
@@ -82,7 +83,7 @@ impl Store {
         if self.other_memory() > self.config.budget_bytes / 4 * 3 {
             self.forget_orders();
         }
-        self.load_worthiest(self.munk_share().saturating_sub(used))
+        self.load_worthiest(self.munk_share().saturating_sub(used), common)
     }
 
     /// Whether munks in use are over their share. The gauge also counts what was replaced and not yet freed, and
@@ -145,24 +146,22 @@ impl Store {
     /// Evicts the munk that is worth least per byte; false if there is none that can be.
     fn evict_least_worthy(&self) -> bool {
         let victim = self.least_worthy(&pin());
-        victim.is_some_and(|(chunk, _)| self.try_evict(&chunk))
+        victim.is_some_and(|(chunk, _)| self.attempt(&chunk, Self::evict))
     }
 
     /// Evicts a munk of which the page cache makes more; false if there is none.
-    fn evict_common(&self) -> bool {
-        let pin = pin();
-        let Some(common) = self.common_worth(&pin) else { return false };
-        let victim = self.least_worthy(&pin).filter(|(_, worth)| worth * COMMON_TO_KEEP < common);
-        drop(pin);
-        victim.is_some_and(|(chunk, _)| self.try_evict(&chunk))
+    fn evict_common(&self, common: u64) -> bool {
+        let victim = self.least_worthy(&pin()).filter(|(_, worth)| worth * COMMON_TO_KEEP < common);
+        victim.is_some_and(|(chunk, _)| self.attempt(&chunk, Self::evict))
     }
 
-    fn try_evict(&self, chunk: &Arc<Chunk>) -> bool {
+    /// Loads or evicts a munk. False if nothing came of it.
+    fn attempt(&self, chunk: &Arc<Chunk>, job: impl FnOnce(&Self, &Occupied) -> Result<bool>) -> bool {
         let Some(occupied) = chunk.try_occupy() else { return false };
-        match self.evict(&occupied) {
-            Ok(is_evicted) => is_evicted,
+        match job(self, &occupied) {
+            Ok(is_done) => is_done,
             Err(error) => {
-                // Another one may be evicted instead.
+                // Another one may be tried instead.
                 chunk.note(&error);
                 self.background_failed(chunk, &error);
                 true
@@ -186,12 +185,13 @@ impl Store {
 
     /// What munks of the chunks that have none would be worth on average, if loads and evictions are to be choosy: the drive is
     /// waited for, and not all of them have room.
-    fn common_worth(&self, pin: &Pin) -> Option<u64> {
+    fn common_worth(&self) -> Option<u64> {
         if !self.files.reads.wait_for_the_drive() || self.munk_room.is_enough_for_all.load(Ordering::Relaxed)
         {
             return None;
         }
-        let chunks = self.index.load(pin).chunks().iter().map(|c| (c, c.state(pin)));
+        let pin = pin();
+        let chunks = self.index.load(&pin).chunks().iter().map(|c| (c, c.state(&pin)));
         let cold = chunks.filter(|(_, state)| state.munk.is_none());
         let (score, bytes) = cold.fold((0, 0), |(score, bytes), (chunk, state)| {
             (score + chunk.heat.to_gain(), bytes + self.chunk_bytes(state))
@@ -280,7 +280,8 @@ impl Store {
     }
 
     /// Loads the munk of the chunk that would gain most, if it is worth it and `room` or a less worthy munk allows.
-    fn load_worthiest(&self, room: u64) -> bool {
+    /// `common` is the [`Store::common_worth`].
+    fn load_worthiest(&self, room: u64, common: Option<u64>) -> bool {
         let share = self.munk_share();
         let now = self.world.clock.now();
         let (chunk, bytes, gain) = {
@@ -290,7 +291,6 @@ impl Store {
                 c.state(&pin).munk.is_none() && !c.is_damaged() && !c.is_occupied() && !c.is_backing_off(now)
             });
             let sized = cold.map(|c| (c, self.chunk_bytes(c.state(&pin)), c.heat.to_gain()));
-            let common = self.common_worth(&pin);
             let gain_min = |bytes| if common.is_some() { paid_gain(bytes) } else { GAIN_MIN };
             let fitting = sized.filter(|(_, bytes, score)| *score >= gain_min(*bytes) && bytes * 2 <= share);
             let valued = fitting.map(|(c, bytes, score)| (c, bytes, worth(score, bytes)));
@@ -305,18 +305,9 @@ impl Store {
         // Entries weigh more in memory than in files; half as much again is on the safe side.
         if bytes + bytes / 2 > room {
             let Some((victim, loss)) = self.least_worthy(&pin()) else { return false };
-            return gain > WORTH_FACTOR * loss && self.try_evict(&victim);
+            return gain > WORTH_FACTOR * loss && self.attempt(&victim, Self::evict);
         }
-        let Some(occupied) = chunk.try_occupy() else { return false };
-        match self.load(&occupied) {
-            Ok(is_loaded) => is_loaded,
-            Err(error) => {
-                // Another one may be loaded instead.
-                chunk.note(&error);
-                self.background_failed(&chunk, &error);
-                true
-            }
-        }
+        self.attempt(&chunk, Self::load)
     }
 
     /// Reads the chunk into a munk, while puts go on; what they wrote meanwhile is caught up under the gate.
@@ -444,7 +435,7 @@ fn paid_gain(bytes: u64) -> u64 {
 
 /// Worth per megabyte.
 fn worth(score: u64, bytes: u64) -> u64 {
-    (u128::from(score) * (1 << 20) / u128::from(bytes.max(4096))) as u64
+    (u128::from(score) * (1 << 20) / u128::from(bytes.max(PAGE_BYTES))) as u64
 }
 
 /// What was written while a munk was loaded.
