@@ -34,7 +34,7 @@ use kvilt_sync::{published::pin, versions::Versions};
 use self::{
     ascent::AscentSource, log::ChunkLog, log_order::OrderSource, log_rows::LogRows, table_file::TableFile,
 };
-use crate::{files::Files, tombstones::Tombstones};
+use crate::{files::Files, key_hash::key_hash, tombstones::Tombstones};
 
 /// Of a log of which a chunk has less than this part, a rewrite reads only that.
 const SHARE_READ_WHOLE: u64 = 4;
@@ -347,7 +347,7 @@ impl Lookup<'_> {
         if !tombstones.is_empty() {
             self.hiders.extend(&tombstones);
         }
-        for offset in index.index.offsets(&pin(), log_index::hash(self.key)) {
+        for offset in index.index.offsets(&pin(), key_hash(self.key)) {
             let outcome =
                 log.record_at(self.files, offset, |entry, batch| self.judge(&entry, batch, found))?;
             if outcome.is_some() {

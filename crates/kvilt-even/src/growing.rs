@@ -32,6 +32,11 @@ impl Growing {
         self.0.as_slice()
     }
 
+    /// Has the processor fetch what lies from `start` up to `end` ahead of its being read.
+    pub(crate) fn fetch_ahead(&self, start: usize, end: usize) {
+        self.0.fetch_ahead(start, end);
+    }
+
     /// How much that is.
     pub(crate) fn len(&self) -> usize {
         self.0.len()

@@ -46,6 +46,7 @@ mod store;
 mod chunk;
 mod heads;
 mod index;
+mod key_hash;
 
 mod funk;
 mod growing;

@@ -12,6 +12,7 @@
 //! * **E-3** A munk holds, for its chunk's range, every entry that a reader can see: reads of a chunk with a
 //!   munk never look at its funk.
 
+mod places;
 pub(crate) mod run;
 pub(crate) mod tail;
 

@@ -48,6 +48,7 @@ use super::{
 };
 use crate::{
     files::{Files, Hold},
+    key_hash::key_hash,
     tombstones::Tombstones,
 };
 
@@ -130,7 +131,7 @@ impl ChargedIndex {
 
     fn insert(&self, key: &[u8], offset: u64) {
         let before = self.index.bytes();
-        self.index.insert(&pin(), log_index::hash(key), offset);
+        self.index.insert(&pin(), key_hash(key), offset);
         let grown = self.index.bytes() - before;
         if grown > 0 {
             self.charge.lock().grow(grown);
@@ -244,7 +245,7 @@ impl ChunkLog {
         }
         let pin = pin();
         let index = self.index.load(&pin).as_ref()?;
-        let has = |key: &[u8]| index.index.offsets(&pin, log_index::hash(key)).next().is_some();
+        let has = |key: &[u8]| index.index.offsets(&pin, key_hash(key)).next().is_some();
         Some(Intervals::of(keys.map(|key| (key, has(key)))))
     }
 

@@ -15,12 +15,9 @@
 //! One writer (whoever holds the log's writer lock or is building the index), any number of readers without locks:
 //! a slot changes in one store, nodes never change, and a larger table is published as a whole.
 
-use std::{
-    hash::BuildHasher,
-    sync::{
-        OnceLock,
-        atomic::{AtomicU64, AtomicUsize, Ordering},
-    },
+use std::sync::{
+    OnceLock,
+    atomic::{AtomicU64, AtomicUsize, Ordering},
 };
 
 use kvilt_sync::published::{Pin, Published};
@@ -36,12 +33,6 @@ const SLOTS_MIN: usize = 16;
 const SEGMENT_NODES: usize = 64;
 /// Segments enough for 2³¹ nodes.
 const SEGMENTS: usize = 26;
-
-/// The upper half of a key's hash, by which an index knows it. The same in every process: indexes are not stored,
-/// but replays of one seed should take one path.
-pub(crate) fn hash(key: &[u8]) -> u32 {
-    (foldhash::fast::FixedState::with_seed(0x6b76_696c).hash_one(key) >> 32) as u32
-}
 
 struct Slots {
     /// Zero is empty: no record lies at offset zero, where the header is.
@@ -229,6 +220,7 @@ impl Iterator for Offsets<'_> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::key_hash::key_hash;
     use kvilt_sync::published::pin;
 
     #[test]
@@ -237,15 +229,15 @@ mod tests {
         let pin = pin();
         let key = |i: u64| format!("key{}", i % 700).into_bytes();
         for i in 0..20_000u64 {
-            index.insert(&pin, hash(&key(i)), 64 + i);
+            index.insert(&pin, key_hash(&key(i)), 64 + i);
         }
         for i in 0..700u64 {
-            let offsets: Vec<u64> = index.offsets(&pin, hash(&key(i))).collect();
+            let offsets: Vec<u64> = index.offsets(&pin, key_hash(&key(i))).collect();
             let expected: Vec<u64> = (0..20_000).filter(|n| n % 700 == i).map(|n| 64 + n).rev().collect();
             assert!(expected.iter().all(|offset| offsets.contains(offset)), "{i}");
             assert!(offsets.is_sorted_by(|a, b| a > b));
         }
-        assert_eq!(index.offsets(&pin, hash(b"nobody wrote this")).count(), 0);
+        assert_eq!(index.offsets(&pin, key_hash(b"nobody wrote this")).count(), 0);
         assert_eq!(index.records(), 20_000);
         let mut all: Vec<u64> = index.every(&pin, 1).map(|record| record.offset).collect();
         all.sort_unstable();

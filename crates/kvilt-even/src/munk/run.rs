@@ -8,7 +8,8 @@ use std::sync::Arc;
 
 use kvilt_base::{Direction, EntryRef, Error, KeyRange, Kind, Result, Source, Version};
 
-use crate::{growing::Growing, heads::Heads};
+use super::places::Places;
+use crate::{growing::Growing, heads::Heads, key_hash::key_hash};
 
 /// Bytes of an entry besides key and value: key length 4, value length and kind 4, version 8.
 const ENTRY_HEAD_BYTES: usize = 16;
@@ -28,19 +29,30 @@ pub(crate) struct Run {
     end: usize,
     offsets: Vec<u32>,
     heads: Heads,
+    places: Places,
 }
 
 impl Run {
     /// A run without entries.
     pub(crate) fn empty() -> Self {
-        Run { bytes: None, end: 0, offsets: Vec::new(), heads: Heads::default() }
+        Run { bytes: None, end: 0, offsets: Vec::new(), heads: Heads::default(), places: Places::default() }
     }
 
     /// The run of these entries, which lie one behind the other in a region from its beginning.
     fn of(bytes: Arc<Growing>, end: usize, offsets: Vec<u32>) -> Self {
-        let mut run = Run { bytes: Some(bytes), end, offsets, heads: Heads::default() };
+        let mut run = Run { bytes: Some(bytes), end, offsets, ..Run::empty() };
         run.heads = Heads::new((0..run.len()).map(|i| run.key_at(i)));
+        run.places = Places::new(run.len(), run.newest_entries());
         run
+    }
+
+    /// The hash of each key, and the offset of its newest entry, which comes first.
+    fn newest_entries(&self) -> impl Iterator<Item = (u32, u32)> {
+        let mut last = None;
+        let entries = self.offsets.iter().enumerate().map(|(i, &offset)| (self.key_at(i), offset));
+        entries
+            .filter(move |&(key, _)| last.replace(key) != Some(key))
+            .map(|(key, offset)| (key_hash(key), offset))
     }
 
     /// Its first `count` entries as a run that keeps all of this one's region.
@@ -70,13 +82,21 @@ impl Run {
 
     /// Memory, all in all: with what of its region other runs share.
     pub(crate) fn memory_bytes(&self) -> usize {
-        self.bytes.as_ref().map_or(0, |bytes| bytes.len()) + self.offsets.capacity() * 4 + self.heads.bytes()
+        self.bytes.as_ref().map_or(0, |bytes| bytes.len())
+            + self.offsets.capacity() * 4
+            + self.heads.bytes()
+            + self.places.bytes()
     }
 
     /// The entry at a position.
     pub(crate) fn entry_at(&self, position: usize) -> EntryRef<'_> {
+        self.entry_from(self.offsets[position] as usize)
+    }
+
+    /// The entry that begins at an offset.
+    fn entry_from(&self, offset: usize) -> EntryRef<'_> {
         let bytes = self.bytes.as_ref().expect("a run with entries has bytes").as_slice();
-        let bytes = &bytes[self.offsets[position] as usize..];
+        let bytes = &bytes[offset..];
         let word = |at: usize| u32::from_le_bytes(bytes[at..at + 4].try_into().expect("four bytes"));
         let (key_len, value_word) = (word(0) as usize, word(4));
         let version = u64::from_le_bytes(bytes[8..16].try_into().expect("eight bytes"));
@@ -87,6 +107,14 @@ impl Run {
             version: Version::from_u64(version),
             kind: if value_word & TOMBSTONE_BIT == 0 { Kind::Put } else { Kind::Tombstone },
             value: &bytes[value_start..value_start + value_len],
+        }
+    }
+
+    /// Has the processor fetch the entry at a position, if there is one: rows of a scan lie one behind the other, but in
+    /// other pages, where processors do not look ahead on their own.
+    fn fetch_ahead(&self, position: usize) {
+        if let Some(bytes) = &self.bytes {
+            bytes.fetch_ahead(self.bytes_before(position), self.bytes_before(position + 1));
         }
     }
 
@@ -117,8 +145,19 @@ impl Run {
 
     /// The newest entry of `key` with a version up to `at`.
     pub(crate) fn find(&self, key: &[u8], at: Version) -> Option<EntryRef<'_>> {
-        let first = self.lower_bound(key);
-        (first..self.len()).map(|i| self.entry_at(i)).take_while(|e| e.key == key).find(|e| e.version <= at)
+        let is_it = |offset| self.entry_from(offset as usize).key == key;
+        let mut offset = self.places.find(key_hash(key), is_it)? as usize;
+        while offset < self.end {
+            let entry = self.entry_from(offset);
+            if entry.key != key {
+                return None;
+            }
+            if entry.version <= at {
+                return Some(entry);
+            }
+            offset += entry_bytes(entry.key.len(), entry.value.len());
+        }
+        None
     }
 
     /// The entries of `range`, in `direction`.
@@ -149,7 +188,12 @@ impl Source for RunSource<'_> {
 
     fn advance(&mut self) -> Result<()> {
         match self.direction {
-            Direction::Forward => self.remaining.start += 1,
+            Direction::Forward => {
+                self.remaining.start += 1;
+                if self.remaining.len() > 1 {
+                    self.run.fetch_ahead(self.remaining.start + 1);
+                }
+            }
             Direction::Backward => self.remaining.end -= 1,
         }
         Ok(())

@@ -17,10 +17,8 @@ use kvilt_sync::published::pin;
 use super::{LogOrder, Record};
 use crate::{
     files::Files,
-    funk::{
-        log::{ChargedIndex, ChunkLog},
-        log_index,
-    },
+    funk::log::{ChargedIndex, ChunkLog},
+    key_hash::key_hash,
 };
 
 /// With more records to be read, the first scan may as well read the log.
@@ -60,7 +58,7 @@ impl<'l> MunkOrder<'l> {
             last.has_older = true;
             return;
         }
-        let hash = log_index::hash(row.key);
+        let hash = key_hash(row.key);
         let newest = self.index.index.offsets(&pin(), hash).next();
         if let Some(offset) = newest.filter(|&offset| offset >= self.place.start) {
             let start = self.keys.len();
@@ -108,7 +106,7 @@ impl<'l> MunkOrder<'l> {
         let mut ambiguous: HashSet<u32> =
             hashes.windows(2).filter(|pair| pair[0] == pair[1]).map(|pair| pair[0]).collect();
         self.log.for_each(files, self.place.end, self.log.len(), &mut |_, entry, _| {
-            ambiguous.insert(log_index::hash(entry.key));
+            ambiguous.insert(key_hash(entry.key));
             Ok(())
         })?;
         Ok(ambiguous)

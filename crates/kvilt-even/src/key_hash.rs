@@ -1,0 +1,9 @@
+//! The hash by which indexes of logs and runs know a key.
+
+use std::hash::BuildHasher;
+
+/// The upper half of a key's hash. The same in every process: nothing that is stored depends on it, but replays of one seed
+/// should take one path.
+pub(crate) fn key_hash(key: &[u8]) -> u32 {
+    (foldhash::fast::FixedState::with_seed(0x6b76_696c).hash_one(key) >> 32) as u32
+}
