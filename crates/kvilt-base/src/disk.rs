@@ -159,6 +159,9 @@ pub trait File: Send + Sync + fmt::Debug {
         let _ = len;
         Err(io::ErrorKind::Unsupported.into())
     }
+    /// These bytes will be read soon, so the system may begin to fetch them. Advice: nothing depends on it, and a disk that
+    /// cannot does nothing.
+    fn will_read(&self, _offset: u64, _len: usize) {}
     /// The length, in bytes.
     fn len(&self) -> io::Result<u64>;
     /// Its name.

@@ -6,7 +6,7 @@
 
 use std::cmp::Ordering;
 
-use crate::{EntryRef, Result};
+use crate::{EntryRef, Result, Version};
 
 /// Which way a stream runs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -19,8 +19,16 @@ pub enum Direction {
 
 /// A sorted stream of entries in the direction it was made for.
 pub trait Source {
-    /// The entry it stands on, or none at the end.
+    /// The entry it stands on, or none at the end. [`Source::fetch`] comes first.
     fn entry(&self) -> Option<EntryRef<'_>>;
+    /// Key and version of that entry, which need no fetch: all that decides which source comes first.
+    fn key(&self) -> Option<(&[u8], Version)> {
+        self.entry().map(|entry| (entry.key, entry.version))
+    }
+    /// Reads what is missing of the entry it stands on. Of several sources only the first has to.
+    fn fetch(&mut self) -> Result<()> {
+        Ok(())
+    }
     /// Moves to the following entry. Must not be called at the end.
     fn advance(&mut self) -> Result<()>;
 }
@@ -28,6 +36,12 @@ pub trait Source {
 impl<S: Source + ?Sized> Source for Box<S> {
     fn entry(&self) -> Option<EntryRef<'_>> {
         (**self).entry()
+    }
+    fn key(&self) -> Option<(&[u8], Version)> {
+        (**self).key()
+    }
+    fn fetch(&mut self) -> Result<()> {
+        (**self).fetch()
     }
     fn advance(&mut self) -> Result<()> {
         (**self).advance()
@@ -49,47 +63,51 @@ pub struct Merge<'s> {
 }
 
 impl<'s> Merge<'s> {
-    /// Merges `sources`, given newest first, each already in `direction`.
-    pub fn new(sources: Vec<Box<dyn Source + 's>>, direction: Direction) -> Self {
+    /// Merges `sources`, given newest first, each already in `direction`. Fails if the first entry cannot be fetched.
+    pub fn new(sources: Vec<Box<dyn Source + 's>>, direction: Direction) -> Result<Self> {
         let mut merge =
             Merge { sources, direction, first: None, runner_up: Vec::new(), has_runner_up: false };
         merge.find_first();
-        merge
+        merge.fetch()?;
+        Ok(merge)
     }
 
     fn find_first(&mut self) {
-        let mut first: Option<(usize, EntryRef<'_>)> = None;
-        let mut second: Option<(usize, EntryRef<'_>)> = None;
+        let mut first: Option<(usize, Key<'_>)> = None;
+        let mut second: Option<(usize, Key<'_>)> = None;
         for (rank, source) in self.sources.iter().enumerate() {
-            let Some(entry) = source.entry() else { continue };
-            if comes_before(self.direction, &entry, first.as_ref()) {
-                second = first.replace((rank, entry));
-            } else if comes_before(self.direction, &entry, second.as_ref()) {
-                second = Some((rank, entry));
+            let Some(key) = source.key() else { continue };
+            if comes_before(self.direction, key, first) {
+                second = first.replace((rank, key));
+            } else if comes_before(self.direction, key, second) {
+                second = Some((rank, key));
             }
         }
         self.first = first.map(|(rank, _)| rank);
         self.has_runner_up = second.is_some();
-        if let Some((_, entry)) = second {
+        if let Some((_, (key, _))) = second {
             self.runner_up.clear();
-            self.runner_up.extend_from_slice(entry.key);
+            self.runner_up.extend_from_slice(key);
         }
     }
 
     /// Whether the source that was first still is, by its key alone; if not, all have to be looked at.
     fn is_still_first(&self, first: usize) -> bool {
-        let Some(entry) = self.sources[first].entry() else { return false };
+        let Some((key, _)) = self.sources[first].key() else { return false };
         !self.has_runner_up
             || match self.direction {
-                Direction::Forward => entry.key < self.runner_up.as_slice(),
-                Direction::Backward => entry.key > self.runner_up.as_slice(),
+                Direction::Forward => key < self.runner_up.as_slice(),
+                Direction::Backward => key > self.runner_up.as_slice(),
             }
     }
 }
 
+/// What decides which entry comes first.
+type Key<'a> = (&'a [u8], Version);
+
 /// Whether `found`, of a later rank, comes before `best`. On a tie the earlier rank (newer source) stays in front going
 /// forward, and goes last backward.
-fn comes_before(direction: Direction, found: &EntryRef<'_>, best: Option<&(usize, EntryRef<'_>)>) -> bool {
+fn comes_before(direction: Direction, found: Key<'_>, best: Option<(usize, Key<'_>)>) -> bool {
     let Some((_, best)) = best else { return true };
     match order(found, best) {
         Ordering::Less => direction == Direction::Forward,
@@ -98,8 +116,8 @@ fn comes_before(direction: Direction, found: &EntryRef<'_>, best: Option<&(usize
 }
 
 /// Forward order: key ascending, then version descending.
-fn order(a: &EntryRef<'_>, b: &EntryRef<'_>) -> Ordering {
-    a.key.cmp(b.key).then_with(|| b.version.cmp(&a.version))
+fn order(a: Key<'_>, b: Key<'_>) -> Ordering {
+    a.0.cmp(b.0).then_with(|| b.1.cmp(&a.1))
 }
 
 impl Source for Merge<'_> {
@@ -113,7 +131,11 @@ impl Source for Merge<'_> {
         if !self.is_still_first(first) {
             self.find_first();
         }
-        Ok(())
+        self.fetch()
+    }
+
+    fn fetch(&mut self) -> Result<()> {
+        self.first.map_or(Ok(()), |first| self.sources[first].fetch())
     }
 }
 
@@ -162,7 +184,7 @@ mod tests {
     fn drain(direction: Direction) -> Vec<String> {
         let newer = source(&[("a", 5, "new5"), ("c", 9, "c9")], direction);
         let older = source(&[("a", 5, "old5"), ("a", 2, "a2"), ("b", 1, "b1")], direction);
-        let mut merge = Merge::new(vec![newer, older], direction);
+        let mut merge = Merge::new(vec![newer, older], direction).unwrap();
         let mut out = Vec::new();
         while let Some(e) = merge.entry() {
             out.push(String::from_utf8_lossy(e.value).into_owned());

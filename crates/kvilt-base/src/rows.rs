@@ -10,6 +10,12 @@ use crate::{Value, limits};
 pub trait Rows {
     /// Takes a row, in place: what it wants to keep it must copy. Breaks if it wants no more.
     fn take(&mut self, key: &[u8], value: &[u8]) -> ControlFlow<()>;
+
+    /// How many more rows it takes at most, if it knows: so many are worth reading from files together. A hint, which
+    /// changes no result.
+    fn wanted(&self) -> Option<u64> {
+        None
+    }
 }
 
 /// A closure takes rows, too.

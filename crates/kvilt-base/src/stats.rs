@@ -99,6 +99,8 @@ figures! {
     reads,
     /// Of these, how many took so long that the drive must have been waited for, not the page cache.
     reads_waited,
+    /// Records of logs that the system was asked to fetch before they were read.
+    reads_ahead,
     /// Puts that waited for a munk's tail to be compacted.
     stalls_tail_full,
     /// Time they waited.

@@ -153,7 +153,7 @@ mod tests {
             entries.reverse();
         }
         let tombstones = [RangeTombstone { range: KeyRange::new(b"c".as_slice()..), version: v(6) }];
-        let merge = Merge::new(vec![Box::new(VecSource::new(entries))], direction);
+        let merge = Merge::new(vec![Box::new(VecSource::new(entries))], direction).unwrap();
         let mut visible = Visible::new(merge, direction, v(view), &tombstones);
         let mut out = Vec::new();
         let mut push = |k: &[u8], x: &[u8]| {

@@ -249,7 +249,7 @@ impl Check<'_> {
         let in_memory = munk.entries(&chunk.range, Direction::Forward);
         let in_memory = digest(in_memory, view.version(), munk.tombstone_list())?;
         let tombstones = state.funk.tombstones(files)?;
-        let purpose = Purpose::Scan { view: view.version(), cost_bytes: None };
+        let purpose = Purpose::Scan { view: view.version(), rows: None, cost_bytes: None };
         let in_files = state.funk.entries(&chunk.range, Direction::Forward, files, purpose)?;
         let in_files = digest(in_files, view.version(), tombstones.list())?;
         state.funk.forget_indexes();

@@ -390,6 +390,7 @@ impl Store {
         stats.bytes_read = reads.bytes.sum();
         stats.reads = reads.done.sum();
         stats.reads_waited = reads.waited.sum();
+        stats.reads_ahead = reads.ahead.sum();
         stats.stalls_tail_full = counters.stalls_tail_full.times.sum();
         stats.stalls_tail_full_us = counters.stalls_tail_full.us.sum();
         stats.stalls_memory = counters.stalls_memory.times.sum();

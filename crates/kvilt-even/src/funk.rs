@@ -32,7 +32,11 @@ use kvilt_format::log::HEADER_BYTES;
 use kvilt_sync::{published::pin, versions::Versions};
 
 use self::{
-    ascent::AscentSource, log::ChunkLog, log_order::OrderSource, log_rows::LogRows, table_file::TableFile,
+    ascent::AscentSource,
+    log::ChunkLog,
+    log_order::{OrderSource, Wanted},
+    log_rows::LogRows,
+    table_file::TableFile,
 };
 use crate::{files::Files, key_hash::key_hash, tombstones::Tombstones};
 
@@ -223,7 +227,8 @@ impl Funk {
         files: &'f Files,
         purpose: Purpose<'f>,
     ) -> Result<Merge<'f>> {
-        let reading = Reading { range, direction, files, purpose };
+        let bytes = self.log_bytes() + self.table_bytes();
+        let reading = Reading { range, direction, files, purpose, bytes };
         let mut sources: Vec<Box<dyn Source + 'f>> = Vec::with_capacity(self.parts.len() + 1);
         if let Some(log) = &self.log {
             let upto = match purpose {
@@ -240,7 +245,7 @@ impl Funk {
                 PartFile::Log(log) => reading.log(log, log.len(), part.share_bytes, &mut sources)?,
             }
         }
-        Ok(Merge::new(sources, direction))
+        Merge::new(sources, direction)
     }
 }
 
@@ -252,6 +257,8 @@ pub(crate) enum Purpose<'p> {
     Scan {
         /// What the scan sees.
         view: Version,
+        /// How many rows it takes at most, if that is known.
+        rows: Option<u64>,
         /// What reading costs for want of order is added to this, in bytes, if anybody counts it.
         cost_bytes: Option<&'p AtomicU64>,
     },
@@ -268,6 +275,8 @@ struct Reading<'r, 'f> {
     direction: Direction,
     files: &'f Files,
     purpose: Purpose<'f>,
+    /// Bytes of all parts that are the chunk's.
+    bytes: u64,
 }
 
 impl<'f> Reading<'_, 'f> {
@@ -279,31 +288,52 @@ impl<'f> Reading<'_, 'f> {
         share_bytes: u64,
         sources: &mut Vec<Box<dyn Source + 'f>>,
     ) -> Result<()> {
-        match self.purpose {
-            Purpose::Scan { view, cost_bytes } => {
-                if !log.may_touch(self.range) {
-                    return Ok(());
-                }
-                // What is behind the ascent is newer.
-                let ascent_end = log.with_ascent(|ascent| ascent.end(upto));
-                if ascent_end < upto {
-                    self.sorted(log, ascent_end..upto, (Some(view), cost_bytes), sources)?;
-                }
-                if ascent_end > HEADER_BYTES as u64 {
-                    let Reading { range, direction, files, .. } = *self;
-                    let log = Arc::clone(log);
-                    sources.push(Box::new(AscentSource::new(log, files, range, direction, ascent_end)?));
-                }
-            }
-            // Once sorted, the log serves all who share it.
-            Purpose::Rewrite { .. } if share_bytes < upto / SHARE_READ_WHOLE => {
-                self.sorted(log, HEADER_BYTES as u64..upto, (None, None), sources)?;
-            }
-            Purpose::Rewrite { .. } => {
-                sources.push(Box::new(LogRows::read(log, self.files, upto, self.range)?));
-            }
+        if matches!(self.purpose, Purpose::Scan { .. }) && !log.may_touch(self.range) {
+            return Ok(());
+        }
+        // What is behind the ascent is newer.
+        let ascent_end = log.with_ascent(|ascent| ascent.end(upto));
+        if ascent_end < upto {
+            self.behind_ascent(log, ascent_end..upto, share_bytes, sources)?;
+        }
+        if ascent_end > HEADER_BYTES as u64 {
+            let Reading { range, direction, files, .. } = *self;
+            let (log, rows) = (Arc::clone(log), self.rows_of(share_bytes));
+            sources.push(Box::new(AscentSource::new(log, files, range, direction, ascent_end, rows)?));
         }
         Ok(())
+    }
+
+    /// Adds the sources of the part of a log whose records lie in the order of time.
+    fn behind_ascent(
+        &self,
+        log: &Arc<ChunkLog>,
+        place: Range<u64>,
+        share_bytes: u64,
+        sources: &mut Vec<Box<dyn Source + 'f>>,
+    ) -> Result<()> {
+        match self.purpose {
+            Purpose::Scan { .. } => self.sorted(log, place, share_bytes, sources),
+            // Once sorted, the log serves all who share it.
+            Purpose::Rewrite { .. } if share_bytes < place.end / SHARE_READ_WHOLE => {
+                self.sorted(log, place, share_bytes, sources)
+            }
+            Purpose::Rewrite { .. } => {
+                sources.push(Box::new(LogRows::read(log, self.files, place, self.range)?));
+                Ok(())
+            }
+        }
+    }
+
+    /// How many rows will come of a part that has so many of the chunk's bytes, at most, if that is known.
+    fn rows_of(&self, share_bytes: u64) -> Option<u64> {
+        match self.purpose {
+            Purpose::Rewrite { .. } => Some(u64::MAX),
+            Purpose::Scan { rows, .. } => rows.map(|rows| {
+                let part = u128::from(rows) * u128::from(share_bytes) / u128::from(self.bytes.max(1));
+                u64::try_from(part + 1).unwrap_or(u64::MAX).min(rows)
+            }),
+        }
     }
 
     /// Adds the sources of a part of a log that are not in order as they lie.
@@ -311,13 +341,18 @@ impl<'f> Reading<'_, 'f> {
         &self,
         log: &Arc<ChunkLog>,
         place: Range<u64>,
-        (view, cost_bytes): (Option<Version>, Option<&'f AtomicU64>),
+        share_bytes: u64,
         sources: &mut Vec<Box<dyn Source + 'f>>,
     ) -> Result<()> {
         let Reading { range, direction, files, .. } = *self;
+        let (view, cost_bytes) = match self.purpose {
+            Purpose::Scan { view, cost_bytes, .. } => (Some(view), cost_bytes),
+            Purpose::Rewrite { .. } => (None, None),
+        };
+        let wanted = Wanted { view, rows: self.rows_of(share_bytes), cost_bytes };
         for order in log.orders(files, place, cost_bytes)? {
             let of = (order, Arc::clone(log));
-            sources.push(Box::new(OrderSource::new(of, files, range, direction, (view, cost_bytes))?));
+            sources.push(Box::new(OrderSource::new(of, files, range, direction, wanted)));
         }
         Ok(())
     }

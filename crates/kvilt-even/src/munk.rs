@@ -153,5 +153,5 @@ pub(crate) fn entries_of<'m>(
     if run.len() > 0 {
         sources.push(Box::new(run.source(range, direction)));
     }
-    Merge::new(sources, direction)
+    Merge::new(sources, direction).expect("memory can be read")
 }

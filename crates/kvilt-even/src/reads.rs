@@ -33,6 +33,7 @@ pub(crate) struct Reads {
     pub(crate) bytes: Counter,
     pub(crate) done: Counter,
     pub(crate) waited: Counter,
+    pub(crate) ahead: Counter,
     lately: Mutex<Lately>,
     is_waiting: AtomicBool,
 }
@@ -53,6 +54,7 @@ impl Reads {
             bytes: Counter::default(),
             done: Counter::default(),
             waited: Counter::default(),
+            ahead: Counter::default(),
             lately: Mutex::default(),
             is_waiting: AtomicBool::new(false),
         })
@@ -118,6 +120,11 @@ impl File for WatchedFile {
 
     fn allocate(&self, len: u64) -> io::Result<()> {
         self.file.allocate(len)
+    }
+
+    fn will_read(&self, offset: u64, len: usize) {
+        self.reads.ahead.add(1);
+        self.file.will_read(offset, len);
     }
 
     fn len(&self) -> io::Result<u64> {

@@ -108,7 +108,7 @@ mod tests {
         let v = Version::from_u64;
         let entries =
             entries.iter().map(|(k, n, kind)| (k.as_bytes().to_vec(), v(*n), *kind, b"x".to_vec())).collect();
-        let mut merge = Merge::new(vec![Box::new(VecSource::new(entries))], Direction::Forward);
+        let mut merge = Merge::new(vec![Box::new(VecSource::new(entries))], Direction::Forward).unwrap();
         let views: Vec<_> = views.iter().map(|&n| v(n)).collect();
         let tombstones: Vec<_> = tombstones
             .iter()

@@ -3,7 +3,7 @@
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
 use std::{
-    ops::Range,
+    ops::{ControlFlow, Range},
     sync::{
         Arc,
         atomic::{AtomicU64, Ordering},
@@ -11,7 +11,7 @@ use std::{
     time::Duration,
 };
 
-use kvilt_base::{Clock, Engine};
+use kvilt_base::{Clock, Direction, Engine, KeyRange, Rows};
 use kvilt_even::{Durability, Options, World};
 use kvilt_io::{ManualClock, MemoryDisk, SeededRng, StepSpawn};
 use kvilt_sync::budget::Budget;
@@ -22,6 +22,8 @@ const ALL: Range<u32> = 0..ROWS;
 const FIRST_HALF: Range<u32> = 0..ROWS / 2;
 /// Without those that a chunk may have beside rows of the first half.
 const SECOND_HALF: Range<u32> = ROWS / 2 + 512..ROWS;
+/// Rows of 4000 bytes.
+const LARGE: Range<u32> = 0..1024;
 /// Rows of one chunk in the second half.
 const HOT: Range<u32> = ROWS - 64..ROWS;
 
@@ -79,6 +81,33 @@ impl Bed {
         Bed { db: kvilt_even::open(disk, world, options).unwrap(), clock, spawn }
     }
 
+    /// As much in fewer rows, which were not put in their order.
+    fn scattered(budget: u64) -> Bed {
+        let disk = MemoryDisk::new(1);
+        let bed = Bed::open(disk.clone(), budget);
+        for row in LARGE {
+            bed.db.put(&key(row * 411 % LARGE.end), &[7; 4000]).unwrap();
+            if row % 32 == 0 {
+                bed.spawn.step_all_until_idle();
+            }
+        }
+        bed.db.close().unwrap();
+        drop(bed);
+        Bed::open(disk, budget)
+    }
+
+    /// How many records a scan of fifty rows asks the system for ahead.
+    fn asked_ahead(&self, from: u32) -> u64 {
+        let before = self.db.stats().reads_ahead;
+        let mut rows = Fifty(Vec::new());
+        let range = KeyRange { start: key(from), end: None };
+        let view = self.db.view().unwrap();
+        let left = self.db.scan(&view, &range, Direction::Forward, &mut rows).unwrap();
+        assert!(left.is_some());
+        assert_eq!(rows.0, (from..from + 50).map(key).collect::<Vec<_>>());
+        self.db.stats().reads_ahead - before
+    }
+
     /// So many seconds, in each of which each of these rows is read; a read takes so long.
     fn seconds(&self, count: u32, rows: Range<u32>, read_us: u64) {
         for _ in 0..count {
@@ -101,6 +130,20 @@ impl Bed {
 
     fn munks(&self) -> u64 {
         self.db.stats().munks_now
+    }
+}
+
+/// Takes fifty keys.
+struct Fifty(Vec<Vec<u8>>);
+
+impl Rows for Fifty {
+    fn take(&mut self, key: &[u8], _value: &[u8]) -> ControlFlow<()> {
+        self.0.push(key.to_vec());
+        if self.0.len() < 50 { ControlFlow::Continue(()) } else { ControlFlow::Break(()) }
+    }
+
+    fn wanted(&self) -> Option<u64> {
+        Some(50 - self.0.len() as u64)
     }
 }
 
@@ -149,4 +192,16 @@ fn where_all_rows_have_room_they_are_loaded_though_the_drive_is_waited_for() {
     let stats = bed.db.stats();
     assert!(stats.reads_waited > 0);
     assert_eq!(stats.munks_now, stats.chunks_now);
+}
+
+#[test]
+fn a_scan_of_rows_that_lie_apart_asks_for_them_ahead_while_the_drive_is_waited_for() {
+    let _alone = ALONE.lock();
+    let bed = Bed::scattered(1 << 20);
+    let asked_ahead = || -> u64 { LARGE.step_by(100).take(10).map(|from| bed.asked_ahead(from)).sum() };
+    assert_eq!(asked_ahead(), 0, "the page cache answers at once");
+    bed.seconds(3, LARGE, 50);
+    assert_eq!(bed.munks(), 0);
+    let asked = asked_ahead();
+    assert!((50..=600).contains(&asked), "{asked} of 500 rows");
 }

@@ -15,7 +15,8 @@ use std::{
     any::Any,
     collections::HashMap,
     fmt, io,
-    os::fd::OwnedFd,
+    num::NonZeroU64,
+    os::fd::{BorrowedFd, OwnedFd},
     path::{Path, PathBuf},
     sync::{
         Arc, Weak,
@@ -361,6 +362,18 @@ fn advise(fd: &OwnedFd, name: FileName) {
     if matches!(name, FileName::Log(_) | FileName::Table(_)) {
         let _ = fs::fadvise(fd, 0, None, fs::Advice::Random);
     }
+}
+
+/// Has the system begin to read a place of a file. It returns before the bytes are there, so that several places are
+/// fetched at the same time.
+fn fetch_ahead(fd: BorrowedFd<'_>, offset: u64, len: usize) -> io::Result<()> {
+    #[cfg(target_os = "linux")]
+    if let Some(len) = NonZeroU64::new(len as u64) {
+        fs::fadvise(fd, offset, Some(len), fs::Advice::WillNeed)?;
+    }
+    #[cfg(not(target_os = "linux"))]
+    let _ = (fd, offset, len);
+    Ok(())
 }
 
 /// What bears the name, links not followed, and how long it is.

@@ -8,7 +8,7 @@ use std::{fmt, iter::FusedIterator, ops::ControlFlow, sync::Arc};
 
 use bytes::{Buf, Bytes};
 use kvilt_base::{
-    Direction, Error, KeyRange, ReadView, Result, RowBatch, Value,
+    Direction, Error, KeyRange, ReadView, Result, RowBatch, Rows, Value,
     limits::{SCAN_BATCH_BYTES_FIRST, SCAN_BATCH_BYTES_MAX},
 };
 
@@ -67,6 +67,27 @@ pub struct Range {
     /// Rows that may still be given.
     limit: usize,
     keys_only: bool,
+}
+
+/// Shows rows in place until a limit.
+struct Shown<F> {
+    row: F,
+    prefix_len: usize,
+    /// Rows that may still be shown.
+    left: usize,
+    is_over: bool,
+}
+
+impl<F: FnMut(&[u8], &[u8]) -> ControlFlow<()>> Rows for Shown<F> {
+    fn take(&mut self, key: &[u8], value: &[u8]) -> ControlFlow<()> {
+        self.left -= 1;
+        self.is_over = (self.row)(&key[self.prefix_len..], value).is_break() || self.left == 0;
+        if self.is_over { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+    }
+
+    fn wanted(&self) -> Option<u64> {
+        (self.left < usize::MAX / 2).then_some(self.left as u64)
+    }
 }
 
 impl Range {
@@ -196,40 +217,30 @@ impl Range {
         self.show(Direction::Backward, row)
     }
 
-    fn show(self, direction: Direction, mut row: impl FnMut(&[u8], &[u8]) -> ControlFlow<()>) -> Result<()> {
+    fn show(self, direction: Direction, row: impl FnMut(&[u8], &[u8]) -> ControlFlow<()>) -> Result<()> {
         if let Some(error) = self.failed {
             return Err(error);
         }
-        let mut limit = self.limit;
-        if limit == 0 {
+        if self.limit == 0 {
             return Ok(());
         }
-        let mut show = |key: &[u8], value: &[u8]| {
-            limit -= 1;
-            row(&key[self.prefix_len..], value)?;
-            if limit == 0 { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
-        };
+        let mut shown = Shown { row, prefix_len: self.prefix_len, left: self.limit, is_over: false };
         let (mut near, mut far) = match direction {
             Direction::Forward => (self.front, self.back),
             Direction::Backward => (self.back, self.front),
         };
-        if near.any(|(key, value)| show(&key, &value).is_break()) {
+        if near.any(|(key, value)| shown.take(&key, &value).is_break()) {
             return Ok(());
         }
         let mut unread = self.unread;
         while let (Some(range), Some(view)) = (unread, &self.view) {
-            let mut is_over = false;
-            unread = self.store.scan(view, &range, direction, &mut |key: &[u8], value: &[u8]| {
-                let flow = show(key, value);
-                is_over = flow.is_break();
-                flow
-            })?;
-            if is_over {
+            unread = self.store.scan(view, &range, direction, &mut shown)?;
+            if shown.is_over {
                 return Ok(());
             }
         }
         while let Some((key, value)) = far.next_back()
-            && show(&key, &value).is_continue()
+            && shown.take(&key, &value).is_continue()
         {}
         Ok(())
     }

@@ -95,7 +95,11 @@ impl Store {
             wanted.range,
             wanted.direction,
             &self.files,
-            Purpose::Scan { view: wanted.view, cost_bytes: Some(&chunk.heat.unordered_cost_bytes) },
+            Purpose::Scan {
+                view: wanted.view,
+                rows: rows.wanted(),
+                cost_bytes: Some(&chunk.heat.unordered_cost_bytes),
+            },
         )?;
         self.give_rows(entries, tombstones.list(), wanted, rows)
     }

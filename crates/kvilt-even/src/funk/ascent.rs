@@ -223,6 +223,8 @@ pub(crate) struct AscentSource<'f> {
     end: u64,
     /// Pieces not read yet.
     left: Range<usize>,
+    /// Pieces that the rows which are wanted take, as far as that is known.
+    pieces_wanted: usize,
     pieces_together: usize,
     read: Rows,
     /// Rows that may be given now; others wait for pieces that may have some that come before them.
@@ -231,16 +233,19 @@ pub(crate) struct AscentSource<'f> {
 }
 
 impl<'f> AscentSource<'f> {
-    /// The entries of `range` below `end`, in `direction`.
+    /// The entries of `range` below `end`, in `direction`, of which so many `rows` are wanted, if that is known.
     pub(crate) fn new(
         log: Arc<ChunkLog>,
         files: &'f Files,
         range: &KeyRange,
         direction: Direction,
         end: u64,
+        rows: Option<u64>,
     ) -> Result<Self> {
+        let bytes = rows.map_or(0, |rows| rows.saturating_mul(log.mean_record_bytes() as u64));
         let mut source = AscentSource {
             left: log.with_ascent(|ascent| ascent.pieces_of(range)),
+            pieces_wanted: pieces_for(bytes, files.log_piece_bytes),
             log,
             files,
             range: range.clone(),
@@ -257,8 +262,7 @@ impl<'f> AscentSource<'f> {
 
     fn read_until_there_is_a_row(&mut self) -> Result<()> {
         while self.ready.is_empty() && !self.left.is_empty() {
-            let together = self.pieces_together.min(self.left.len());
-            self.pieces_together = (self.pieces_together * 2).min(PIECES_TOGETHER_MAX);
+            let together = self.next_together().min(self.left.len());
             let pieces = match self.direction {
                 Direction::Forward => self.left.start..self.left.start + together,
                 Direction::Backward => self.left.end - together..self.left.end,
@@ -270,6 +274,18 @@ impl<'f> AscentSource<'f> {
             self.read(&pieces)?;
         }
         Ok(())
+    }
+
+    /// How many pieces are read together next: what is wanted, then more and more.
+    fn next_together(&mut self) -> usize {
+        if self.pieces_wanted > 0 {
+            let together = self.pieces_wanted.min(PIECES_TOGETHER_MAX);
+            self.pieces_wanted -= together;
+            return together;
+        }
+        let together = self.pieces_together;
+        self.pieces_together = (together * 2).min(PIECES_TOGETHER_MAX);
+        together
     }
 
     /// Reads some pieces beside the rows that wait.
@@ -337,6 +353,14 @@ impl Source for AscentSource<'_> {
         }
         self.read_until_there_is_a_row()
     }
+}
+
+/// Pieces that have so many bytes together, mostly, as the first of them lie somewhere in a piece.
+fn pieces_for(bytes: u64, piece_bytes: u64) -> usize {
+    if bytes == 0 {
+        return 0;
+    }
+    usize::try_from(bytes.saturating_add(piece_bytes / 2).div_ceil(piece_bytes)).unwrap_or(usize::MAX)
 }
 
 #[cfg(test)]

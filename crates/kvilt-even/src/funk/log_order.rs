@@ -25,7 +25,12 @@ use std::{
 use kvilt_base::{Kind, Result, Version};
 use kvilt_sync::budget::{Charge, Part};
 
-pub(crate) use self::{laid_aside::LaidAside, notes::Notes, of_munk::MunkOrder, source::OrderSource};
+pub(crate) use self::{
+    laid_aside::LaidAside,
+    notes::Notes,
+    of_munk::MunkOrder,
+    source::{OrderSource, Wanted},
+};
 use super::{log::ChunkLog, log_index::LOG_BYTES_LIMIT};
 use crate::files::Files;
 

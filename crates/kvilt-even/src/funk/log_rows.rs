@@ -2,7 +2,7 @@
 //!
 //! One pass over the file beats many small reads.
 
-use std::vec;
+use std::{ops::Range, vec};
 
 use kvilt_base::{EntryRef, KeyRange, Kind, Result, Source};
 
@@ -20,13 +20,13 @@ pub(crate) struct LogRows {
 }
 
 impl LogRows {
-    /// The rows of `range` in the first `upto` bytes of `log`; range tombstones are left out.
+    /// The rows of `range` at `place` in `log`; range tombstones are left out.
     /// A log that siblings share may be many times as long as what one of them has in it.
-    pub(crate) fn read(log: &ChunkLog, files: &Files, upto: u64, range: &KeyRange) -> Result<Self> {
+    pub(crate) fn read(log: &ChunkLog, files: &Files, place: Range<u64>, range: &KeyRange) -> Result<Self> {
         // Pages that are not written to take no memory; growing by halves would take half as much again.
-        let mut bytes = Growing::with_capacity(upto.min(ROTATE_BYTES) as usize)?;
+        let mut bytes = Growing::with_capacity((place.end - place.start).min(ROTATE_BYTES) as usize)?;
         let mut rows = Vec::new();
-        log.for_each(files, 0, upto, &mut |_offset, entry, _batch| {
+        log.for_each(files, place.start, place.end, &mut |_offset, entry, _batch| {
             if entry.kind != Kind::RangeTombstone && range.contains(entry.key) {
                 let key = bytes.push(entry.key)?;
                 let value = bytes.push(entry.value)?;

@@ -112,6 +112,12 @@ impl File for Node {
         self.slot.with(|| self.reopen(), |fd| allocation::allocate(fd, len))
     }
 
+    fn will_read(&self, offset: u64, len: usize) {
+        let ask = |fd: std::os::fd::BorrowedFd<'_>| super::fetch_ahead(fd, offset, len);
+        // Whatever is wrong with the file says so when it is read.
+        let _ = self.slot.with(|| self.reopen(), ask);
+    }
+
     fn len(&self) -> io::Result<u64> {
         let stat = self.slot.with(|| self.reopen(), |fd| Ok(fs::fstat(fd)?))?;
         Ok(u64::try_from(stat.st_size).unwrap_or(0))

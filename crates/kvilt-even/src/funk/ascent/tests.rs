@@ -8,7 +8,7 @@ use kvilt_io::MemoryDisk;
 use super::*;
 use crate::{
     bed,
-    funk::{Funk, Purpose},
+    funk::{Funk, Part, PartFile, Purpose},
     options::Options,
     store::Store,
 };
@@ -80,8 +80,9 @@ impl Script {
         let inside = self.rows.iter().filter(|(key, _)| range.contains(key));
         let expected: Vec<_> =
             inside.map(|(key, (version, value))| (key.clone(), *version, value.clone())).collect();
-        for direction in [Direction::Forward, Direction::Backward] {
-            let purpose = Purpose::Scan { view: Version::NEWEST, cost_bytes: None };
+        for (direction, rows) in [Direction::Forward, Direction::Backward].into_iter().zip([None, Some(100)])
+        {
+            let purpose = Purpose::Scan { view: Version::NEWEST, rows, cost_bytes: None };
             let mut read = newest_of(funk.entries(range, direction, &self.store.files, purpose).unwrap());
             if direction == Direction::Backward {
                 read.reverse();
@@ -89,6 +90,60 @@ impl Script {
             assert!(read == expected, "{range:?} {direction:?}: {} rows of {}", read.len(), expected.len());
         }
     }
+}
+
+/// What a rewrite or a load reads of a log of which this chunk has a part.
+fn read_for_rewrite(
+    script: &Script,
+    range: &KeyRange,
+    share_bytes: u64,
+) -> Vec<(Vec<u8>, Version, Option<Vec<u8>>)> {
+    let part = Part { file: PartFile::Log(Arc::clone(&script.log)), share_bytes };
+    let funk = Funk { parts: vec![part], log: None };
+    let purpose = Purpose::Rewrite { log_upto: 0 };
+    newest_of(funk.entries(range, Direction::Forward, &script.store.files, purpose).unwrap())
+}
+
+#[test]
+fn a_rewrite_reads_its_part_of_a_log_in_order_and_no_more() {
+    let mut script = Script::new();
+    script.ascend(0, 3000);
+    script.append("001005", Some(b"newer, and behind the ascent"));
+    script.log.sync(&script.store.files).unwrap();
+    let range = KeyRange::new("001000".."001100");
+    for share_bytes in [script.log.len() / 30, script.log.len()] {
+        let before = script.store.files.reads.bytes.sum();
+        let read = read_for_rewrite(&script, &range, share_bytes);
+        let expected: Vec<_> = script.rows.range(b"001000".to_vec()..b"001100".to_vec()).collect();
+        assert!(read.iter().map(|row| &row.0).eq(expected.iter().map(|row| row.0)), "{} rows", read.len());
+        assert!(read.iter().map(|row| (row.1, &row.2)).eq(expected.iter().map(|row| (row.1.0, &row.1.1))));
+        let bytes = script.store.files.reads.bytes.sum() - before;
+        assert!(bytes < script.log.len() / 15, "{bytes} of {}", script.log.len());
+    }
+}
+
+#[test]
+fn a_scan_that_says_how_many_rows_it_wants_reads_them_at_one_go() {
+    let mut script = Script::new();
+    script.ascend(0, 3000);
+    script.log.sync(&script.store.files).unwrap();
+    let funk = Funk { parts: Vec::new(), log: Some(Arc::clone(&script.log)) };
+    let range = KeyRange::new("001000"..);
+    let reads = |rows| {
+        let reads = &script.store.files.reads;
+        let (done, bytes) = (reads.done.sum(), reads.bytes.sum());
+        let purpose = Purpose::Scan { view: Version::NEWEST, rows, cost_bytes: None };
+        let mut entries = funk.entries(&range, Direction::Forward, &script.store.files, purpose).unwrap();
+        (0..50).for_each(|_| entries.advance().unwrap());
+        (reads.done.sum() - done, reads.bytes.sum() - bytes)
+    };
+    let (unknown, known) = (reads(None), reads(Some(55)));
+    assert_eq!(known.0, 1);
+    let wanted = 55 * script.log.len() / 3000;
+    assert!(unknown.0 > 2 && known.1 < wanted * 5 / 4, "{unknown:?} {known:?} {wanted}");
+    // Wrong hints cost reads and nothing else.
+    assert!(reads(Some(1)).0 > 2);
+    assert_eq!(reads(Some(u64::MAX)).0, reads(Some(2000)).0);
 }
 
 /// Of each key the newest entry, in the order of the merge.
@@ -188,7 +243,8 @@ fn a_scan_that_has_begun_keeps_its_rows_when_the_ascent_is_given_up() {
     let (log, store) = (Arc::clone(&script.log), Arc::clone(&script.store));
     let all = KeyRange::all();
     let mut before =
-        AscentSource::new(Arc::clone(&log), &store.files, &all, Direction::Backward, log.len()).unwrap();
+        AscentSource::new(Arc::clone(&log), &store.files, &all, Direction::Backward, log.len(), Some(2))
+            .unwrap();
     for _ in 0..10 {
         script.append("000005", Some(b"newer"));
     }

@@ -139,9 +139,23 @@ impl ChunkLog {
 
     /// A size that most of its records fit into.
     pub(crate) fn likely_record_bytes(&self) -> usize {
-        let records = self.records.load(Ordering::Relaxed).max(1);
-        let mean = self.len() as usize / records;
+        let mean = self.mean_record_bytes();
         (mean + mean / 4).clamp(256, 32 << 10)
+    }
+
+    /// What a record takes on average; as much as the whole log where nobody has counted them.
+    pub(crate) fn mean_record_bytes(&self) -> usize {
+        self.len() as usize / self.records.load(Ordering::Relaxed).max(1)
+    }
+
+    /// Has the system fetch what will be read of the record at `offset`, if that is in the file.
+    pub(crate) fn will_read(&self, files: &Files, offset: u64) -> Result<()> {
+        let end = self.end().start;
+        if offset < end {
+            let len = (self.likely_record_bytes() as u64).min(end - offset) as usize;
+            self.opened(files)?.will_read(offset, len);
+        }
+        Ok(())
     }
 
     /// Gives every live entry from offset `from` up to `upto` to `each`, in the order written, with its offset

@@ -23,20 +23,34 @@ const READ_COST_BYTES: u64 = 4096;
 const TOGETHER_MAX: usize = 32;
 const APART_BYTES_MAX: u64 = 2 * READ_COST_BYTES;
 
-/// Walks a part of a log in key order: with a view, of each key only the record that it may see.
+/// What is wanted of an order.
+#[derive(Clone, Copy)]
+pub(crate) struct Wanted<'f> {
+    /// Of each key only the record that it may see; without it, all.
+    pub(crate) view: Option<Version>,
+    /// How many rows at most, if that is known.
+    pub(crate) rows: Option<u64>,
+    /// What reading costs for want of order is added to this.
+    pub(crate) cost_bytes: Option<&'f AtomicU64>,
+}
+
+/// Walks a part of a log in key order.
 pub(crate) struct OrderSource<'f> {
     order: Arc<LogOrder>,
     log: Arc<ChunkLog>,
     files: &'f Files,
     direction: Direction,
-    view: Option<Version>,
-    /// What reading costs for want of order is added to this.
-    cost_bytes: Option<&'f AtomicU64>,
+    wanted: Wanted<'f>,
+    /// Records that the system was asked to fetch and that were not reached yet.
+    asked_for: usize,
+    /// How many it is asked for next.
+    ask_next: usize,
     remaining: Range<usize>,
     /// Where it stands; none at the end.
     position: Option<usize>,
-    /// The value of the current entry.
+    /// The value of the current entry, once that has been fetched.
     value: Vec<u8>,
+    is_fetched: bool,
     window: Window,
 }
 
@@ -47,8 +61,8 @@ impl<'f> OrderSource<'f> {
         files: &'f Files,
         range: &KeyRange,
         direction: Direction,
-        (view, cost_bytes): (Option<Version>, Option<&'f AtomicU64>),
-    ) -> Result<Self> {
+        wanted: Wanted<'f>,
+    ) -> Self {
         let start = order.lower_bound(&range.start);
         let end = range.end.as_deref().map_or(order.items.len(), |end| order.lower_bound(end)).max(start);
         let mut source = OrderSource {
@@ -56,20 +70,22 @@ impl<'f> OrderSource<'f> {
             log,
             files,
             direction,
-            view,
-            cost_bytes,
+            wanted,
+            asked_for: 0,
+            ask_next: wanted.rows.map_or(1, |rows| rows.min(TOGETHER_MAX as u64) as usize),
             remaining: start..end,
             position: None,
             value: Vec::new(),
+            is_fetched: false,
             window: Window::default(),
         };
-        source.advance()?;
-        Ok(source)
+        source.position = source.next_position();
+        source
     }
 
     /// Takes the next position off what remains.
     fn next_position(&mut self) -> Option<usize> {
-        let Some(view) = self.view else {
+        let Some(view) = self.wanted.view else {
             return match self.direction {
                 Direction::Forward => self.remaining.next(),
                 Direction::Backward => self.remaining.next_back(),
@@ -114,7 +130,7 @@ impl<'f> OrderSource<'f> {
         if self.log.record_in(&self.window, offset, |entry| value.extend_from_slice(entry.value))? {
             return Ok(());
         }
-        if let Some(cost) = self.cost_bytes {
+        if let Some(cost) = self.wanted.cost_bytes {
             // Relaxed: a statistic.
             cost.fetch_add(READ_COST_BYTES, Ordering::Relaxed);
         }
@@ -125,19 +141,43 @@ impl<'f> OrderSource<'f> {
                 return Ok(());
             }
         }
+        self.ask_ahead(offset)?;
         let value = &mut self.value;
         self.log.record_at(self.files, offset, |entry, _| value.extend_from_slice(entry.value))
     }
 
+    /// While the drive is waited for: has the system fetch the records that come next beside the one at `offset`, for they lie
+    /// too far apart to be read together, and waiting for one after the other takes as many times as long.
+    fn ask_ahead(&mut self, offset: u64) -> Result<()> {
+        if self.asked_for > 0 || !self.files.reads.wait_for_the_drive() {
+            self.asked_for = self.asked_for.saturating_sub(1);
+            return Ok(());
+        }
+        let count = self.ask_next;
+        self.ask_next = (count * 2).min(TOGETHER_MAX);
+        if count > 1 {
+            self.log.will_read(self.files, offset)?;
+            for at in self.next_positions().take(count - 1) {
+                self.log.will_read(self.files, self.order.record(at).offset)?;
+            }
+            self.asked_for = count - 1;
+        }
+        Ok(())
+    }
+
+    /// What remains, in direction.
+    fn next_positions(&self) -> impl Iterator<Item = usize> + use<> {
+        let Range { start, end } = self.remaining;
+        let is_forward = self.direction == Direction::Forward;
+        (0..end - start).map(move |nth| if is_forward { start + nth } else { end - 1 - nth })
+    }
+
     /// Where the record at `offset` and those that come next lie, if so near each other that they are better read together.
     fn place_of_next(&self, offset: u64) -> Option<Range<u64>> {
-        let next: &mut dyn Iterator<Item = usize> = match self.direction {
-            Direction::Forward => &mut self.remaining.clone(),
-            Direction::Backward => &mut self.remaining.clone().rev(),
-        };
         let record_bytes = self.log.likely_record_bytes() as u64;
+        let most = self.wanted.rows.map_or(TOGETHER_MAX, |rows| rows.min(TOGETHER_MAX as u64) as usize);
         let (mut place, mut together) = (offset..offset + record_bytes, 1);
-        for at in next.take(TOGETHER_MAX) {
+        for at in self.next_positions().take(most) {
             let next = self.order.record(at).offset;
             let wider = place.start.min(next)..place.end.max(next + record_bytes);
             if wider.end - wider.start > (together + 1) * APART_BYTES_MAX {
@@ -152,11 +192,26 @@ impl<'f> OrderSource<'f> {
 impl Source for OrderSource<'_> {
     fn entry(&self) -> Option<EntryRef<'_>> {
         let record = self.order.record(self.position?);
+        assert!(self.is_fetched, "an entry without its value");
         Some(EntryRef { key: record.key, version: record.version, kind: record.kind, value: &self.value })
+    }
+
+    fn key(&self) -> Option<(&[u8], Version)> {
+        let record = self.order.record(self.position?);
+        Some((record.key, record.version))
+    }
+
+    fn fetch(&mut self) -> Result<()> {
+        if !self.is_fetched {
+            self.read_value()?;
+            self.is_fetched = true;
+        }
+        Ok(())
     }
 
     fn advance(&mut self) -> Result<()> {
         self.position = self.next_position();
-        self.read_value()
+        self.is_fetched = false;
+        Ok(())
     }
 }

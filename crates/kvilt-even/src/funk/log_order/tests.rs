@@ -70,8 +70,9 @@ impl Script {
         // Newest first: what an older part has of the same key and version does not count.
         for order in self.orders() {
             let of = (order, Arc::clone(&self.log));
-            let view = (view, Some(&self.cost_bytes));
-            let mut source = OrderSource::new(of, &self.store.files, range, direction, view).unwrap();
+            let wanted = Wanted { view, rows: None, cost_bytes: Some(&self.cost_bytes) };
+            let mut source = OrderSource::new(of, &self.store.files, range, direction, wanted);
+            source.fetch().unwrap();
             let mut last: Option<Vec<u8>> = None;
             while let Some(entry) = source.entry() {
                 let is_behind = |last: &Vec<u8>| match direction {
@@ -83,6 +84,7 @@ impl Script {
                 let place = (entry.key.to_vec(), std::cmp::Reverse(entry.version));
                 read.entry(place).or_insert(entry.value.to_vec());
                 source.advance().unwrap();
+                source.fetch().unwrap();
             }
         }
         read
@@ -131,13 +133,15 @@ fn a_view_sees_one_record_of_each_key() {
     for order in script.orders() {
         let of = (order, Arc::clone(&script.log));
         let all = KeyRange::all();
-        let mut source =
-            OrderSource::new(of, &script.store.files, &all, Direction::Forward, (Some(view), None)).unwrap();
+        let wanted = Wanted { view: Some(view), rows: Some(3), cost_bytes: None };
+        let mut source = OrderSource::new(of, &script.store.files, &all, Direction::Forward, wanted);
+        source.fetch().unwrap();
         let mut last = Vec::new();
         while let Some(entry) = source.entry() {
             assert!(entry.version <= view && entry.key > last.as_slice());
             last = entry.key.to_vec();
             source.advance().unwrap();
+            source.fetch().unwrap();
         }
     }
     let seen = script.read(&KeyRange::all(), Direction::Backward, Some(view));
@@ -176,7 +180,7 @@ fn of_records_without_a_byte_the_last_counts() {
             script.append_row(b"", value, 1);
         }
         let all = KeyRange::all();
-        let rows = LogRows::read(&script.log, &script.store.files, script.log.len(), &all).unwrap();
+        let rows = LogRows::read(&script.log, &script.store.files, 0..script.log.len(), &all).unwrap();
         assert_eq!(rows.entry().unwrap().value, last);
         let mut rows = Rows::default();
         let place = HEADER_BYTES as u64..script.log.len();
@@ -217,7 +221,7 @@ fn alike() -> (Vec<u8>, Vec<u8>) {
     let mut seen = std::collections::HashMap::new();
     for i in 0..2_000_000 {
         let key = format!("{i:08}").into_bytes();
-        if let Some(other) = seen.insert(crate::funk::log_index::hash(&key), key.clone()) {
+        if let Some(other) = seen.insert(crate::funk::key_hash(&key), key.clone()) {
             return (other, key);
         }
     }
@@ -311,4 +315,25 @@ fn what_was_laid_aside_is_read_instead_of_the_log_unless_it_is_damaged() {
     script.orders();
     assert!(cost(&script) > script.log.len() / 2, "read from the log");
     script.check();
+}
+
+#[test]
+fn a_source_reads_when_its_entry_is_wanted_and_not_before() {
+    let mut script = Script::new();
+    script.append(50, 1);
+    script.log.sync(&script.store.files).unwrap();
+    let all = KeyRange::all();
+    let orders = script.orders();
+    let reads = || script.store.files.reads.done.sum();
+    let before = reads();
+    let wanted = Wanted { view: None, rows: Some(1), cost_bytes: None };
+    let of = (Arc::clone(&orders[0]), Arc::clone(&script.log));
+    let mut source = OrderSource::new(of, &script.store.files, &all, Direction::Forward, wanted);
+    let first = source.key().map(|(key, version)| (key.to_vec(), version)).unwrap();
+    assert_eq!(reads(), before, "its key is known without");
+    source.fetch().unwrap();
+    source.fetch().unwrap();
+    assert_eq!(reads(), before + 1);
+    let entry = source.entry().unwrap();
+    assert_eq!((entry.key.to_vec(), entry.version), first);
 }
