@@ -21,9 +21,14 @@ pub enum Direction {
 pub trait Source {
     /// The entry it stands on, or none at the end. [`Source::fetch`] comes first.
     fn entry(&self) -> Option<EntryRef<'_>>;
-    /// Key and version of that entry, which need no fetch: all that decides which source comes first.
-    fn key(&self) -> Option<(&[u8], Version)> {
-        self.entry().map(|entry| (entry.key, entry.version))
+    /// The key of that entry, which needs no fetch: it mostly decides which source comes first.
+    fn key(&self) -> Option<&[u8]> {
+        self.entry().map(|entry| entry.key)
+    }
+    /// The version of that entry, which needs no fetch. Asked only when keys are equal: where it costs a line of memory,
+    /// that need not be there yet when the key is compared.
+    fn version(&self) -> Option<Version> {
+        self.entry().map(|entry| entry.version)
     }
     /// Reads what is missing of the entry it stands on. Of several sources only the first has to.
     fn fetch(&mut self) -> Result<()> {
@@ -37,8 +42,11 @@ impl<S: Source + ?Sized> Source for Box<S> {
     fn entry(&self) -> Option<EntryRef<'_>> {
         (**self).entry()
     }
-    fn key(&self) -> Option<(&[u8], Version)> {
+    fn key(&self) -> Option<&[u8]> {
         (**self).key()
+    }
+    fn version(&self) -> Option<Version> {
+        (**self).version()
     }
     fn fetch(&mut self) -> Result<()> {
         (**self).fetch()
@@ -60,40 +68,59 @@ pub struct Merge<'s> {
     runner_up: Vec<u8>,
     /// Whether any other source has an entry left.
     has_runner_up: bool,
+    /// See [`Merge::turns`].
+    turns: u64,
 }
 
 impl<'s> Merge<'s> {
     /// Merges `sources`, given newest first, each already in `direction`. Fails if the first entry cannot be fetched.
     pub fn new(sources: Vec<Box<dyn Source + 's>>, direction: Direction) -> Result<Self> {
         let mut merge =
-            Merge { sources, direction, first: None, runner_up: Vec::new(), has_runner_up: false };
+            Merge { sources, direction, first: None, runner_up: Vec::new(), has_runner_up: false, turns: 0 };
         merge.find_first();
         merge.fetch()?;
         Ok(merge)
     }
 
+    /// How often all sources had to be looked at because the one that was first may be so no longer: what merging costs.
+    pub fn turns(&self) -> u64 {
+        self.turns
+    }
+
     fn find_first(&mut self) {
-        let mut first: Option<(usize, Key<'_>)> = None;
-        let mut second: Option<(usize, Key<'_>)> = None;
+        let mut first: Option<Candidate<'_>> = None;
+        let mut second: Option<Candidate<'_>> = None;
         for (rank, source) in self.sources.iter().enumerate() {
             let Some(key) = source.key() else { continue };
-            if comes_before(self.direction, key, first) {
-                second = first.replace((rank, key));
-            } else if comes_before(self.direction, key, second) {
-                second = Some((rank, key));
+            let candidate = Candidate { rank, key };
+            if self.comes_before(candidate, first) {
+                second = first.replace(candidate);
+            } else if self.comes_before(candidate, second) {
+                second = Some(candidate);
             }
         }
-        self.first = first.map(|(rank, _)| rank);
+        self.first = first.map(|first| first.rank);
         self.has_runner_up = second.is_some();
-        if let Some((_, (key, _))) = second {
+        if let Some(second) = second {
             self.runner_up.clear();
-            self.runner_up.extend_from_slice(key);
+            self.runner_up.extend_from_slice(second.key);
+        }
+    }
+
+    /// Whether `found`, of a later rank, comes before `best`: forward by key ascending, then version descending. On a tie
+    /// the earlier rank (newer source) stays in front going forward, and goes last backward.
+    fn comes_before(&self, found: Candidate<'_>, best: Option<Candidate<'_>>) -> bool {
+        let Some(best) = best else { return true };
+        let version = |of: Candidate<'_>| self.sources[of.rank].version();
+        match found.key.cmp(best.key).then_with(|| version(best).cmp(&version(found))) {
+            Ordering::Less => self.direction == Direction::Forward,
+            Ordering::Greater | Ordering::Equal => self.direction == Direction::Backward,
         }
     }
 
     /// Whether the source that was first still is, by its key alone; if not, all have to be looked at.
     fn is_still_first(&self, first: usize) -> bool {
-        let Some((key, _)) = self.sources[first].key() else { return false };
+        let Some(key) = self.sources[first].key() else { return false };
         !self.has_runner_up
             || match self.direction {
                 Direction::Forward => key < self.runner_up.as_slice(),
@@ -102,22 +129,11 @@ impl<'s> Merge<'s> {
     }
 }
 
-/// What decides which entry comes first.
-type Key<'a> = (&'a [u8], Version);
-
-/// Whether `found`, of a later rank, comes before `best`. On a tie the earlier rank (newer source) stays in front going
-/// forward, and goes last backward.
-fn comes_before(direction: Direction, found: Key<'_>, best: Option<(usize, Key<'_>)>) -> bool {
-    let Some((_, best)) = best else { return true };
-    match order(found, best) {
-        Ordering::Less => direction == Direction::Forward,
-        Ordering::Greater | Ordering::Equal => direction == Direction::Backward,
-    }
-}
-
-/// Forward order: key ascending, then version descending.
-fn order(a: Key<'_>, b: Key<'_>) -> Ordering {
-    a.0.cmp(b.0).then_with(|| b.1.cmp(&a.1))
+/// A source that may come first.
+#[derive(Clone, Copy)]
+struct Candidate<'a> {
+    rank: usize,
+    key: &'a [u8],
 }
 
 impl Source for Merge<'_> {
@@ -130,6 +146,7 @@ impl Source for Merge<'_> {
         self.sources[first].advance()?;
         if !self.is_still_first(first) {
             self.find_first();
+            self.turns += 1;
         }
         self.fetch()
     }

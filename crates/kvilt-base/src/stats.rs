@@ -69,6 +69,8 @@ figures! {
     scanned_skips,
     /// Munk compactions.
     munk_compactions,
+    /// Tails woven into a munk's run, which stays where it is, because they were read.
+    munk_weavings,
     /// Funk rebalances: a chunk's files rewritten.
     funk_rebalances,
     /// Chunks split.

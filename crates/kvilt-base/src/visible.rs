@@ -67,6 +67,11 @@ impl<'s> Visible<'s> {
         self.skipped
     }
 
+    /// See [`Merge::turns`].
+    pub fn turns(&self) -> u64 {
+        self.entries.turns()
+    }
+
     fn each_forward(
         &mut self,
         mut row: impl FnMut(&[u8], &[u8]) -> ControlFlow<()>,

@@ -76,6 +76,9 @@ pub(crate) struct Heat {
     pub(crate) gets: AtomicU32,
     pub(crate) scans: AtomicU32,
     pub(crate) puts: AtomicU32,
+    /// What readers have had to look into the munk's tails for since these were sorted last, in searches of one: gets sampled, and
+    /// of scans each time that another of run and tails came first.
+    pub(crate) tail_searches: AtomicU32,
     /// What scans have read for want of order in logs since the funk was rewritten last, in bytes read at one go.
     pub(crate) unordered_cost_bytes: AtomicU64,
     /// Whether of what was sorted last much had been overwritten, so that sorting frees memory.
@@ -96,6 +99,7 @@ impl Heat {
             gets: half(&self.gets),
             scans: half(&self.scans),
             puts: half(&self.puts),
+            tail_searches: AtomicU32::new(0),
             unordered_cost_bytes: AtomicU64::new(0),
             has_overwrites: AtomicBool::new(self.has_overwrites.load(Ordering::Relaxed)),
             is_index_unwanted: AtomicBool::new(false),

@@ -370,6 +370,7 @@ impl Store {
         stats.scanned_rows = counters.scanned_rows.sum();
         stats.scanned_skips = counters.scanned_skips.sum();
         stats.munk_compactions = counters.munk_compactions.sum();
+        stats.munk_weavings = counters.munk_weavings.sum();
         stats.funk_rebalances = counters.funk_rebalances.sum();
         stats.splits = counters.splits.sum();
         stats.coalesces = counters.coalesces.sum();

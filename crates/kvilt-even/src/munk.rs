@@ -22,7 +22,7 @@ use kvilt_base::{Direction, EntryRef, KeyRange, Kind, Merge, RangeTombstone, Sou
 use kvilt_sync::{budget::Charge, versions::Versions};
 
 use self::{run::Run, tail::Tail};
-use crate::tombstones::Tombstones;
+use crate::{key_hash::key_hash, tombstones::Tombstones};
 
 /// Frozen tails that may wait for the background; a put that would make one more waits itself.
 pub(crate) const FROZEN_TAILS_MAX: usize = 4;
@@ -68,16 +68,28 @@ impl Munk {
 
     /// The newest value of `key` at `view`, passing over batches in flight.
     pub(crate) fn find<'a>(&'a self, key: &[u8], view: Version, versions: &Versions) -> Found<'a> {
+        let hash = key_hash(key);
         for tail in &self.tails {
-            if let Some(found) = tail.list().find_at(key, view, |batch| versions.is_in_flight(batch)) {
+            if let Some(found) = tail.find(key, hash, view, versions) {
                 let entry = EntryRef { key, version: found.version, kind: found.kind, value: found.value };
                 return self.answer(entry, found.value, view, versions);
             }
         }
-        match self.run.run.find(key, view) {
+        match self.run.run.find(key, hash, view) {
             Some(entry) => self.answer(entry, entry.value, view, versions),
             None => Found::Nothing,
         }
+    }
+
+    /// Whether a get of `key` has to search a tail.
+    pub(crate) fn searches_tails(&self, key: &[u8]) -> bool {
+        let hash = key_hash(key);
+        self.tails.iter().any(|tail| tail.may_have(hash))
+    }
+
+    /// Whether a scan has tails to look into.
+    pub(crate) fn has_tails(&self) -> bool {
+        self.tails.iter().any(|tail| !tail.list().is_empty())
     }
 
     fn answer<'a>(
@@ -96,11 +108,6 @@ impl Munk {
     /// All entries of `range`, merged, in `direction`.
     pub(crate) fn entries(&self, range: &KeyRange, direction: Direction) -> Merge<'_> {
         entries_of(&self.run.run, &self.tails, range, direction)
-    }
-
-    /// What its keys mostly begin with.
-    pub(crate) fn prefix(&self) -> &[u8] {
-        self.run.run.prefix()
     }
 
     /// The same parts behind a fresh tail; what was the tail is frozen.

@@ -375,7 +375,7 @@ impl Store {
         if state.funk.log.is_none() {
             let munk = Munk {
                 run: ChargedRun::new(Run::empty(), self.files.budget.charge(BudgetPart::Munks, 0)),
-                tails: vec![self.new_tail(0, b"")],
+                tails: vec![self.new_tail(0, &Run::empty())],
                 tombstones: Tombstones::none(),
             };
             chunk.replace_state(&gate, ChunkState { munk: Some(Arc::new(munk)), ..state });

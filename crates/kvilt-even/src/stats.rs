@@ -46,6 +46,7 @@ pub(crate) struct Counters {
     pub(crate) scanned_rows: Counter,
     pub(crate) scanned_skips: Counter,
     pub(crate) munk_compactions: Counter,
+    pub(crate) munk_weavings: Counter,
     pub(crate) funk_rebalances: Counter,
     pub(crate) splits: Counter,
     pub(crate) coalesces: Counter,

@@ -24,7 +24,7 @@ use crate::{
     files::Files,
     funk::log::ChunkLog,
     index::ChunkIndex,
-    munk::tail::Tail,
+    munk::{run::Run, tail::Tail},
     options::Config,
     poison::Poison,
     rebalance::MunkRoom,
@@ -71,11 +71,11 @@ impl Store {
         self.next_id.fetch_add(1, Ordering::Relaxed)
     }
 
-    /// An empty tail that can take at least `bytes`, for keys that mostly begin with `prefix`.
-    pub(crate) fn new_tail(&self, bytes: usize, prefix: &[u8]) -> Arc<Tail> {
+    /// An empty tail that can take at least `bytes`, for entries that are mostly like those of `run`.
+    pub(crate) fn new_tail(&self, bytes: usize, run: &Run) -> Arc<Tail> {
         // A skip list takes some bytes for itself.
         let capacity = self.config.tail_bytes.max(bytes) + 4096;
-        Tail::new(capacity, self.next_id(), prefix, &self.files.budget)
+        Tail::new(capacity, self.next_id(), run, &self.files.budget)
     }
 
     /// Asks the background to look at a chunk.

@@ -217,11 +217,17 @@ fn plain_paths() -> Vec<Canonical> {
 fn structure_paths() -> Vec<Canonical> {
     let many = || Plot::default().puts(0..60, 120).work(30);
     vec![
-        Plot::default().puts((0..90).map(|i| i % 12), 60).work(10).puts(0..12, 60).work(10).sync().of(
-            "munk rebalance",
-            asynchronous(),
-            &["munk_compactions"],
-        ),
+        // Twice what is put is read so often that it is woven in.
+        (0..2)
+            .fold(
+                Plot::default().puts((0..90).map(|i| i % 12), 60).work(10).puts(0..12, 60).work(10),
+                |plot, round| {
+                    let plot = plot.puts([round, round + 6], 60).step(Step::Delete(round + 3));
+                    plot.gets((0..400).map(|i| i % 13)).later(100)
+                },
+            )
+            .sync()
+            .of("munk rebalance", asynchronous(), &["munk_compactions", "munk_weavings"]),
         Plot::default()
             .puts((0..90).map(|i| i % 6), 90)
             .work(20)

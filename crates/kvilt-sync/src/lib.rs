@@ -62,6 +62,7 @@ pub mod published;
 pub mod versions;
 
 pub mod append;
+pub mod filter;
 pub mod region;
 pub mod skiplist;
 
@@ -75,6 +76,7 @@ pub mod home;
 
 pub use append::AppendBuffer;
 pub use budget::{Budget, Charge, Part};
+pub use filter::Filter;
 pub use group::Group;
 pub use home::Home;
 pub use published::{Pin, Published, pin, settle};

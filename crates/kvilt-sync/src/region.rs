@@ -54,16 +54,7 @@ impl Region {
 
     /// Has the processor fetch what was written from `start` up to `end`, which will be read soon. Changes no result.
     pub fn fetch_ahead(&self, start: usize, end: usize) {
-        #[cfg(target_arch = "x86_64")]
-        for at in (start..end.min(self.len)).step_by(64) {
-            use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
-            // SAFETY: `at < len`, so the address lies inside the memory.
-            let line = unsafe { self.memory.base().add(at) };
-            // SAFETY: a hint, allowed for every address.
-            unsafe { _mm_prefetch::<_MM_HINT_T0>(line.cast()) };
-        }
-        #[cfg(not(target_arch = "x86_64"))]
-        let _ = (start, end);
+        self.memory.fetch_ahead(start, end.min(self.len));
     }
 
     /// Appends `bytes` and says at which offset they begin. Panics if they do not fit.

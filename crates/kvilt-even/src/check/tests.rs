@@ -56,7 +56,7 @@ fn munk_of(store: &Store, run: Run) -> Munk {
     let charge = store.files.budget.charge(Part::Munks, run.memory_bytes() as u64);
     Munk {
         run: ChargedRun::new(run, charge),
-        tails: vec![store.new_tail(4 << 10, b"")],
+        tails: vec![store.new_tail(4 << 10, &Run::empty())],
         tombstones: Tombstones::none(),
     }
 }

@@ -33,8 +33,9 @@ impl Store {
         self.poison.allow_read()?;
         let pin = pin();
         let chunk = self.index.load(&pin).find(key);
-        chunk.heat.count_get();
-        match self.find_in_munk(chunk.state(&pin), key, view, found) {
+        let state = chunk.state(&pin);
+        chunk.heat.count_get(|| state.munk.as_ref().is_some_and(|munk| munk.searches_tails(key)));
+        match self.find_in_munk(state, key, view, found) {
             Some(is_found) => Ok(is_found),
             None => {
                 drop(pin);
@@ -170,13 +171,17 @@ impl Store {
 }
 
 impl super::Heat {
-    fn count_get(&self) {
+    /// Counts a get, and if `searches_tails`, that one.
+    fn count_get(&self, searches_tails: impl FnOnce() -> bool) {
         SAMPLER.with(|sampler| {
             let n = sampler.get().wrapping_add(1);
             sampler.set(n);
             if n % SAMPLE == 0 {
-                // Relaxed: a statistic.
+                // Relaxed: statistics.
                 self.gets.fetch_add(SAMPLE, Ordering::Relaxed);
+                if searches_tails() {
+                    self.tail_searches.fetch_add(SAMPLE, Ordering::Relaxed);
+                }
             }
         });
     }

@@ -447,7 +447,7 @@ impl Store {
             *waits += 1;
             return Ok(Some(&self.counters.stalls_memory));
         }
-        let munk = Arc::new(munk.with_fresh_tail(self.new_tail(bytes, munk.prefix())));
+        let munk = Arc::new(munk.with_fresh_tail(self.new_tail(bytes, &munk.run.run)));
         chunk.replace_state(gate, ChunkState { munk: Some(munk), ..state.clone() });
         // The state that was replaced keeps run and tails. Were it among what this thread keeps to itself, nobody could
         // free them until the thread has replaced some more.

@@ -58,7 +58,12 @@ impl Store {
             let reached = match &state.munk {
                 Some(munk) => {
                     let entries = munk.entries(&here, direction);
-                    self.give_rows(entries, munk.tombstone_list(), &wanted, rows)?
+                    let (reached, turns) = self.give_rows(entries, munk.tombstone_list(), &wanted, rows)?;
+                    if munk.has_tails() {
+                        // Relaxed: a statistic.
+                        chunk.heat.tail_searches.fetch_add(1 + turns as u32, Ordering::Relaxed);
+                    }
+                    reached
                 }
                 None => {
                     if self.is_order_due(chunk, &state.funk) {
@@ -101,16 +106,17 @@ impl Store {
                 cost_bytes: Some(&chunk.heat.unordered_cost_bytes),
             },
         )?;
-        self.give_rows(entries, tombstones.list(), wanted, rows)
+        Ok(self.give_rows(entries, tombstones.list(), wanted, rows)?.0)
     }
 
+    /// Gives the rows among `entries`; says how far it came, and how many turns the merge took.
     fn give_rows(
         &self,
         entries: Merge<'_>,
         tombstones: &[RangeTombstone],
         wanted: &Wanted<'_>,
         rows: &mut dyn Rows,
-    ) -> Result<Reached> {
+    ) -> Result<(Reached, u64)> {
         let mut given = 0;
         let mut visible = Visible::new(entries, wanted.direction, wanted.view, tombstones);
         let flow = visible.each(|key, value| {
@@ -123,10 +129,11 @@ impl Store {
         });
         self.counters.scanned_rows.add(given);
         self.counters.scanned_skips.add(visible.skipped());
-        Ok(match flow? {
+        let reached = match flow? {
             ControlFlow::Continue(()) => Reached::End,
             ControlFlow::Break(()) => Reached::Key(visible.key().expect("a row has a key").to_vec()),
-        })
+        };
+        Ok((reached, visible.turns()))
     }
 }
 

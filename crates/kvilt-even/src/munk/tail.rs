@@ -12,19 +12,26 @@ use std::sync::{
 use kvilt_base::{Direction, KeyRange, Kind, Source, Version};
 use kvilt_sync::{
     budget::{Budget, Part},
-    skiplist::Skiplist,
+    filter::Filter,
+    skiplist::{Found, Skiplist},
+    versions::Versions,
 };
 
-use super::run;
+use super::run::{self, Run};
+use crate::key_hash::key_hash;
 
 /// Memory is charged to the budget in so many steps, so that a put seldom touches the shared gauge …
 const CHARGE_STEPS: u64 = 32;
 /// … of so many bytes at least.
 const CHARGE_STEP_BYTES_MIN: u64 = 1 << 10;
+/// Bytes of an entry, where nothing is known of those to come.
+const ENTRY_BYTES_ASSUMED: usize = 256;
 
 /// A skip list whose memory is charged to the budget as it fills.
 pub(crate) struct Tail {
     list: Skiplist,
+    /// Which keys it may have: most gets of a chunk look for others.
+    keys: Filter,
     budget: Arc<Budget>,
     charge_step_bytes: u64,
     /// Bytes that its entries take in a run; changed by the one writer only, like what follows.
@@ -34,10 +41,12 @@ pub(crate) struct Tail {
 }
 
 impl Tail {
-    /// An empty tail for `bytes`, of which none is touched yet, and keys that mostly begin with `prefix`.
-    pub(crate) fn new(bytes: usize, seed: u64, prefix: &[u8], budget: &Arc<Budget>) -> Arc<Self> {
+    /// An empty tail for `bytes`, of which none is touched yet, and entries that are mostly like those of `run`.
+    pub(crate) fn new(bytes: usize, seed: u64, run: &Run, budget: &Arc<Budget>) -> Arc<Self> {
+        let entry_bytes = if run.len() > 0 { run.mean_entry_bytes() } else { ENTRY_BYTES_ASSUMED };
         Arc::new(Tail {
-            list: Skiplist::for_prefix(bytes, seed, prefix),
+            list: Skiplist::for_prefix(bytes, seed, run.prefix()),
+            keys: Filter::for_keys(bytes / Skiplist::room_for(0, entry_bytes)),
             budget: Arc::clone(budget),
             charge_step_bytes: (bytes as u64 / CHARGE_STEPS).max(CHARGE_STEP_BYTES_MIN),
             entry_bytes: AtomicUsize::new(0),
@@ -57,19 +66,40 @@ impl Tail {
 
     /// Adds an entry. The caller holds the chunk's gate and made sure of the room.
     pub(crate) fn insert(&self, key: &[u8], version: Version, kind: Kind, batch: u64, value: &[u8]) {
+        // First, so that who finds the entry by a scan finds it by its key, too.
+        self.keys.add(key_hash(key));
         self.list
             .insert(key, version, kind, batch, value)
             .expect("room was made before the put was announced");
         let entry_bytes = self.entry_bytes() + run::entry_bytes(key.len(), value.len());
         self.entry_bytes.store(entry_bytes, Ordering::Relaxed);
         let charged = self.charged.load(Ordering::Relaxed);
-        let used = self.list.used_bytes() as u64;
+        let used = (self.list.used_bytes() + self.keys.bytes()) as u64;
         if used > charged {
             let step = (used - charged).next_multiple_of(self.charge_step_bytes);
             self.budget.add(Part::Munks, step);
             // One writer: a plain store cannot lose an update.
             self.charged.store(charged + step, Ordering::Relaxed);
         }
+    }
+
+    /// The newest entry of `key`, whose hash is `hash`, at `view`, passing over batches in flight.
+    pub(crate) fn find(
+        &self,
+        key: &[u8],
+        hash: u32,
+        view: Version,
+        versions: &Versions,
+    ) -> Option<Found<'_>> {
+        if !self.may_have(hash) {
+            return None;
+        }
+        self.list.find_at(key, view, |batch| versions.is_in_flight(batch))
+    }
+
+    /// Whether a get of a key with this hash has to search it.
+    pub(crate) fn may_have(&self, hash: u32) -> bool {
+        self.keys.may_have(hash)
     }
 
     /// Gives each key to `each`, in order.

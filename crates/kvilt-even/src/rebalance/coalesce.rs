@@ -70,7 +70,7 @@ impl Store {
         }
         let munk = run.map(|run| {
             let run = run.finish();
-            let mut tails = vec![self.new_tail(0, run.prefix())];
+            let mut tails = vec![self.new_tail(0, &run)];
             let mut tombstones = Tombstones::default();
             for (state, frozen) in states.iter().zip(&frozen) {
                 let munk = state.munk.as_ref().expect("only the occupant evicts");

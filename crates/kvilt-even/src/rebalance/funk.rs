@@ -69,7 +69,7 @@ impl Store {
             if is_quiet {
                 Arc::clone(munk)
             } else {
-                Arc::new(munk.with_fresh_tail(self.new_tail(0, munk.prefix())))
+                Arc::new(munk.with_fresh_tail(self.new_tail(0, &munk.run.run)))
             }
         });
         let frozen = FrozenChunk { funk: Funk::clone(&funk), munk: munk.as_deref().map(FrozenMunk::of) };

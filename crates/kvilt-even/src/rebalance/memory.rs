@@ -350,7 +350,7 @@ impl Store {
             }
         }
         let run = run.finish();
-        let tail = self.new_tail(since.room(), run.prefix());
+        let tail = self.new_tail(since.room(), &run);
         since.fill(&tail);
         let munk = Munk { run: self.charged(run), tails: vec![tail], tombstones: Arc::new(since.tombstones) };
         let funk = Arc::clone(&state.funk);

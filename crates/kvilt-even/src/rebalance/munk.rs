@@ -9,7 +9,7 @@ use crate::{
     chunk::{Chunk, ChunkState, Occupied},
     munk::{
         ChargedRun, Munk, entries_of,
-        run::{PiecesBuilder, Run},
+        run::{PiecesBuilder, Run, RunBuilder},
         tail::Tail,
     },
     retain::Retain,
@@ -21,6 +21,14 @@ use crate::{
 const OVERWRITTEN_PART: usize = 16;
 /// A run is not copied if at most this part of it belongs behind what is new: the piece that keeps it keeps their memory.
 const BESIDE_RUN_PART: usize = 8;
+
+/// A run is copied when so great a part of it is memory without its entries, or frozen tails that overwrite some …
+const WASTE_PART: usize = 2;
+/// … or this part, where memory is short.
+const WASTE_PART_SHORT: usize = 8;
+/// So many entries of a run are woven again in the time that a search of a tail takes. An entry of a tail, which is copied, takes
+/// as long as a search.
+const ROWS_A_SEARCH: usize = 4;
 
 /// What a munk held at one moment, without its open tail.
 pub(super) struct FrozenMunk {
@@ -55,38 +63,56 @@ impl FrozenMunk {
 
     /// Bytes that its entries take in a run.
     fn bytes(&self) -> usize {
-        self.run.run.entry_bytes() + self.tails.iter().map(|t| t.entry_bytes()).sum::<usize>()
+        self.run.run.entry_bytes() + self.tail_bytes()
+    }
+
+    /// Bytes that its tails' entries take in a run.
+    fn tail_bytes(&self) -> usize {
+        self.tails.iter().map(|t| t.entry_bytes()).sum()
     }
 }
 
 impl Store {
-    /// Whether a munk's frozen tails should be sorted into its run now.
-    ///
-    /// That copies the run, so it waits until the chunk is due to be split or the tails have as much as the run, half of
-    /// it where they are mostly overwritten rows; but not where readers have to look into each tail, and not where
-    /// overwritten rows keep memory that is short.
+    /// Whether a munk's tails should be sorted into its run now: where that is due anyway, and where readers gain by it.
     pub(super) fn munk_wants_sorting(&self, chunk: &Chunk, munk: &Munk) -> bool {
-        let run = &munk.run.run;
-        if !munk.tombstones.is_empty() || self.is_too_large(run) {
+        let frozen_bytes = munk.frozen_bytes();
+        !munk.tombstones.is_empty()
+            || self.is_copy_due(chunk, &munk.run.run, frozen_bytes)
+            || (frozen_bytes > 0 && chunk.heat.is_read())
+            || have_readers_paid(chunk, munk)
+    }
+
+    /// Whether the run should be copied, together with so many bytes of tails.
+    ///
+    /// That costs much, so it waits until the chunk is due to be split or the tails have as much as the run, half of
+    /// it where they are mostly overwritten rows; but not where overwritten rows keep memory that is short.
+    fn is_copy_due(&self, chunk: &Chunk, run: &Run, frozen_bytes: usize) -> bool {
+        let run_bytes = run.entry_bytes();
+        if self.is_too_large(run) {
             return true;
         }
-        let (run_bytes, frozen_bytes) = (run.entry_bytes(), munk.frozen_bytes());
-        if frozen_bytes == 0 {
-            return false;
-        }
         // Relaxed: a hint.
-        let is_worth_it = if chunk.heat.has_overwrites.load(Ordering::Relaxed) {
-            frozen_bytes >= run_bytes / 2 || self.munks_are_short()
-        } else {
-            frozen_bytes >= run_bytes
-                || (run_bytes + frozen_bytes) as u64 >= self.config.chunk_bytes_rebalance
-        };
-        is_worth_it || chunk.heat.is_read()
+        let frozen_waste = if chunk.heat.has_overwrites.load(Ordering::Relaxed) { frozen_bytes } else { 0 };
+        let waste_part = if self.munks_are_short() { WASTE_PART_SHORT } else { WASTE_PART };
+        let is_wasteful = run.waste_bytes() + frozen_waste > run_bytes / waste_part;
+        let is_grown = frozen_waste == 0
+            && frozen_bytes > 0
+            && (frozen_bytes >= run_bytes
+                || (run_bytes + frozen_bytes) as u64 >= self.config.chunk_bytes_rebalance);
+        is_wasteful || is_grown
     }
 
     /// Sorts what is frozen, and splits the chunk if that is too large.
     pub(super) fn compact_munk(&self, chunk: &Occupied) -> Result<()> {
         let Some(frozen) = self.freeze(chunk) else { return Ok(()) };
+        // Relaxed: a statistic.
+        chunk.heat.tail_searches.store(0, Ordering::Relaxed);
+        if frozen.tombstones.is_empty() && !self.is_copy_due(chunk, &frozen.run.run, frozen.tail_bytes()) {
+            let run = self.woven(chunk, &frozen)?;
+            self.counters.munk_weavings.add(1);
+            self.replace_run(chunk, &frozen, run);
+            return Ok(());
+        }
         let mut runs = self.sorted_runs(chunk, &frozen)?;
         self.counters.munk_compactions.add(1);
         if runs.len() > 1 {
@@ -95,6 +121,18 @@ impl Store {
             self.replace_run(chunk, &frozen, runs.pop().expect("a run, if an empty one"));
         }
         Ok(())
+    }
+
+    /// What is frozen as a run whose entries mostly stay where they are: it costs a tenth of a copy, and is what readers want as
+    /// well.
+    fn woven(&self, chunk: &Occupied, frozen: &FrozenMunk) -> Result<Run> {
+        // As in `sorted`.
+        let views = self.kept_views();
+        let before = &frozen.run.run;
+        let mut entries = entries_of(before, &frozen.tails, &chunk.range, Direction::Forward);
+        let mut run = RunBuilder::weaving(before, before.woven_bytes() + frozen.tail_bytes())?;
+        Retain::new(&views, &[]).run(&mut entries, &mut |entry| run.push(entry))?;
+        Ok(run.finish())
     }
 
     /// What is frozen, sorted: a run for each chunk that there will be.
@@ -135,7 +173,10 @@ impl Store {
     /// The part of the run that lies before the tails' first key, which comes with it, if that is nearly all of the run.
     fn kept_of_run(&self, frozen: &FrozenMunk, range: &KeyRange) -> Option<(Run, Vec<u8>)> {
         let run = &frozen.run.run;
-        let first_key = frozen.first_key_of_tails(range).filter(|_| frozen.tombstones.list().is_empty())?;
+        if run.is_woven() || !frozen.tombstones.is_empty() {
+            return None;
+        }
+        let first_key = frozen.first_key_of_tails(range)?;
         let kept = run.lower_bound(&first_key);
         let (kept_bytes, bytes) = (run.bytes_before(kept), run.entry_bytes());
         let is_worth_it =
@@ -144,16 +185,17 @@ impl Store {
     }
 
     /// What of the munk does not change any more. With range tombstones the open tail is frozen too, so that
-    /// all they lie over is there and they can be ended.
+    /// all they lie over is there and they can be ended; and so it is if readers have paid for it.
     fn freeze(&self, chunk: &Occupied) -> Option<FrozenMunk> {
         let pin = kvilt_sync::published::pin();
         let gate = chunk.gate();
         let state = chunk.state(&pin);
         let munk = state.munk.as_ref()?;
-        if munk.tombstones.is_empty() || munk.tail().list().is_empty() || mutant(Mutant::TailNotFrozen) {
+        let is_wanted = !munk.tombstones.is_empty() || have_readers_paid(chunk, munk);
+        if !is_wanted || munk.tail().list().is_empty() || mutant(Mutant::TailNotFrozen) {
             return Some(FrozenMunk::of(munk));
         }
-        let munk = Arc::new(munk.with_fresh_tail(self.new_tail(0, munk.prefix())));
+        let munk = Arc::new(munk.with_fresh_tail(self.new_tail(0, &munk.run.run)));
         let frozen = FrozenMunk::of(&munk);
         chunk.replace_state(&gate, ChunkState { munk: Some(munk), ..state.clone() });
         Some(frozen)
@@ -185,7 +227,7 @@ impl Store {
         let munk = Munk {
             run: self.charged(run),
             tails: if mutant(Mutant::PutDuringSort) {
-                vec![self.new_tail(0, munk.prefix())]
+                vec![self.new_tail(0, &munk.run.run)]
             } else {
                 munk.tails.iter().filter(|tail| !frozen.has(tail)).cloned().collect()
             },
@@ -205,3 +247,15 @@ impl Store {
 fn pieces_of(bytes: usize, limit: usize) -> usize {
     ((bytes + limit / 4) / (limit / 2)).max(1)
 }
+
+/// Whether readers have searched the munk's tails for as much as it costs to weave them into the run: who weaves then, and not
+/// before, never pays much more than who knew what is to come.
+fn have_readers_paid(chunk: &Chunk, munk: &Munk) -> bool {
+    let entries: usize = munk.tails.iter().map(|tail| tail.list().len()).sum();
+    let price = munk.run.run.len() / ROWS_A_SEARCH + entries;
+    // Relaxed: a statistic.
+    entries > 0 && chunk.heat.tail_searches.load(Ordering::Relaxed) as usize > price
+}
+
+#[cfg(test)]
+mod tests;

@@ -45,7 +45,7 @@ impl Store {
         let mut children = Vec::with_capacity(pieces.len());
         for (run, range) in pieces.into_iter().zip(ranges) {
             let mut tails = Vec::with_capacity(shared.len() + 1);
-            tails.push(self.new_tail(0, run.prefix()));
+            tails.push(self.new_tail(0, &run));
             tails.extend(shared.iter().filter(|tail| tail.touches(&range)).cloned());
             let munk =
                 Munk { run: self.charged(run), tails, tombstones: Arc::new(tombstones.touching(&range)) };

@@ -27,6 +27,7 @@ fn random_operations_on_many_configurations_agree_with_an_ordered_map() {
         "splits",
         "coalesces",
         "munk_compactions",
+        "munk_weavings",
         "funk_rebalances",
         "munk_loads",
         "munk_evictions",

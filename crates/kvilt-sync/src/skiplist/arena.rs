@@ -52,6 +52,8 @@ const LOWER_AT: usize = 24;
 /// What a record of a batch takes more than another.
 const BATCH_BYTES: usize = 16;
 const VALUE_LEN_BITS: u32 = 28;
+/// So much of a record is fetched ahead; its length is not known before.
+const FETCHED_AHEAD_BYTES: usize = 512;
 const HAS_BATCH: u32 = 1 << 31;
 
 /// The head node stands at the first offset that is not "none".
@@ -398,6 +400,12 @@ impl<'a> Node<'a> {
         (at != 0).then_some(Node { arena: self.arena, at })
     }
 
+    /// Has the processor fetch the beginning of the node.
+    #[inline]
+    pub(super) fn fetch_ahead(self) {
+        self.arena.memory.fetch_ahead(self.at as usize, self.at as usize + 1);
+    }
+
     /// Links `new` in behind this node on `level`. The caller holds the writer lock.
     pub(super) fn link(self, level: usize, new: Node<'_>) {
         assert!(std::ptr::eq(new.arena, self.arena), "links stay in one arena");
@@ -438,6 +446,12 @@ impl<'a> Record<'a> {
     pub(super) fn version(self) -> Version {
         // SAFETY: a record begins with its version and is complete (S-10).
         Version::from_u64(unsafe { self.arena.read(self.at as usize) })
+    }
+
+    /// Has the processor fetch the record, as far as it is likely to reach.
+    #[inline]
+    pub(super) fn fetch_ahead(self) {
+        self.arena.memory.fetch_ahead(self.at as usize, self.at as usize + FETCHED_AHEAD_BYTES);
     }
 
     /// The next record of the chain, of an older or the same version.

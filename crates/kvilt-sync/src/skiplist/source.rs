@@ -6,7 +6,7 @@
 
 use std::fmt;
 
-use kvilt_base::{Direction, EntryRef, KeyRange, Result, Source};
+use kvilt_base::{Direction, EntryRef, KeyRange, Result, Source, Version};
 
 use super::{
     Skiplist,
@@ -56,6 +56,11 @@ impl<'a> SkiplistSource<'a> {
             return;
         };
         let mut record = node.newest();
+        // Rows of other sources mostly come first. When it is this one's turn, its record and the node behind it are there.
+        record.fetch_ahead();
+        if direction == Direction::Forward {
+            node.next(0).inspect(|next| next.fetch_ahead());
+        }
         if direction == Direction::Backward {
             while let Some(lower) = record.lower() {
                 self.newer.push(record);
@@ -71,6 +76,14 @@ impl Source for SkiplistSource<'_> {
         let (node, record) = self.place?;
         let found = record.found();
         Some(EntryRef { key: node.key(), version: found.version, kind: found.kind, value: found.value })
+    }
+
+    fn key(&self) -> Option<&[u8]> {
+        self.place.map(|(node, _)| node.key())
+    }
+
+    fn version(&self) -> Option<Version> {
+        self.place.map(|(_, record)| record.version())
     }
 
     fn advance(&mut self) -> Result<()> {

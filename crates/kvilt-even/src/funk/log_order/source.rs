@@ -196,9 +196,12 @@ impl Source for OrderSource<'_> {
         Some(EntryRef { key: record.key, version: record.version, kind: record.kind, value: &self.value })
     }
 
-    fn key(&self) -> Option<(&[u8], Version)> {
-        let record = self.order.record(self.position?);
-        Some((record.key, record.version))
+    fn key(&self) -> Option<&[u8]> {
+        Some(self.order.record(self.position?).key)
+    }
+
+    fn version(&self) -> Option<Version> {
+        Some(self.order.record(self.position?).version)
     }
 
     fn fetch(&mut self) -> Result<()> {

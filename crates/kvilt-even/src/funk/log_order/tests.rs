@@ -329,7 +329,7 @@ fn a_source_reads_when_its_entry_is_wanted_and_not_before() {
     let wanted = Wanted { view: None, rows: Some(1), cost_bytes: None };
     let of = (Arc::clone(&orders[0]), Arc::clone(&script.log));
     let mut source = OrderSource::new(of, &script.store.files, &all, Direction::Forward, wanted);
-    let first = source.key().map(|(key, version)| (key.to_vec(), version)).unwrap();
+    let first = (source.key().unwrap().to_vec(), source.version().unwrap());
     assert_eq!(reads(), before, "its key is known without");
     source.fetch().unwrap();
     source.fetch().unwrap();

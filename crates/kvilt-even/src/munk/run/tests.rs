@@ -1,0 +1,177 @@
+//! Tests of runs and their builders.
+
+use super::*;
+
+type Row<'a> = (&'a str, u64, Option<&'a str>);
+
+fn entry<'a>((key, version, value): &Row<'a>) -> EntryRef<'a> {
+    EntryRef {
+        key: key.as_bytes(),
+        version: Version::from_u64(*version),
+        kind: if value.is_some() { Kind::Put } else { Kind::Tombstone },
+        value: value.unwrap_or("").as_bytes(),
+    }
+}
+
+fn run(rows: &[Row<'_>]) -> Run {
+    let mut builder = RunBuilder::new(16).unwrap();
+    rows.iter().for_each(|row| builder.push(entry(row)).unwrap());
+    builder.finish()
+}
+
+/// All entries of a run, forward.
+fn rows_of(run: &Run) -> Vec<(Vec<u8>, u64, usize)> {
+    let row = |entry: EntryRef<'_>| (entry.key.to_vec(), entry.version.to_u64(), entry.value.len());
+    (0..run.len()).map(|at| row(run.entry_at(at))).collect()
+}
+
+#[test]
+fn pieces_are_two_even_where_one_value_or_one_key_is_most_of_it() {
+    let big = "x".repeat(5000);
+    let some = "x".repeat(1900);
+    for rows in [
+        vec![("a", 1, Some("small")), ("b", 1, Some(big.as_str())), ("b", 0, Some("old"))],
+        vec![("a", 1, Some(big.as_str())), ("b", 2, Some("small")), ("b", 1, Some("small"))],
+        vec![("a", 1, Some("small")), ("b", 3, Some(&some)), ("b", 2, Some(&some)), ("b", 1, Some(&some))],
+        vec![("a", 2, Some(&some)), ("a", 1, Some(&some)), ("a", 0, Some(&some)), ("b", 1, None)],
+    ] {
+        let whole = run(&rows);
+        let mut pieces = PiecesBuilder::new(whole.entry_bytes(), 2).unwrap();
+        rows.iter().for_each(|row| pieces.push(entry(row)).unwrap());
+        let pieces = pieces.finish();
+        assert_eq!(pieces.len(), 2);
+        assert_eq!(pieces[0].first_key(), Some(b"a".as_slice()));
+        assert_eq!(pieces[1].first_key(), Some(b"b".as_slice()));
+        assert_eq!(pieces.iter().flat_map(rows_of).collect::<Vec<_>>(), rows_of(&whole));
+        assert_eq!(pieces.iter().map(Run::entry_bytes).sum::<usize>(), whole.entry_bytes());
+    }
+}
+
+#[test]
+fn the_first_entries_of_a_run_are_a_run() {
+    let whole = run(&[("a", 9, None), ("a", 4, Some("a4")), ("b", 2, Some("b2")), ("c", 1, Some("c1"))]);
+    let first = whole.first(3);
+    assert_eq!(rows_of(&first), rows_of(&whole)[..3]);
+    assert_eq!(first.entry_bytes(), whole.bytes_before(3));
+    assert_eq!(
+        first.find(b"b", key_hash(b"b"), Version::NEWEST).map(|e| e.value.to_vec()),
+        Some(b"b2".to_vec())
+    );
+    assert!(first.find(b"c", key_hash(b"c"), Version::NEWEST).is_none());
+    assert_eq!(whole.first(4).entry_bytes(), whole.entry_bytes());
+    assert_eq!(whole.first(0).len(), 0);
+}
+
+#[test]
+fn finds_the_newest_version_up_to_a_view_and_walks_both_ways() {
+    let big = "x".repeat(5000);
+    let run = run(&[
+        ("", 1, Some("empty")),
+        ("a", 9, None),
+        ("a", 4, Some("a4")),
+        ("b", 2, Some(&big)),
+        ("bb", 1, Some("")),
+    ]);
+    let at = |key: &str, v: u64| {
+        run.find(key.as_bytes(), key_hash(key.as_bytes()), Version::from_u64(v))
+            .map(|e| (e.kind, e.value.to_vec()))
+    };
+    assert_eq!(at("a", 9), Some((Kind::Tombstone, vec![])));
+    assert_eq!(at("a", 8), Some((Kind::Put, b"a4".to_vec())));
+    assert_eq!(at("a", 3), None);
+    assert_eq!(at("b", 2), Some((Kind::Put, big.clone().into_bytes())));
+    assert_eq!(at("c", 99), None);
+    let range = KeyRange::new("a".."bb");
+    let mut keys = Vec::new();
+    let mut source = run.source(&range, Direction::Backward);
+    while let Some(e) = source.entry() {
+        keys.push((e.key.to_vec(), e.version.to_u64()));
+        source.advance().unwrap();
+    }
+    assert_eq!(keys, [(b"b".to_vec(), 2), (b"a".to_vec(), 4), (b"a".to_vec(), 9)]);
+    assert!(Run::empty().find(b"a", key_hash(b"a"), Version::NEWEST).is_none());
+    assert!(Run::empty().source(&KeyRange::all(), Direction::Forward).entry().is_none());
+}
+
+/// What has to come out of weaving `new` into `old`: entries by key, then version descending.
+fn merged(
+    old: &[(String, u64, Option<String>)],
+    new: &[(String, u64, Option<String>)],
+) -> Vec<(String, u64, Option<String>)> {
+    let mut all = [new, old].concat();
+    all.sort_by(|a, b| a.0.cmp(&b.0).then(b.1.cmp(&a.1)));
+    all
+}
+
+fn owned<'a>(row: &'a (String, u64, Option<String>)) -> EntryRef<'a> {
+    EntryRef {
+        key: row.0.as_bytes(),
+        version: Version::from_u64(row.1),
+        kind: if row.2.is_some() { Kind::Put } else { Kind::Tombstone },
+        value: row.2.as_deref().unwrap_or("").as_bytes(),
+    }
+}
+
+proptest::proptest! {
+    #[test]
+    fn a_woven_run_is_the_run_of_all_its_entries(
+        first in proptest::collection::btree_map("[a-c]{0,3}", proptest::option::of("[x-z]{0,20}"), 0..30),
+        rounds in proptest::collection::vec(
+            proptest::collection::btree_map("[a-c]{0,3}", proptest::option::of("[x-z]{0,20}"), 0..12), 1..4),
+        keeps in proptest::collection::vec(proptest::bool::weighted(0.8), 100),
+    ) {
+        let mut rows: Vec<_> = first.into_iter().map(|(key, value)| (key, 1, value)).collect();
+        let mut builder = RunBuilder::new(16).unwrap();
+        rows.iter().for_each(|row| builder.push(owned(row)).unwrap());
+        let mut run = builder.finish();
+        let base = run.entry_bytes();
+        for (round, new) in rounds.into_iter().enumerate() {
+            let new: Vec<_> = new.into_iter().map(|(key, value)| (key, 2 + round as u64, value)).collect();
+            // Some rows of the run, as they are dropped by who sorts; never those that are new.
+            let kept: Vec<_> = (0..run.len()).filter(|at| keeps[(at * 7 + round) % keeps.len()]).collect();
+            let mut builder = RunBuilder::weaving(&run, 16).unwrap();
+            let new_rows: Vec<_> = new.iter().map(owned).collect();
+            let old_rows: Vec<_> = kept.iter().map(|&at| run.entry_at(at)).collect();
+            let mut entries = [new_rows, old_rows].concat();
+            entries.sort_by(|a, b| a.key.cmp(b.key).then(b.version.cmp(&a.version)));
+            entries.iter().for_each(|entry| builder.push(*entry).unwrap());
+            let woven = builder.finish();
+            rows = merged(&kept.iter().map(|&at| rows[at].clone()).collect::<Vec<_>>(), &new);
+
+            let expected: usize = rows.iter().map(|row| entry_bytes(row.0.len(), row.2.as_deref().unwrap_or("").len())).sum();
+            proptest::prop_assert_eq!(woven.len(), rows.len());
+            proptest::prop_assert_eq!(woven.entry_bytes(), expected);
+            proptest::prop_assert_eq!(woven.waste_bytes() + expected, base + woven.woven_bytes());
+            for (at, row) in rows.iter().enumerate() {
+                proptest::prop_assert_eq!(woven.entry_at(at), owned(row));
+            }
+            for key in ["", "a", "b", "ab", "abc", "cc", "zz"].into_iter().chain(rows.iter().map(|row| row.0.as_str())) {
+                for at in 0..6 {
+                    let expected = rows.iter().find(|row| row.0 == key && row.1 <= at).map(owned);
+                    let found = woven.find(key.as_bytes(), key_hash(key.as_bytes()), Version::from_u64(at));
+                    proptest::prop_assert_eq!(found, expected);
+                }
+            }
+            run = woven;
+        }
+    }
+}
+
+#[test]
+fn rows_of_the_first_region_stay_and_a_tombstone_with_the_key_of_one_is_another_entry() {
+    let before = run(&[("a", 1, Some("a1")), ("b", 1, Some("b1")), ("c", 1, Some("c1"))]);
+    let mut builder = RunBuilder::weaving(&before, 16).unwrap();
+    builder.push(before.entry_at(0)).unwrap();
+    let b = before.entry_at(1);
+    builder
+        .push(EntryRef { key: b.key, version: Version::from_u64(4), kind: Kind::Tombstone, value: b"" })
+        .unwrap();
+    builder.push(b).unwrap();
+    builder.push(entry(&("d", 5, Some("d5")))).unwrap();
+    let woven = builder.finish();
+    let place = |run: &Run, at: usize| run.entry_at(at).key.as_ptr();
+    assert_eq!((place(&woven, 0), place(&woven, 2)), (place(&before, 0), place(&before, 1)));
+    assert_eq!(rows_of(&woven)[1], (b"b".to_vec(), 4, 0));
+    assert_eq!(woven.woven_bytes(), entry_bytes(1, 0) + entry_bytes(1, 2));
+    assert_eq!(woven.waste_bytes(), entry_bytes(1, 2), "of c");
+}

@@ -1,0 +1,173 @@
+//! Tails that readers search are woven into the run, and the run is copied when it has become wasteful.
+
+use std::collections::BTreeMap;
+
+use kvilt_base::{Direction, RowBatch, Version};
+use kvilt_io::MemoryDisk;
+use kvilt_sync::published::pin;
+
+use super::*;
+use crate::{bed, chunk::put::Change, funk::log::IfFull, options::Options};
+
+/// A store of one chunk, and what should be in it.
+struct Bench {
+    store: Arc<Store>,
+    rows: BTreeMap<String, String>,
+}
+
+impl Bench {
+    /// With 400 rows in a run.
+    fn new() -> Self {
+        let store = bed::open(MemoryDisk::new(1), &Options::default());
+        let mut bench = Bench { store, rows: BTreeMap::new() };
+        for i in 0..400 {
+            bench.put(i, "first");
+        }
+        bench.get_all_until_sorted();
+        bench
+    }
+
+    fn put(&mut self, i: u32, value: &str) {
+        let (key, value) = (format!("key {i:04}"), format!("{value} {i}"));
+        let change = Change { key: key.as_bytes(), value: Some(value.as_bytes()) };
+        self.store.apply_one(change, IfFull::Fail).unwrap();
+        self.rows.insert(key, value);
+    }
+
+    fn delete(&mut self, i: u32) {
+        let key = format!("key {i:04}");
+        self.store.apply_one(Change { key: key.as_bytes(), value: None }, IfFull::Fail).unwrap();
+        self.rows.remove(&key);
+    }
+
+    fn munk(&self) -> Arc<Munk> {
+        let pin = pin();
+        let chunks = self.store.index.load(&pin).chunks();
+        assert_eq!(chunks.len(), 1);
+        Arc::clone(chunks[0].state(&pin).munk.as_ref().unwrap())
+    }
+
+    /// Whether the background finds the munk worth sorting; if so, it is.
+    fn sorts(&self) -> bool {
+        let chunk = Arc::clone(&self.store.index.load(&pin()).chunks()[0]);
+        let wants = self.store.munk_wants_sorting(&chunk, &self.munk());
+        if wants {
+            self.store.compact_munk(&chunk.try_occupy().unwrap()).unwrap();
+        }
+        wants
+    }
+
+    /// Gets all keys, whether they are there or not, until so many gets have searched the tail that it is sorted.
+    fn get_all_until_sorted(&self) {
+        for _ in 0..100 {
+            self.check_gets();
+            if self.sorts() {
+                assert!(!self.munk().has_tails());
+                return;
+            }
+        }
+        panic!("the tail is still there");
+    }
+
+    fn check_gets(&self) {
+        // One get in sixteen is counted; an odd number of keys lets all of them be counted in turn.
+        for i in 0..501 {
+            let key = format!("key {i:04}");
+            let mut found = None;
+            self.store
+                .get(key.as_bytes(), Version::NEWEST, &mut |value| found = Some(value.to_vec()))
+                .unwrap();
+            assert_eq!(found.as_deref(), self.rows.get(&key).map(String::as_bytes), "{key}");
+        }
+    }
+
+    fn check_scans(&self) {
+        for direction in [Direction::Forward, Direction::Backward] {
+            let mut rows = RowBatch::new(1 << 20, usize::MAX, false);
+            self.store.scan(Version::NEWEST, &KeyRange::all(), direction, &mut rows).unwrap();
+            let mut found: Vec<_> =
+                rows.into_rows().map(|(key, value)| (key.to_vec(), value.to_vec())).collect();
+            if direction == Direction::Backward {
+                found.reverse();
+            }
+            assert_eq!(found.len(), self.rows.len(), "{direction:?}");
+            for ((key, value), found) in self.rows.iter().zip(found) {
+                assert_eq!(found, (key.clone().into(), value.clone().into()), "{direction:?}");
+            }
+        }
+    }
+}
+
+#[test]
+fn a_tail_that_is_searched_by_gets_is_woven_into_the_run_which_stays_where_it_is() {
+    let mut bench = Bench::new();
+    let before = bench.munk();
+    assert_eq!((before.run.run.len(), before.run.run.is_woven()), (400, false));
+    (10..40).for_each(|i| bench.put(i, "second"));
+    (380..420).for_each(|i| bench.put(i, "second"));
+    (100..110).for_each(|i| bench.delete(i));
+    assert!(!bench.sorts(), "nobody has read it");
+    bench.get_all_until_sorted();
+    let woven = bench.munk();
+    assert!(woven.run.run.is_woven());
+    assert_eq!(woven.run.run.len(), 410);
+    let place = |munk: &Munk| munk.run.run.entry_at(0).key.as_ptr() as usize;
+    assert_eq!(place(&woven), place(&before), "rows that nobody changed stay");
+    bench.check_gets();
+    bench.check_scans();
+    // And once more, into a run that is woven.
+    (20..50).for_each(|i| bench.put(i, "third"));
+    bench.get_all_until_sorted();
+    assert_eq!((bench.munk().run.run.len(), place(&bench.munk())), (410, place(&before)));
+    bench.check_gets();
+    bench.check_scans();
+}
+
+#[test]
+fn scans_pay_for_it_as_well() {
+    let mut bench = Bench::new();
+    (10..40).for_each(|i| bench.put(i, "second"));
+    assert!((0..100).any(|_| {
+        bench.check_scans();
+        bench.sorts()
+    }));
+    assert!(bench.munk().run.run.is_woven());
+    bench.check_gets();
+    bench.check_scans();
+}
+
+#[test]
+fn old_versions_are_woven_for_those_who_see_them() {
+    let mut bench = Bench::new();
+    let old = bench.rows.clone();
+    let view = bench.store.versions.open_view();
+    (0..50).for_each(|i| bench.put(i, "second"));
+    (50..60).for_each(|i| bench.delete(i));
+    bench.get_all_until_sorted();
+    assert!(bench.munk().run.run.is_woven());
+    bench.check_gets();
+    for (key, value) in &old {
+        let mut found = Vec::new();
+        bench.store.find_at(key.as_bytes(), view.version(), &mut |value| found = value.to_vec()).unwrap();
+        assert_eq!(found, value.as_bytes(), "{key}");
+    }
+    drop(view);
+    (0..30).for_each(|i| bench.put(i, "third"));
+    bench.get_all_until_sorted();
+    assert_eq!(bench.munk().run.run.len(), 390, "now nobody does");
+}
+
+#[test]
+fn a_run_that_has_become_wasteful_is_copied() {
+    let mut bench = Bench::new();
+    for round in 0..3 {
+        (round * 100..round * 100 + 90).for_each(|i| bench.put(i, "again"));
+        bench.get_all_until_sorted();
+        bench.check_scans();
+    }
+    assert!(bench.sorts() || !bench.munk().run.run.is_woven());
+    let munk = bench.munk();
+    assert_eq!((munk.run.run.len(), munk.run.run.is_woven(), munk.run.run.waste_bytes()), (400, false, 0));
+    bench.check_gets();
+    bench.check_scans();
+}
