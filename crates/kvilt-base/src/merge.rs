@@ -210,6 +210,51 @@ mod tests {
         out
     }
 
+    /// A source that counts what it fetches, and fails when it has to fetch `damaged`.
+    struct Lazy {
+        entries: VecSource,
+        fetched: std::rc::Rc<std::cell::Cell<u32>>,
+        damaged: &'static str,
+    }
+
+    impl Source for Lazy {
+        fn entry(&self) -> Option<EntryRef<'_>> {
+            self.entries.entry()
+        }
+
+        fn fetch(&mut self) -> Result<()> {
+            self.fetched.set(self.fetched.get() + 1);
+            match self.entries.entry() {
+                Some(entry) if entry.key == self.damaged.as_bytes() => {
+                    Err(crate::Error::new(crate::ErrorKind::Corrupted, "damaged"))
+                }
+                _ => Ok(()),
+            }
+        }
+
+        fn advance(&mut self) -> Result<()> {
+            self.entries.advance()
+        }
+    }
+
+    #[test]
+    fn only_the_source_that_comes_first_fetches_and_its_failure_is_told() {
+        let lazy = |keys: [&str; 2], damaged| {
+            let row = |key: &str| (key.as_bytes().to_vec(), Version::from_u64(1), Kind::Put, Vec::new());
+            let fetched = std::rc::Rc::default();
+            let entries = VecSource::new(keys.map(row).into());
+            (Box::new(Lazy { entries, fetched: std::rc::Rc::clone(&fetched), damaged }), fetched)
+        };
+        let ((early, early_fetched), (late, late_fetched)) = (lazy(["a", "b"], ""), lazy(["c", "d"], "d"));
+        let mut merge = Merge::new(vec![late, early], Direction::Forward).unwrap();
+        merge.advance().unwrap();
+        assert_eq!((early_fetched.get(), late_fetched.get(), merge.turns()), (2, 0, 0));
+        merge.advance().unwrap();
+        assert_eq!((late_fetched.get(), merge.turns()), (1, 1));
+        assert!(merge.advance().is_err());
+        assert!(Merge::new(vec![lazy(["a", "b"], "a").0], Direction::Forward).is_err());
+    }
+
     #[test]
     fn the_newer_source_comes_first_at_equal_versions_and_backward_is_the_reverse() {
         let forward = drain(Direction::Forward);

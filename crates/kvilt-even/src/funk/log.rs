@@ -111,6 +111,8 @@ pub(crate) struct ChunkLog {
     /// What is appended while its chunk has no munk; none of an earlier run's log.
     notes: Mutex<Option<Notes>>,
     tombstones: Published<Arc<Tombstones>>,
+    /// Whether these are all that the log has: of an earlier run's, once it was read whole.
+    knows_tombstones: AtomicBool,
     /// Batch ids are unique within a run only: those of earlier runs mean nothing.
     is_of_this_run: bool,
     hold: Hold,
@@ -193,6 +195,7 @@ impl ChunkLog {
             orders: Mutex::default(),
             notes: Mutex::new(None),
             tombstones: Published::new(Tombstones::none()),
+            knows_tombstones: AtomicBool::new(false),
             is_of_this_run: length == 0,
             hold: Hold::default(),
         }
@@ -308,7 +311,8 @@ impl ChunkLog {
 
     /// The range tombstones in it, all of them: of an earlier run's log, building the index finds them.
     pub(crate) fn all_tombstones(&self, files: &Files) -> Result<Arc<Tombstones>> {
-        if !self.is_of_this_run {
+        // Acquire: pairs with `extend_index`.
+        if !self.is_of_this_run && !self.knows_tombstones.load(Ordering::Acquire) {
             self.index(files)?;
         }
         Ok(self.tombstones())
@@ -369,6 +373,10 @@ impl ChunkLog {
             }
             if !tombstones.is_empty() {
                 self.tombstones.replace(Arc::new(tombstones));
+            }
+            if from == 0 {
+                // Release: pairs with `all_tombstones`. They stay when the index is forgotten.
+                self.knows_tombstones.store(true, Ordering::Release);
             }
         }
         Ok(())

@@ -25,7 +25,7 @@ const BESIDE_RUN_PART: usize = 8;
 /// A run is copied when so great a part of it is memory without its entries, or frozen tails that overwrite some …
 const WASTE_PART: usize = 2;
 /// … or this part, where memory is short.
-const WASTE_PART_SHORT: usize = 8;
+const WASTE_PART_SHORT: usize = 4;
 /// So many entries of a run are woven again in the time that a search of a tail takes. An entry of a tail, which is copied, takes
 /// as long as a search.
 const ROWS_A_SEARCH: usize = 4;

@@ -62,6 +62,11 @@ impl Script {
         recovered.index(&self.store.files).unwrap();
         assert_eq!(recovered.unordered_bytes(), self.log.unordered_bytes());
         self.check_log(&recovered);
+        recovered.forget(true);
+        assert!(!recovered.has_index());
+        recovered.all_tombstones(&self.store.files).unwrap();
+        assert!(!recovered.has_index(), "what range tombstones it has is known without");
+        self.check_log(&recovered);
     }
 
     fn check_log(&self, log: &Arc<ChunkLog>) {

@@ -198,7 +198,10 @@ impl ChunkLog {
         let mut at = from;
         let mut wanted = READ_BYTES;
         while at < upto {
-            let len = (wanted as u64).min(upto - at) as usize;
+            // What is left over is better read at once than by a read of its own.
+            let left = upto - at;
+            let is_last = left <= (wanted + wanted / 4) as u64;
+            let len = if is_last { left as usize } else { wanted };
             piece.resize(len, 0);
             file.read_exact_at(at, &mut piece).map_err(|e| self.read_failed(at, e))?;
             let mut done = 0;

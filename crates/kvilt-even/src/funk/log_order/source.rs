@@ -85,14 +85,22 @@ impl<'f> OrderSource<'f> {
 
     /// Takes the next position off what remains.
     fn next_position(&mut self) -> Option<usize> {
+        let mut remaining = self.remaining.clone();
+        let next = self.next_of(&mut remaining);
+        self.remaining = remaining;
+        next
+    }
+
+    /// Takes the next position off `remaining`: of each key only that of the record that is wanted.
+    fn next_of(&self, remaining: &mut Range<usize>) -> Option<usize> {
         let Some(view) = self.wanted.view else {
             return match self.direction {
-                Direction::Forward => self.remaining.next(),
-                Direction::Backward => self.remaining.next_back(),
+                Direction::Forward => remaining.next(),
+                Direction::Backward => remaining.next_back(),
             };
         };
         loop {
-            let records = self.next_key()?;
+            let records = self.next_key(remaining)?;
             let items = &self.order.items[records.clone()];
             let first_visible = records.start + items.partition_point(|item| item.version > view);
             if first_visible < records.end {
@@ -101,9 +109,9 @@ impl<'f> OrderSource<'f> {
         }
     }
 
-    /// Takes all records of the next key off what remains.
-    fn next_key(&mut self) -> Option<Range<usize>> {
-        let Range { start, end } = self.remaining;
+    /// Takes all records of the next key off `remaining`.
+    fn next_key(&self, remaining: &mut Range<usize>) -> Option<Range<usize>> {
+        let Range { start, end } = *remaining;
         let order = &self.order;
         let records = match self.direction {
             _ if start == end => return None,
@@ -117,8 +125,8 @@ impl<'f> OrderSource<'f> {
             }
         };
         match self.direction {
-            Direction::Forward => self.remaining.start = records.end,
-            Direction::Backward => self.remaining.end = records.start,
+            Direction::Forward => remaining.start = records.end,
+            Direction::Backward => remaining.end = records.start,
         }
         Some(records)
     }
@@ -165,11 +173,10 @@ impl<'f> OrderSource<'f> {
         Ok(())
     }
 
-    /// What remains, in direction.
-    fn next_positions(&self) -> impl Iterator<Item = usize> + use<> {
-        let Range { start, end } = self.remaining;
-        let is_forward = self.direction == Direction::Forward;
-        (0..end - start).map(move |nth| if is_forward { start + nth } else { end - 1 - nth })
+    /// What comes next, in direction.
+    pub(super) fn next_positions(&self) -> impl Iterator<Item = usize> {
+        let mut remaining = self.remaining.clone();
+        std::iter::from_fn(move || self.next_of(&mut remaining))
     }
 
     /// Where the record at `offset` and those that come next lie, if so near each other that they are better read together.

@@ -337,3 +337,25 @@ fn a_source_reads_when_its_entry_is_wanted_and_not_before() {
     let entry = source.entry().unwrap();
     assert_eq!((entry.key.to_vec(), entry.version), first);
 }
+
+#[test]
+fn what_comes_next_at_a_view_is_a_record_of_each_key() {
+    let mut script = Script::new();
+    for version in 1..=40 {
+        (0..20).for_each(|i| script.append_row(format!("key{i:04}").as_bytes(), b"value", version));
+    }
+    let place = HEADER_BYTES as u64..script.log.len();
+    let order = Arc::new(LogOrder::read(&script.log, &script.store.files, place).unwrap());
+    let view = Version::from_u64(script.store.epoch_base.to_u64() + 17);
+    let wanted = Wanted { view: Some(view), rows: None, cost_bytes: None };
+    for (direction, next) in [(Direction::Forward, 1), (Direction::Backward, 18)] {
+        let of = (Arc::clone(&order), Arc::clone(&script.log));
+        let source = OrderSource::new(of, &script.store.files, &KeyRange::all(), direction, wanted);
+        let found: Vec<_> = source
+            .next_positions()
+            .map(|at| (String::from_utf8(order.key(at).to_vec()).unwrap(), order.record(at).version))
+            .collect();
+        assert_eq!((found.len(), &found[0]), (19, &(format!("key{next:04}"), view)), "{direction:?}");
+        assert!(found.iter().all(|(_, version)| *version == view));
+    }
+}
