@@ -43,7 +43,9 @@ struct Turn<'a> {
 impl Rounds<'_> {
     /// Measures what is not measured yet.
     pub(crate) fn run(&self) -> Result<()> {
-        fs::create_dir_all(self.out).with_context(|| self.out.display().to_string())?;
+        for directory in [self.out, self.directory] {
+            fs::create_dir_all(directory).with_context(|| directory.display().to_string())?;
+        }
         for experiment in self.experiments {
             self.begin(experiment)?;
         }

@@ -23,7 +23,7 @@ impl Bench {
         for i in 0..400 {
             bench.put(i, "first");
         }
-        bench.get_all_until_sorted();
+        bench.read_until_sorted();
         bench
     }
 
@@ -58,7 +58,7 @@ impl Bench {
     }
 
     /// Gets all keys, whether they are there or not, until so many gets have searched the tail that it is sorted.
-    fn get_all_until_sorted(&self) {
+    fn read_until_sorted(&self) {
         for _ in 0..100 {
             self.check_gets();
             if self.sorts() {
@@ -107,7 +107,7 @@ fn a_tail_that_is_searched_by_gets_is_woven_into_the_run_which_stays_where_it_is
     (380..420).for_each(|i| bench.put(i, "second"));
     (100..110).for_each(|i| bench.delete(i));
     assert!(!bench.sorts(), "nobody has read it");
-    bench.get_all_until_sorted();
+    bench.read_until_sorted();
     let woven = bench.munk();
     assert!(woven.run.run.is_woven());
     assert_eq!(woven.run.run.len(), 410);
@@ -117,7 +117,7 @@ fn a_tail_that_is_searched_by_gets_is_woven_into_the_run_which_stays_where_it_is
     bench.check_scans();
     // And once more, into a run that is woven.
     (20..50).for_each(|i| bench.put(i, "third"));
-    bench.get_all_until_sorted();
+    bench.read_until_sorted();
     assert_eq!((bench.munk().run.run.len(), place(&bench.munk())), (410, place(&before)));
     bench.check_gets();
     bench.check_scans();
@@ -143,7 +143,7 @@ fn old_versions_are_woven_for_those_who_see_them() {
     let view = bench.store.versions.open_view();
     (0..50).for_each(|i| bench.put(i, "second"));
     (50..60).for_each(|i| bench.delete(i));
-    bench.get_all_until_sorted();
+    bench.read_until_sorted();
     assert!(bench.munk().run.run.is_woven());
     bench.check_gets();
     for (key, value) in &old {
@@ -153,7 +153,7 @@ fn old_versions_are_woven_for_those_who_see_them() {
     }
     drop(view);
     (0..30).for_each(|i| bench.put(i, "third"));
-    bench.get_all_until_sorted();
+    bench.read_until_sorted();
     assert_eq!(bench.munk().run.run.len(), 390, "now nobody does");
 }
 
@@ -162,7 +162,7 @@ fn a_run_that_has_become_wasteful_is_copied() {
     let mut bench = Bench::new();
     for round in 0..3 {
         (round * 100..round * 100 + 90).for_each(|i| bench.put(i, "again"));
-        bench.get_all_until_sorted();
+        bench.read_until_sorted();
         bench.check_scans();
     }
     assert!(bench.sorts() || !bench.munk().run.run.is_woven());
