@@ -352,7 +352,11 @@ impl<'f> Reading<'_, 'f> {
         let wanted = Wanted { view, rows: self.rows_of(share_bytes), cost_bytes };
         for order in log.orders(files, place, cost_bytes)? {
             let of = (order, Arc::clone(log));
-            sources.push(Box::new(OrderSource::new(of, files, range, direction, wanted)));
+            let source = OrderSource::new(of, files, range, direction, wanted);
+            // Of many logs most have nothing of what a short scan wants.
+            if !source.is_empty() {
+                sources.push(Box::new(source));
+            }
         }
         Ok(())
     }

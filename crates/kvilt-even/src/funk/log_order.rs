@@ -144,8 +144,25 @@ impl LogOrder {
         self.keys.capacity() + self.items.capacity() * size_of::<Item>()
     }
 
+    /// The position of the first record whose key is `>= key`, or the count of records.
     fn lower_bound(&self, key: &[u8]) -> usize {
-        let (mut low, mut high) = (0, self.items.len());
+        self.lower_bound_among(0..self.items.len(), key)
+    }
+
+    /// The same, where that is not before `start`. A scan ends near where it begins, so it is looked for there first.
+    fn lower_bound_from(&self, start: usize, key: &[u8]) -> usize {
+        let (mut low, mut step) = (start, 1);
+        while let at = start + step - 1
+            && at < self.items.len()
+            && self.key(at) < key
+        {
+            low = at + 1;
+            step *= 2;
+        }
+        self.lower_bound_among(low..(start + step - 1).min(self.items.len()), key)
+    }
+
+    fn lower_bound_among(&self, Range { start: mut low, end: mut high }: Range<usize>, key: &[u8]) -> usize {
         while low < high {
             let middle = low + (high - low) / 2;
             if self.key(middle) < key {

@@ -64,7 +64,7 @@ impl<'f> OrderSource<'f> {
         wanted: Wanted<'f>,
     ) -> Self {
         let start = order.lower_bound(&range.start);
-        let end = range.end.as_deref().map_or(order.items.len(), |end| order.lower_bound(end)).max(start);
+        let end = range.end.as_deref().map_or(order.items.len(), |end| order.lower_bound_from(start, end));
         let mut source = OrderSource {
             order,
             log,
@@ -81,6 +81,11 @@ impl<'f> OrderSource<'f> {
         };
         source.position = source.next_position();
         source
+    }
+
+    /// Whether it has nothing of the range.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.position.is_none()
     }
 
     /// Takes the next position off what remains.

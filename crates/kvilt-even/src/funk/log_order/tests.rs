@@ -359,3 +359,19 @@ fn what_comes_next_at_a_view_is_a_record_of_each_key() {
         assert!(found.iter().all(|(_, version)| *version == view));
     }
 }
+
+#[test]
+fn a_bound_is_found_from_anywhere_before_it() {
+    let mut script = Script::new();
+    (0..50).for_each(|i| script.append_row(format!("key{:04}", i * 2).as_bytes(), b"value", 1));
+    let place = HEADER_BYTES as u64..script.log.len();
+    let order = LogOrder::read(&script.log, &script.store.files, place).unwrap();
+    for i in 0..103_usize {
+        let key = format!("key{i:04}");
+        let expected = i.div_ceil(2).min(50);
+        assert_eq!(order.lower_bound(key.as_bytes()), expected);
+        for start in 0..=expected {
+            assert_eq!(order.lower_bound_from(start, key.as_bytes()), expected, "{key} from {start}");
+        }
+    }
+}
