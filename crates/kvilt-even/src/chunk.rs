@@ -123,6 +123,7 @@ impl Heat {
     pub(crate) fn forget(&self) {
         self.gets.store(0, Ordering::Relaxed);
         self.scans.store(0, Ordering::Relaxed);
+        self.tail_searches.store(0, Ordering::Relaxed);
         self.score.store(0, Ordering::Relaxed);
     }
 

@@ -130,7 +130,7 @@ impl Munk {
 
     /// Memory of run and tails, in bytes.
     pub(crate) fn memory_bytes(&self) -> u64 {
-        let tails: usize = self.tails.iter().map(|t| t.list().used_bytes()).sum();
+        let tails: usize = self.tails.iter().map(|t| t.memory_bytes()).sum();
         (self.run.run.memory_bytes() + tails) as u64
     }
 

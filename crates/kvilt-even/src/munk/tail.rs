@@ -44,13 +44,16 @@ impl Tail {
     /// An empty tail for `bytes`, of which none is touched yet, and entries that are mostly like those of `run`.
     pub(crate) fn new(bytes: usize, seed: u64, run: &Run, budget: &Arc<Budget>) -> Arc<Self> {
         let entry_bytes = if run.len() > 0 { run.mean_entry_bytes() } else { ENTRY_BYTES_ASSUMED };
+        let keys = Filter::for_keys(bytes / Skiplist::room_for(0, entry_bytes));
+        let charged = keys.bytes() as u64;
+        budget.add(Part::Munks, charged);
         Arc::new(Tail {
             list: Skiplist::for_prefix(bytes, seed, run.prefix()),
-            keys: Filter::for_keys(bytes / Skiplist::room_for(0, entry_bytes)),
+            keys,
             budget: Arc::clone(budget),
             charge_step_bytes: (bytes as u64 / CHARGE_STEPS).max(CHARGE_STEP_BYTES_MIN),
             entry_bytes: AtomicUsize::new(0),
-            charged: AtomicU64::new(0),
+            charged: AtomicU64::new(charged),
         })
     }
 
@@ -74,7 +77,7 @@ impl Tail {
         let entry_bytes = self.entry_bytes() + run::entry_bytes(key.len(), value.len());
         self.entry_bytes.store(entry_bytes, Ordering::Relaxed);
         let charged = self.charged.load(Ordering::Relaxed);
-        let used = (self.list.used_bytes() + self.keys.bytes()) as u64;
+        let used = self.memory_bytes() as u64;
         if used > charged {
             let step = (used - charged).next_multiple_of(self.charge_step_bytes);
             self.budget.add(Part::Munks, step);
@@ -119,6 +122,11 @@ impl Tail {
     /// Bytes that its entries take in a run.
     pub(crate) fn entry_bytes(&self) -> usize {
         self.entry_bytes.load(Ordering::Relaxed)
+    }
+
+    /// Memory, in bytes.
+    pub(crate) fn memory_bytes(&self) -> usize {
+        self.list.used_bytes() + self.keys.bytes()
     }
 
     /// The skip list, to read.

@@ -105,12 +105,13 @@ impl Store {
     /// Sorts what is frozen, and splits the chunk if that is too large.
     pub(super) fn compact_munk(&self, chunk: &Occupied) -> Result<()> {
         let Some(frozen) = self.freeze(chunk) else { return Ok(()) };
-        // Relaxed: a statistic.
-        chunk.heat.tail_searches.store(0, Ordering::Relaxed);
         if frozen.tombstones.is_empty() && !self.is_copy_due(chunk, &frozen.run.run, frozen.tail_bytes()) {
-            let run = self.woven(chunk, &frozen)?;
-            self.counters.munk_weavings.add(1);
-            self.replace_run(chunk, &frozen, run);
+            // Nothing is left to weave if puts meanwhile raised the price.
+            if !frozen.tails.is_empty() {
+                let run = self.woven(chunk, &frozen)?;
+                self.counters.munk_weavings.add(1);
+                self.replace_run(chunk, &frozen, run);
+            }
             return Ok(());
         }
         let mut runs = self.sorted_runs(chunk, &frozen)?;
@@ -234,6 +235,8 @@ impl Store {
             tombstones: Arc::new(munk.tombstones.since(frozen.tombstones.list().len())),
         };
         chunk.replace_state(&gate, ChunkState { munk: Some(Arc::new(munk)), ..state.clone() });
+        // Only now: what was searched while this was sorted is paid for. Relaxed: a statistic.
+        chunk.heat.tail_searches.store(0, Ordering::Relaxed);
     }
 
     /// A run, charged to the budget.
