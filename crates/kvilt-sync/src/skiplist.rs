@@ -238,6 +238,10 @@ impl Skiplist {
             let mut next = node.next(level);
             // A node that was too high one level up is too high here.
             while let Some(candidate) = next.filter(|candidate| met != Some(*candidate)) {
+                // Where it goes on if the candidate is too high; if not, the candidate's own links lie beside what is compared.
+                if level > 0 {
+                    node.next(level - 1).inspect(|below| below.fetch_ahead());
+                }
                 match candidate.compare(key, head) {
                     Ordering::Less => node = candidate,
                     Ordering::Equal => return Some(candidate),
