@@ -162,6 +162,8 @@ pub trait File: Send + Sync + fmt::Debug {
     /// These bytes will be read soon, so the system may begin to fetch them. Advice: nothing depends on it, and a disk that
     /// cannot does nothing.
     fn will_read(&self, _offset: u64, _len: usize) {}
+    /// These bytes, which were synced, will not be read soon, so the system need not keep them in memory. Advice, as above.
+    fn will_not_read(&self, _offset: u64, _len: u64) {}
     /// The length, in bytes.
     fn len(&self) -> io::Result<u64>;
     /// Its name.

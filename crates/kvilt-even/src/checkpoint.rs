@@ -41,6 +41,9 @@ const MANIFEST_GROWTH_MAX: u64 = 4;
 /// … but not before it has this many bytes.
 const MANIFEST_BYTES_MIN: u64 = 256 << 10;
 
+/// Hardly anything is read from files while fewer chunks than one in so many have no munk.
+const COLD_PART_MAX: usize = 8;
+
 /// What is durable, and how it is written down.
 pub(crate) struct Durable {
     pub(crate) root: Root,
@@ -252,6 +255,7 @@ impl Store {
             return Err(error);
         }
         self.keep_dirty(&dirty, cut.version);
+        self.let_go_of_logs();
         durable.has_old_commit_logs = false;
         if is_closing {
             durable.witness.sync()?;
@@ -305,6 +309,22 @@ impl Store {
             log.taken_for_sync();
         }
         dirty.iter().try_for_each(|log| log.sync(&self.files))
+    }
+
+    /// What munks have the system need not keep as well, if hardly anything is read from files: else the system knows
+    /// best what of them is.
+    fn let_go_of_logs(&self) {
+        let logs: Vec<_> = {
+            let pin = pin();
+            let chunks = self.index.load(&pin).chunks();
+            let states = chunks.iter().map(|chunk| chunk.state(&pin));
+            let with_munk: Vec<_> = states.filter(|state| state.munk.is_some()).collect();
+            if (chunks.len() - with_munk.len()) * COLD_PART_MAX > chunks.len() {
+                return;
+            }
+            with_munk.iter().filter_map(|state| state.funk.log.clone()).collect()
+        };
+        logs.iter().for_each(|log| log.let_go());
     }
 
     /// A put behind the cut that found its log dirty did not enter it again, and then the log was taken off the list.

@@ -376,6 +376,17 @@ fn fetch_ahead(fd: BorrowedFd<'_>, offset: u64, len: usize) -> io::Result<()> {
     Ok(())
 }
 
+/// Has the system forget whole pages of a place of a file that was synced.
+fn let_go(fd: BorrowedFd<'_>, offset: u64, len: u64) -> io::Result<()> {
+    #[cfg(target_os = "linux")]
+    if let Some(len) = NonZeroU64::new(len) {
+        fs::fadvise(fd, offset, Some(len), fs::Advice::DontNeed)?;
+    }
+    #[cfg(not(target_os = "linux"))]
+    let _ = (fd, offset, len);
+    Ok(())
+}
+
 /// What bears the name, links not followed, and how long it is.
 fn look_at(directory: &OwnedFd, name: FileName) -> io::Result<(FileType, u64)> {
     let stat = fs::statat(directory, name.to_string(), AtFlags::SYMLINK_NOFOLLOW)?;

@@ -95,6 +95,8 @@ pub(crate) struct ChunkLog {
     writer: Mutex<Writer>,
     length: AtomicU64,
     durable: AtomicU64,
+    /// The system was told that it need not keep what lies before.
+    let_go: AtomicU64,
     /// The highest version that was appended in this run; changed under the writer's lock.
     newest: AtomicU64,
     /// Whether it takes no more records.
@@ -184,6 +186,7 @@ impl ChunkLog {
             )),
             length: AtomicU64::new(length),
             durable: AtomicU64::new(durable),
+            let_go: AtomicU64::new(0),
             is_closed: AtomicBool::new(length > 0),
             span: Mutex::new(if length > 0 { Span::Unknown } else { Span::Empty }),
             has_deletes: AtomicBool::new(false),

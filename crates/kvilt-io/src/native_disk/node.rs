@@ -118,6 +118,12 @@ impl File for Node {
         let _ = self.slot.with(|| self.reopen(), ask);
     }
 
+    fn will_not_read(&self, offset: u64, len: u64) {
+        let let_go = |fd: std::os::fd::BorrowedFd<'_>| super::let_go(fd, offset, len);
+        // As above.
+        let _ = self.slot.with(|| self.reopen(), let_go);
+    }
+
     fn len(&self) -> io::Result<u64> {
         let stat = self.slot.with(|| self.reopen(), |fd| Ok(fs::fstat(fd)?))?;
         Ok(u64::try_from(stat.st_size).unwrap_or(0))

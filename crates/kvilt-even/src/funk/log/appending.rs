@@ -27,6 +27,8 @@ use super::super::ascent::Ascent;
 use super::{ChunkLog, Span, sync_failed};
 use crate::{files::Files, reserve::Use};
 
+/// Pages of the system, in bytes, or a part of one.
+const PAGE_BYTES: u64 = 4096;
 /// A log's first buffer; it doubles while it keeps filling up between checkpoints.
 const BUFFER_BYTES_MIN: usize = 4 << 10;
 /// When all buffers together have this part of the memory budget, new ones are small.
@@ -403,6 +405,22 @@ impl ChunkLog {
         }
         self.durable.fetch_max(len, Ordering::AcqRel);
         Ok(())
+    }
+}
+
+impl ChunkLog {
+    /// Tells the system that it need not keep in memory what was synced: nobody reads it, because it is in a munk.
+    pub(crate) fn let_go(&self) {
+        // Whole pages: the last one is written to again.
+        let upto = self.durable_len() & !(PAGE_BYTES - 1);
+        // Relaxed: only a checkpoint does this, one at a time.
+        let from = self.let_go.load(Ordering::Relaxed);
+        if from < upto
+            && let Some(file) = self.file.lock().clone()
+        {
+            file.will_not_read(from, upto - from);
+            self.let_go.store(upto, Ordering::Relaxed);
+        }
     }
 }
 

@@ -18,11 +18,12 @@ use crate::{bed, chunk::put::Change, options::Options, store::Store};
 /// A bound for what returns at once when it is right, and never when it is wrong.
 const NEVER: Duration = Duration::from_secs(60);
 
-/// A disk of which the next write to a log can be held up.
+/// A disk of which the next write to a log can be held up, and which notes what need not be kept in memory.
 #[derive(Debug)]
 struct HeldDisk {
     inside: Arc<MemoryDisk>,
     held: Arc<StdMutex<Option<Held>>>,
+    let_go: Arc<StdMutex<Vec<(u64, u64)>>>,
 }
 
 /// The ends of the write that is held up.
@@ -40,7 +41,7 @@ struct Holder {
 
 impl HeldDisk {
     fn new() -> Arc<Self> {
-        Arc::new(HeldDisk { inside: MemoryDisk::new(1), held: Arc::default() })
+        Arc::new(HeldDisk { inside: MemoryDisk::new(1), held: Arc::default(), let_go: Arc::default() })
     }
 
     fn hold_next_write(&self) -> Holder {
@@ -51,7 +52,7 @@ impl HeldDisk {
     }
 
     fn file(&self, inside: Arc<dyn File>) -> Arc<dyn File> {
-        Arc::new(HeldFile { inside, held: Arc::clone(&self.held) })
+        Arc::new(HeldFile { inside, held: Arc::clone(&self.held), let_go: Arc::clone(&self.let_go) })
     }
 }
 
@@ -59,6 +60,7 @@ impl HeldDisk {
 struct HeldFile {
     inside: Arc<dyn File>,
     held: Arc<StdMutex<Option<Held>>>,
+    let_go: Arc<StdMutex<Vec<(u64, u64)>>>,
 }
 
 impl File for HeldFile {
@@ -75,6 +77,10 @@ impl File for HeldFile {
 
     fn read_at(&self, offset: u64, buffer: &mut [u8]) -> io::Result<usize> {
         self.inside.read_at(offset, buffer)
+    }
+
+    fn will_not_read(&self, offset: u64, len: u64) {
+        self.let_go.lock().unwrap().push((offset, len));
     }
 
     fn sync(&self) -> io::Result<()> {
@@ -194,6 +200,35 @@ fn beside_a_held_write(
         was_let_in.expect("the log takes records while a write is under way");
         sync.join().unwrap()
     })
+}
+
+#[test]
+fn of_what_is_synced_whole_pages_are_let_go_once() {
+    let disk = HeldDisk::new();
+    let store = open(&disk);
+    let log = ChunkLog::create(&store.files, store.epoch_base);
+    append(&store, &log, b"key", &[7; 5000]).unwrap();
+    log.let_go();
+    assert_eq!(*disk.let_go.lock().unwrap(), [], "nothing was synced");
+    log.sync(&store.files).unwrap();
+    log.let_go();
+    log.let_go();
+    append(&store, &log, b"key", &[8; 9000]).unwrap();
+    log.let_go();
+    assert_eq!(*disk.let_go.lock().unwrap(), [(0, 4096)]);
+    log.sync(&store.files).unwrap();
+    log.let_go();
+    assert_eq!(*disk.let_go.lock().unwrap(), [(0, 4096), (4096, 8192)]);
+}
+
+/// The checkpoint does so with logs of chunks that have a munk, while nearly all have.
+#[test]
+fn a_checkpoint_lets_go_of_what_munks_have() {
+    let disk = HeldDisk::new();
+    let store = open(&disk);
+    store.apply_one(Change { key: b"key", value: Some(&[7; 5000]) }, IfFull::Fail).unwrap();
+    store.checkpoint_now(false).unwrap();
+    assert_eq!(*disk.let_go.lock().unwrap(), [(0, 4096)]);
 }
 
 /// E-7: the announced put waited for the write.
