@@ -20,6 +20,34 @@ pub(crate) struct Heads {
     blocks: Vec<u64>,
 }
 
+/// Heads that are made of others.
+pub(crate) struct Splice<'h> {
+    before: &'h Heads,
+    heads: Vec<u64>,
+    /// Whether all keys so far begin with the prefix that was.
+    is_of_prefix: bool,
+}
+
+impl Splice<'_> {
+    /// The heads at these positions come next.
+    pub(crate) fn keep(&mut self, positions: std::ops::Range<usize>) {
+        self.heads.extend_from_slice(&self.before.heads[positions]);
+    }
+
+    /// A key comes next.
+    pub(crate) fn push(&mut self, key: &[u8]) {
+        let prefix = &self.before.prefix;
+        self.is_of_prefix &= key.starts_with(prefix);
+        self.heads.push(head(key, prefix.len()));
+    }
+
+    /// None if some key does not begin with what the others have in common: then all heads change.
+    pub(crate) fn finish(mut self) -> Option<Heads> {
+        self.heads.shrink_to_fit();
+        self.is_of_prefix.then(|| Heads::of(self.before.prefix.clone(), self.heads))
+    }
+}
+
 /// The eight bytes of `key` behind `skip`, padded with zeros, as a number with the same order.
 fn head(key: &[u8], skip: usize) -> u64 {
     let rest = &key[skip.min(key.len())..];
@@ -36,9 +64,17 @@ impl Heads {
             return Heads::default();
         };
         let shared = shared_prefix_len(first, last);
-        let heads: Vec<u64> = keys.map(|key| head(key, shared)).collect();
+        Heads::of(first[..shared].to_vec(), keys.map(|key| head(key, shared)).collect())
+    }
+
+    fn of(prefix: Vec<u8>, heads: Vec<u64>) -> Self {
         let blocks = heads.iter().step_by(BLOCK).copied().collect();
-        Heads { prefix: first[..shared].to_vec(), heads, blocks }
+        Heads { prefix, heads, blocks }
+    }
+
+    /// Of those parts of `self` that stay, and of keys between them.
+    pub(crate) fn spliced(&self, room: usize) -> Splice<'_> {
+        Splice { before: self, heads: Vec::with_capacity(room), is_of_prefix: true }
     }
 
     /// What all keys begin with.
@@ -77,6 +113,14 @@ impl Heads {
             }
         }
         low
+    }
+
+    /// The position of the first key that is `> key`, or the count of keys, if no key is there twice.
+    pub(crate) fn upper_bound<'k>(&self, key: &[u8], key_at: impl Fn(usize) -> &'k [u8]) -> usize {
+        let low = self.lower_bound(key, &key_at);
+        // Mostly it is another key, which its head tells.
+        let may_be_it = self.heads.get(low).is_some_and(|&h| h == head(key, self.prefix.len()));
+        low + usize::from(may_be_it && key_at(low) == key)
     }
 
     /// The position of the first head that is `>= wanted`, or the count of heads.
@@ -130,7 +174,32 @@ mod tests {
         for probe in probes {
             let expected = keys.partition_point(|k| k < &probe);
             assert_eq!(heads.lower_bound(&probe, |i| &keys[i]), expected, "{probe:?}");
+            let expected = keys.partition_point(|k| k <= &probe);
+            assert_eq!(heads.upper_bound(&probe, |i| &keys[i]), expected, "{probe:?}");
         }
+    }
+
+    #[test]
+    fn spliced_heads_search_as_new_ones_do() {
+        let key = |i: usize| format!("k{i:03}").into_bytes();
+        let before: Vec<Vec<u8>> = (0..100).map(key).collect();
+        let heads = Heads::new(before.iter().map(Vec::as_slice));
+        let mut splice = heads.spliced(0);
+        splice.keep(0..40);
+        splice.push(b"k0395");
+        splice.push(b"k0396");
+        splice.keep(41..100);
+        let spliced = splice.finish().unwrap();
+        let mut keys = before;
+        keys.splice(40..41, [b"k0395".to_vec(), b"k0396".to_vec()]);
+        for probe in keys.iter().flat_map(|key| [key.clone(), [key, b"x".as_slice()].concat()]) {
+            let expected = keys.partition_point(|k| k < &probe);
+            assert_eq!(spliced.lower_bound(&probe, |i| &keys[i]), expected, "{probe:?}");
+        }
+        let mut splice = heads.spliced(0);
+        splice.keep(0..100);
+        splice.push(b"l");
+        assert!(splice.finish().is_none(), "the prefix is another");
     }
 
     #[test]

@@ -8,17 +8,22 @@
 
 use kvilt_base::{EntryRef, Kind, Merge, Mutant, RangeTombstone, Result, Source, Version, mutant};
 
-/// Who looks at the entries: the open views and the range tombstones, fixed while entries are filtered.
+/// Who looks at the entries: the open views and the range tombstones, fixed while entries are filtered. And what came of the key
+/// that is looked at.
 pub(crate) struct Retain<'a> {
     /// Ascending; "now" is not among them.
     views: &'a [Version],
     tombstones: &'a [RangeTombstone],
+    /// The version of the last entry.
+    newer: Option<Version>,
+    /// Tombstones that are needed if an older entry is: newest first.
+    waiting: Vec<Version>,
 }
 
 impl<'a> Retain<'a> {
     /// A filter for these views and range tombstones.
     pub(crate) fn new(views: &'a [Version], tombstones: &'a [RangeTombstone]) -> Self {
-        Retain { views, tombstones }
+        Retain { views, tombstones, newer: None, waiting: Vec::new() }
     }
 
     /// Gives every entry of `entries` that is still needed to `keep`, in order. Range tombstones are not needed
@@ -28,49 +33,61 @@ impl<'a> Retain<'a> {
     /// `entries` must be all that the chunk has, or nothing may be dropped: a tombstone is needed only as long
     /// as an older entry of its key is. Says how many there were.
     pub(crate) fn run(
-        &self,
+        mut self,
         entries: &mut Merge<'_>,
         keep: &mut dyn FnMut(EntryRef<'_>) -> Result<()>,
     ) -> Result<usize> {
         let mut count = 0;
         let mut key: Option<Vec<u8>> = None;
-        let mut newer: Option<Version> = None;
-        // Tombstones of the current key that are needed if an older entry is: newest first.
-        let mut waiting: Vec<Version> = Vec::new();
         while let Some(entry) = entries.entry() {
             if key.as_deref() != Some(entry.key) {
                 let key = key.get_or_insert_default();
                 key.clear();
                 key.extend_from_slice(entry.key);
-                newer = None;
-                waiting.clear();
+                self.begin_key();
             }
-            self.push_hiders(&entry, newer, &mut waiting);
-            if self.needs(&entry, newer) {
-                if entry.kind == Kind::Tombstone {
-                    waiting.push(entry.version);
-                } else {
-                    if mutant(Mutant::TombstoneDropped) {
-                        waiting.clear();
-                    }
-                    for version in waiting.drain(..) {
-                        keep(EntryRef { key: entry.key, version, kind: Kind::Tombstone, value: &[] })?;
-                    }
-                    keep(entry)?;
-                }
-            }
-            newer = Some(entry.version);
+            self.next(entry, keep)?;
             count += 1;
             entries.advance()?;
         }
         Ok(count)
     }
 
-    /// Whether some view sees `entry`, whose key's next newer version is `newer`.
-    fn needs(&self, entry: &EntryRef<'_>, newer: Option<Version>) -> bool {
+    /// What comes next has another key.
+    pub(crate) fn begin_key(&mut self) {
+        self.newer = None;
+        self.waiting.clear();
+    }
+
+    /// Looks at one entry, of all that a key has in turn, newest first. See [`Retain::run`].
+    pub(crate) fn next(
+        &mut self,
+        entry: EntryRef<'_>,
+        keep: &mut dyn FnMut(EntryRef<'_>) -> Result<()>,
+    ) -> Result<()> {
+        self.wait_for_hiders(&entry);
+        if self.needs(&entry) {
+            if entry.kind == Kind::Tombstone {
+                self.waiting.push(entry.version);
+            } else {
+                if mutant(Mutant::TombstoneDropped) {
+                    self.waiting.clear();
+                }
+                for version in self.waiting.drain(..) {
+                    keep(EntryRef { key: entry.key, version, kind: Kind::Tombstone, value: &[] })?;
+                }
+                keep(entry)?;
+            }
+        }
+        self.newer = Some(entry.version);
+        Ok(())
+    }
+
+    /// Whether some view sees `entry`.
+    fn needs(&self, entry: &EntryRef<'_>) -> bool {
         let hidden_from =
             self.tombstones.iter().filter(|t| entry.version < t.version && t.range.contains(entry.key));
-        let end = hidden_from.map(|t| t.version).chain(newer).min();
+        let end = hidden_from.map(|t| t.version).chain(self.newer).min();
         let Some(end) = end else { return true };
         if mutant(Mutant::ViewIgnored) {
             return false;
@@ -79,19 +96,19 @@ impl<'a> Retain<'a> {
         self.views.get(first).is_some_and(|&w| w < end)
     }
 
-    /// Adds the range tombstones that lie over `entry` and under the next newer version of its key. One at the
+    /// The range tombstones that lie over `entry` and under the next newer version of its key wait with the others. One at the
     /// newer version itself lies under that: a put that shares the version of a range delete came after it.
-    fn push_hiders(&self, entry: &EntryRef<'_>, newer: Option<Version>, waiting: &mut Vec<Version>) {
-        let first = waiting.len();
+    fn wait_for_hiders(&mut self, entry: &EntryRef<'_>) {
+        let first = self.waiting.len();
         for tombstone in self.tombstones {
             let lies_between =
-                entry.version < tombstone.version && newer.is_none_or(|n| tombstone.version < n);
+                entry.version < tombstone.version && self.newer.is_none_or(|n| tombstone.version < n);
             if lies_between && tombstone.range.contains(entry.key) {
-                waiting.push(tombstone.version);
+                self.waiting.push(tombstone.version);
             }
         }
-        waiting[first..].sort_unstable_by(|a, b| b.cmp(a));
-        waiting.dedup();
+        self.waiting[first..].sort_unstable_by(|a, b| b.cmp(a));
+        self.waiting.dedup();
     }
 }
 

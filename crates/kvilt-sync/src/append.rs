@@ -77,6 +77,11 @@ impl AppendBuffer {
         unsafe { std::slice::from_raw_parts(self.memory.base(), len) }
     }
 
+    /// Has the processor fetch what lies from `start` up to `end`, which will be read soon. Changes no result.
+    pub fn fetch_ahead(&self, start: usize, end: usize) {
+        self.memory.fetch_ahead(start, end);
+    }
+
     /// Bytes appended so far.
     pub fn len(&self) -> usize {
         // Pairs with the store in `append_parts`.

@@ -1,14 +1,14 @@
 //! Get (EvenDB algorithm 1, lines 1–9): the munk, else the row cache, else the logs by their index, else tables.
 
-use std::sync::atomic::Ordering;
+use std::sync::{Arc, atomic::Ordering};
 
 use kvilt_base::{Result, Value, Version};
 use kvilt_sync::published::{Pin, pin};
 
-use super::ChunkState;
+use super::{Chunk, ChunkState};
 use crate::{
     funk::{Answer, Place},
-    munk::Found,
+    munk::{Found, Munk},
     store::Store,
 };
 
@@ -34,13 +34,35 @@ impl Store {
         let pin = pin();
         let chunk = self.index.load(&pin).find(key);
         let state = chunk.state(&pin);
-        chunk.heat.count_get(|| state.munk.as_ref().is_some_and(|munk| munk.searches_tails(key)));
+        if is_sampled() {
+            self.count_get(chunk, state, key);
+        }
         match self.find_in_munk(state, key, view, found) {
             Some(is_found) => Ok(is_found),
             None => {
                 drop(pin);
                 self.find_cold(key, view, found)
             }
+        }
+    }
+
+    /// Counts a get for all that were not counted since the last.
+    fn count_get(&self, chunk: &Arc<Chunk>, state: &ChunkState, key: &[u8]) {
+        // Relaxed: statistics.
+        chunk.heat.gets.fetch_add(SAMPLE, Ordering::Relaxed);
+        let Some(munk) = &state.munk else { return };
+        if munk.searches_tails(key) {
+            self.count_tail_searches(chunk, munk, SAMPLE);
+        }
+    }
+
+    /// Counts what readers have had to look into tails for; when that is what it costs to have them no more, it is asked for.
+    pub(super) fn count_tail_searches(&self, chunk: &Arc<Chunk>, munk: &Munk, count: u32) {
+        // Relaxed, both: a statistic, and a request that is there already. Nobody attends to what is damaged.
+        chunk.heat.tail_searches.fetch_add(count, Ordering::Relaxed);
+        let is_of_no_use = chunk.is_queued.load(Ordering::Relaxed) || chunk.is_damaged();
+        if !is_of_no_use && self.have_readers_paid(chunk, munk) {
+            self.want(chunk);
         }
     }
 
@@ -170,19 +192,11 @@ impl Store {
     }
 }
 
-impl super::Heat {
-    /// Counts a get, and if `searches_tails`, that one.
-    fn count_get(&self, searches_tails: impl FnOnce() -> bool) {
-        SAMPLER.with(|sampler| {
-            let n = sampler.get().wrapping_add(1);
-            sampler.set(n);
-            if n % SAMPLE == 0 {
-                // Relaxed: statistics.
-                self.gets.fetch_add(SAMPLE, Ordering::Relaxed);
-                if searches_tails() {
-                    self.tail_searches.fetch_add(SAMPLE, Ordering::Relaxed);
-                }
-            }
-        });
-    }
+/// Whether this get is one of those that are counted.
+fn is_sampled() -> bool {
+    SAMPLER.with(|sampler| {
+        let n = sampler.get().wrapping_add(1);
+        sampler.set(n);
+        n % SAMPLE == 0
+    })
 }

@@ -60,8 +60,7 @@ impl Store {
                     let entries = munk.entries(&here, direction);
                     let (reached, turns) = self.give_rows(entries, munk.tombstone_list(), &wanted, rows)?;
                     if munk.has_tails() {
-                        // Relaxed: a statistic.
-                        chunk.heat.tail_searches.fetch_add(1 + turns as u32, Ordering::Relaxed);
+                        self.count_tail_searches(chunk, munk, 1 + turns as u32);
                     }
                     reached
                 }

@@ -12,6 +12,8 @@
 const SLOTS: usize = 12;
 /// … and how many it has on the average, so that few overflow.
 const FILLED: usize = 8;
+/// … and how many at most: with more, gets would follow entries through several buckets.
+const FILLED_MAX: usize = 10;
 /// Where in a bucket's tags it says whether entries of it lie in the next.
 const OVERFLOWED: usize = 15;
 
@@ -23,22 +25,62 @@ struct Bucket {
     offsets: [u32; SLOTS],
 }
 
-/// Offsets by hash. Never changed once built.
-#[derive(Debug, Default)]
+/// Offsets by hash. Never changed once built; what is woven begins with a copy.
+#[derive(Clone, Debug, Default)]
 pub(super) struct Places {
     buckets: Box<[Bucket]>,
+    /// Keys that have a slot.
+    count: usize,
 }
 
 impl Places {
     /// The places of `count` keys at most, by their hashes.
     pub(super) fn new(count: usize, hashes_and_offsets: impl Iterator<Item = (u32, u32)>) -> Self {
-        let mut places = Places { buckets: vec![Bucket::default(); count.div_ceil(FILLED)].into() };
+        let mut places = Places { buckets: vec![Bucket::default(); count.div_ceil(FILLED)].into(), count: 0 };
         hashes_and_offsets.for_each(|(hash, offset)| places.insert(hash, offset));
         places
     }
 
-    /// There is room: three slots for two keys.
+    /// Puts the offset of a key's newest entry in the place of another, if it had one; or takes the key out. False, and nothing is
+    /// changed, if there is no room for another key.
+    #[must_use]
+    pub(super) fn replace(&mut self, hash: u32, before: Option<u32>, after: Option<u32>) -> bool {
+        match (before, after) {
+            (Some(before), Some(after)) => *self.slot_mut(hash, before).1 = after,
+            (Some(before), None) => {
+                *self.slot_mut(hash, before).0 = 0;
+                self.count -= 1;
+            }
+            (None, Some(after)) => {
+                if self.count >= self.buckets.len() * FILLED_MAX {
+                    return false;
+                }
+                self.insert(hash, after);
+            }
+            (None, None) => {}
+        }
+        true
+    }
+
+    /// Tag and offset of a key that is there.
+    fn slot_mut(&mut self, hash: u32, offset: u32) -> (&mut u8, &mut u32) {
+        let tag = tag_of(hash);
+        let mut at = self.bucket_of(hash);
+        loop {
+            let bucket = &self.buckets[at];
+            let is_it = |&slot: &usize| bucket.tags[slot] == tag && bucket.offsets[slot] == offset;
+            if let Some(slot) = (0..SLOTS).find(is_it) {
+                let bucket = &mut self.buckets[at];
+                return (&mut bucket.tags[slot], &mut bucket.offsets[slot]);
+            }
+            assert!(bucket.tags[OVERFLOWED] != 0, "a key of the run has no place");
+            at = (at + 1) % self.buckets.len();
+        }
+    }
+
+    /// There is room: the caller made sure.
     fn insert(&mut self, hash: u32, offset: u32) {
+        self.count += 1;
         let mut at = self.bucket_of(hash);
         loop {
             let bucket = &mut self.buckets[at];
@@ -123,9 +165,44 @@ mod tests {
         check((0..100).map(|_| 0));
     }
 
+    /// Hashes that are spread, and some that are not.
+    fn hash_of(key: u32) -> u32 {
+        if key.is_multiple_of(16) { 5 << 24 } else { key.wrapping_mul(0x9e37_79b9) }
+    }
+
+    #[test]
+    fn places_change_as_a_map_does_until_there_is_no_room() {
+        let mut places = Places::new(400, (0..400).map(|key| (hash_of(key), key)));
+        let mut expected: std::collections::BTreeMap<u32, u32> = (0..400).map(|key| (key, key)).collect();
+        let mut offset = 1000;
+        for round in 0..5u32 {
+            for key in (round..700).step_by(3) {
+                offset += 1;
+                let after = (key % 7 != round).then_some(offset);
+                let before = expected.get(&key).copied();
+                let is_done = places.replace(hash_of(key), before, after);
+                if !is_done {
+                    assert!(before.is_none() && expected.len() == 50 * FILLED_MAX);
+                    continue;
+                }
+                match after {
+                    Some(offset) => expected.insert(key, offset),
+                    None => expected.remove(&key),
+                };
+            }
+            assert_eq!(places.count, expected.len());
+            for key in 0..700 {
+                let wanted = expected.get(&key).copied();
+                assert_eq!(places.find(hash_of(key), |found| Some(found) == wanted), wanted, "{key}");
+            }
+        }
+        assert!(expected.len() == 50 * FILLED_MAX, "so many that some were refused: {}", expected.len());
+    }
+
     #[test]
     fn nothing_is_found_where_nothing_is() {
         assert_eq!(Places::default().find(1, |_| true), None);
         assert_eq!(Places::new(0, std::iter::empty()).find(1, |_| true), None);
+        assert!(!Places::default().replace(1, None, Some(1)));
     }
 }

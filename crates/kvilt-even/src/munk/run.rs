@@ -3,19 +3,25 @@
 //! Entries lie one behind the other in one region of memory, by key ascending and version descending; an
 //! array of offsets and one of key heads make them searchable. Never changed once built; so a run that consists of another's
 //! first entries shares the other's region. A run may also be woven: of another's entries, which stay where they are, and of
-//! some in a second region (docs/design/0042-tails-woven-into-runs.md). Then offsets alone have the order.
+//! some in a second region, which grows with each run that is woven of the last (docs/design/0042-tails-woven-into-runs.md,
+//! docs/design/0043-weaving-costs-what-is-new.md). Then offsets alone have the order.
 //!
 //! ```text
 //!   entry   key length u32 | value length u31, is a tombstone 1 bit | version u64 | key | value
 //! ```
 
 mod builder;
+mod weaver;
 
 use std::sync::Arc;
 
 use kvilt_base::{Direction, EntryRef, KeyRange, Kind, Result, Source, Version};
+use kvilt_sync::AppendBuffer;
 
-pub(crate) use self::builder::{PiecesBuilder, RunBuilder};
+pub(crate) use self::{
+    builder::{PiecesBuilder, RunBuilder},
+    weaver::Weaver,
+};
 use super::places::Places;
 use crate::{growing::Growing, heads::Heads, key_hash::key_hash};
 
@@ -31,13 +37,23 @@ pub(crate) fn entry_bytes(key_len: usize, value_len: usize) -> usize {
     ENTRY_HEAD_BYTES + key_len + value_len
 }
 
+/// Bytes of this entry.
+fn bytes_of(entry: EntryRef<'_>) -> usize {
+    entry_bytes(entry.key.len(), entry.value.len())
+}
+
 /// Sorted entries in memory.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(crate) struct Run {
-    /// The first has its entries in order from its beginning, and maybe others that are not the run's; the second those that
-    /// were woven in. Offsets go on from the first's end into the second.
-    regions: [Option<Arc<Growing>>; 2],
+    /// Has its entries in order from its beginning, and maybe others that are not the run's.
+    base: Option<Arc<Growing>>,
+    /// What was woven in, if it is woven. Offsets go on from the base's end into it. Maybe it goes on with what was woven in later.
+    woven: Option<Arc<AppendBuffer>>,
+    /// How much of that there was when this run was woven.
+    woven_bytes: usize,
     entry_bytes: usize,
+    /// Bytes of entries that are not their keys' newest.
+    older_bytes: usize,
     /// Of an entry, on the average.
     mean_entry_bytes: usize,
     offsets: Vec<u32>,
@@ -48,32 +64,30 @@ pub(crate) struct Run {
 impl Run {
     /// A run without entries.
     pub(crate) fn empty() -> Self {
-        Run {
-            regions: [None, None],
-            entry_bytes: 0,
-            mean_entry_bytes: 0,
-            offsets: Vec::new(),
-            heads: Heads::default(),
-            places: Places::default(),
-        }
+        Run::default()
     }
 
     /// The run of the entries at `offsets`, which have so many bytes.
-    fn of(regions: [Option<Arc<Growing>>; 2], entry_bytes: usize, offsets: Vec<u32>) -> Self {
-        let mean_entry_bytes = entry_bytes.checked_div(offsets.len()).unwrap_or(0);
-        let mut run = Run { regions, entry_bytes, mean_entry_bytes, offsets, ..Run::empty() };
-        run.heads = Heads::new((0..run.len()).map(|i| run.key_at(i)));
-        run.places = Places::new(run.len(), run.newest_entries());
-        run
+    fn of(base: Option<Arc<Growing>>, entry_bytes: usize, offsets: Vec<u32>) -> Self {
+        Run { base, entry_bytes, offsets, ..Run::empty() }.searchable()
     }
 
-    /// The hash of each key, and the offset of its newest entry, which comes first.
-    fn newest_entries(&self) -> impl Iterator<Item = (u32, u32)> {
+    /// The same with all that is found from the entries.
+    fn searchable(mut self) -> Self {
+        self.heads = Heads::new((0..self.len()).map(|i| self.key_at(i)));
+        let mut newest_bytes = 0;
+        let newest = self.newest_entries().inspect(|&(_, entry)| newest_bytes += bytes_of(entry));
+        self.places = Places::new(self.len(), newest.map(|(offset, entry)| (key_hash(entry.key), offset)));
+        self.older_bytes = self.entry_bytes - newest_bytes;
+        self.mean_entry_bytes = self.entry_bytes.checked_div(self.len()).unwrap_or(0);
+        self
+    }
+
+    /// Each key's newest entry, which comes first, and its offset.
+    fn newest_entries(&self) -> impl Iterator<Item = (u32, EntryRef<'_>)> {
         let mut last = None;
-        let entries = self.offsets.iter().enumerate().map(|(i, &offset)| (self.key_at(i), offset));
-        entries
-            .filter(move |&(key, _)| last.replace(key) != Some(key))
-            .map(|(key, offset)| (key_hash(key), offset))
+        let entries = self.offsets.iter().map(|&offset| (offset, self.entry_from(offset as usize)));
+        entries.filter(move |(_, entry)| last.replace(entry.key) != Some(entry.key))
     }
 
     /// Its first `count` entries as a run that keeps all of this one's region. Not for one that is woven.
@@ -82,7 +96,7 @@ impl Run {
         if count == 0 {
             return Run::empty();
         }
-        Run::of(self.regions.clone(), self.bytes_before(count), self.offsets[..count].to_vec())
+        Run::of(self.base.clone(), self.bytes_before(count), self.offsets[..count].to_vec())
     }
 
     /// Bytes of its first `count` entries, if it is not woven.
@@ -92,12 +106,7 @@ impl Run {
 
     /// Whether it has entries that lie apart.
     pub(crate) fn is_woven(&self) -> bool {
-        self.regions[1].is_some()
-    }
-
-    /// Bytes of entries that were woven in.
-    pub(crate) fn woven_bytes(&self) -> usize {
-        self.regions[1].as_ref().map_or(0, |woven| woven.len())
+        self.woven.is_some()
     }
 
     /// How many entries it has.
@@ -120,8 +129,18 @@ impl Run {
         self.region_bytes() - self.entry_bytes
     }
 
-    fn region_bytes(&self) -> usize {
-        self.regions.iter().flatten().map(|region| region.len()).sum()
+    /// Bytes of its entries that have newer ones of their keys: wasted, too, if nobody looks at the past.
+    pub(crate) fn older_bytes(&self) -> usize {
+        self.older_bytes
+    }
+
+    fn base_bytes(&self) -> usize {
+        self.base.as_ref().map_or(0, |base| base.len())
+    }
+
+    /// Bytes of its regions, with what of them other runs share.
+    pub(crate) fn region_bytes(&self) -> usize {
+        self.base_bytes() + self.woven_bytes
     }
 
     /// Memory, all in all: with what of its region other runs share.
@@ -134,23 +153,15 @@ impl Run {
         self.entry_from(self.offsets[position] as usize)
     }
 
-    /// The region that an offset lies in, and where.
-    #[inline]
-    fn region_of(&self, mut offset: usize) -> (&Growing, usize) {
-        for region in self.regions.iter().flatten() {
-            if offset < region.len() {
-                return (region, offset);
-            }
-            offset -= region.len();
-        }
-        unreachable!("an offset behind all regions");
-    }
-
     /// The entry that begins at an offset.
     #[inline]
     fn entry_from(&self, offset: usize) -> EntryRef<'_> {
-        let (region, offset) = self.region_of(offset);
-        let bytes = &region.as_slice()[offset..];
+        let bytes = match &self.base {
+            Some(base) if offset < base.len() => &base.as_slice()[offset..],
+            _ => {
+                &self.woven.as_ref().expect("offsets lie in the regions").read()[offset - self.base_bytes()..]
+            }
+        };
         let word = |at: usize| u32::from_le_bytes(bytes[at..at + 4].try_into().expect("four bytes"));
         let (key_len, value_word) = (word(0) as usize, word(4));
         let version = u64::from_le_bytes(bytes[8..16].try_into().expect("eight bytes"));
@@ -167,8 +178,18 @@ impl Run {
     /// Has the processor fetch the entry at a position: rows of a scan lie one behind the other, but in
     /// other pages, where processors do not look ahead on their own.
     fn fetch_ahead(&self, position: usize) {
-        let (region, offset) = self.region_of(self.offsets[position] as usize);
-        region.fetch_ahead(offset, offset + self.mean_entry_bytes.min(FETCHED_AHEAD_BYTES_MAX));
+        self.fetch_ahead_from(self.offsets[position] as usize);
+    }
+
+    /// The same with the entry that begins at an offset.
+    #[inline]
+    fn fetch_ahead_from(&self, start: usize) {
+        let end = start + self.mean_entry_bytes.min(FETCHED_AHEAD_BYTES_MAX);
+        match (&self.base, &self.woven) {
+            (Some(base), _) if start < base.len() => base.fetch_ahead(start, end),
+            (_, Some(woven)) => woven.fetch_ahead(start - self.base_bytes(), end - self.base_bytes()),
+            _ => {}
+        }
     }
 
     /// Whether it has two keys, so that it can be cut between them.
@@ -198,7 +219,11 @@ impl Run {
 
     /// The newest entry of `key`, whose hash is `hash`, with a version up to `at`.
     pub(crate) fn find(&self, key: &[u8], hash: u32, at: Version) -> Option<EntryRef<'_>> {
-        let is_it = |offset| self.entry_from(offset as usize).key == key;
+        let is_it = |offset| {
+            // A get reads the value as well.
+            self.fetch_ahead_from(offset as usize);
+            self.entry_from(offset as usize).key == key
+        };
         let newest = self.entry_from(self.places.find(hash, is_it)? as usize);
         if newest.version <= at {
             return Some(newest);

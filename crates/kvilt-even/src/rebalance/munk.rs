@@ -9,7 +9,7 @@ use crate::{
     chunk::{Chunk, ChunkState, Occupied},
     munk::{
         ChargedRun, Munk, entries_of,
-        run::{PiecesBuilder, Run, RunBuilder},
+        run::{PiecesBuilder, Run, Weaver},
         tail::Tail,
     },
     retain::Retain,
@@ -26,9 +26,9 @@ const BESIDE_RUN_PART: usize = 8;
 const WASTE_PART: usize = 2;
 /// … or this part, where memory is short.
 const WASTE_PART_SHORT: usize = 4;
-/// So many entries of a run are woven again in the time that a search of a tail takes. An entry of a tail, which is copied, takes
-/// as long as a search.
-const ROWS_A_SEARCH: usize = 4;
+/// So many entries of a run are taken over into a woven one in the time that a search of a tail takes. An entry of a tail, which is
+/// copied, takes as long as a search.
+const ROWS_A_SEARCH: usize = 16;
 
 /// What a munk held at one moment, without its open tail.
 pub(super) struct FrozenMunk {
@@ -79,7 +79,16 @@ impl Store {
         !munk.tombstones.is_empty()
             || self.is_copy_due(chunk, &munk.run.run, frozen_bytes)
             || (frozen_bytes > 0 && chunk.heat.is_read())
-            || have_readers_paid(chunk, munk)
+            || self.have_readers_paid(chunk, munk)
+    }
+
+    /// Whether readers have searched the munk's tails for as much as it costs to weave them into the run: who weaves then, and not
+    /// before, never pays much more than who knew what is to come.
+    pub(crate) fn have_readers_paid(&self, chunk: &Chunk, munk: &Munk) -> bool {
+        let entries: usize = munk.tails.iter().map(|tail| tail.list().len()).sum();
+        let price = munk.run.run.len() / ROWS_A_SEARCH + entries;
+        // Relaxed: a statistic.
+        entries > 0 && chunk.heat.tail_searches.load(Ordering::Relaxed) as usize > price
     }
 
     /// Whether the run should be copied, together with so many bytes of tails.
@@ -94,7 +103,8 @@ impl Store {
         // Relaxed: a hint.
         let frozen_waste = if chunk.heat.has_overwrites.load(Ordering::Relaxed) { frozen_bytes } else { 0 };
         let waste_part = if self.munks_are_short() { WASTE_PART_SHORT } else { WASTE_PART };
-        let is_wasteful = run.waste_bytes() + frozen_waste > run_bytes / waste_part;
+        let waste = run.waste_bytes() + self.unseen_bytes(run);
+        let is_wasteful = waste + frozen_waste > run_bytes / waste_part;
         let is_grown = frozen_waste == 0
             && frozen_bytes > 0
             && (frozen_bytes >= run_bytes
@@ -102,17 +112,24 @@ impl Store {
         is_wasteful || is_grown
     }
 
+    /// Bytes of a run's older versions, if there is nobody who might see them: weaving leaves those of keys that do not change.
+    fn unseen_bytes(&self, run: &Run) -> usize {
+        if run.older_bytes() == 0 || !self.kept_views().is_empty() { 0 } else { run.older_bytes() }
+    }
+
     /// Sorts what is frozen, and splits the chunk if that is too large.
     pub(super) fn compact_munk(&self, chunk: &Occupied) -> Result<()> {
         let Some(frozen) = self.freeze(chunk) else { return Ok(()) };
         if frozen.tombstones.is_empty() && !self.is_copy_due(chunk, &frozen.run.run, frozen.tail_bytes()) {
-            // Nothing is left to weave if puts meanwhile raised the price.
-            if !frozen.tails.is_empty() {
-                let run = self.woven(chunk, &frozen)?;
+            if frozen.tails.is_empty() {
+                // Puts meanwhile raised the price.
+                return Ok(());
+            }
+            if let Some(run) = self.woven(chunk, &frozen)? {
                 self.counters.munk_weavings.add(1);
                 self.replace_run(chunk, &frozen, run);
+                return Ok(());
             }
-            return Ok(());
         }
         let mut runs = self.sorted_runs(chunk, &frozen)?;
         self.counters.munk_compactions.add(1);
@@ -124,16 +141,45 @@ impl Store {
         Ok(())
     }
 
-    /// What is frozen as a run whose entries mostly stay where they are: it costs a tenth of a copy, and is what readers want as
-    /// well.
-    fn woven(&self, chunk: &Occupied, frozen: &FrozenMunk) -> Result<Run> {
+    /// What is frozen as a run whose entries mostly stay where they are: it costs little, and is what readers want as well. None if
+    /// there is no room in it for more.
+    fn woven(&self, chunk: &Occupied, frozen: &FrozenMunk) -> Result<Option<Run>> {
         // As in `sorted`.
         let views = self.kept_views();
         let before = &frozen.run.run;
-        let mut entries = entries_of(before, &frozen.tails, &chunk.range, Direction::Forward);
-        let mut run = RunBuilder::weaving(before, before.woven_bytes() + frozen.tail_bytes())?;
-        Retain::new(&views, &[]).run(&mut entries, &mut |entry| run.push(entry))?;
-        Ok(run.finish())
+        let nothing = Run::empty();
+        let mut new = entries_of(&nothing, &frozen.tails, &chunk.range, Direction::Forward);
+        let count = frozen.tails.iter().map(|tail| tail.list().len()).sum();
+        let mut weaver = Weaver::new(before, frozen.tail_bytes(), count);
+        let mut retain = Retain::new(&views, &[]);
+        let mut has_room = true;
+        let mut key = Vec::new();
+        while let Some(next) = new.key() {
+            next.clone_into(&mut key);
+            weaver.begin_key(&key);
+            retain.begin_key();
+            while let Some(entry) = new.entry().filter(|entry| entry.key == key) {
+                retain.next(entry, &mut |entry| {
+                    has_room &= weaver.push(entry);
+                    Ok(())
+                })?;
+                new.advance()?;
+            }
+            while let Some((position, older)) = weaver.next_older(&key) {
+                retain.next(older, &mut |entry| {
+                    if entry.version == older.version {
+                        weaver.keep(position);
+                    } else {
+                        has_room &= weaver.push(entry);
+                    }
+                    Ok(())
+                })?;
+            }
+            if !has_room {
+                return Ok(None);
+            }
+        }
+        Ok(Some(weaver.finish()))
     }
 
     /// What is frozen, sorted: a run for each chunk that there will be.
@@ -192,7 +238,7 @@ impl Store {
         let gate = chunk.gate();
         let state = chunk.state(&pin);
         let munk = state.munk.as_ref()?;
-        let is_wanted = !munk.tombstones.is_empty() || have_readers_paid(chunk, munk);
+        let is_wanted = !munk.tombstones.is_empty() || self.have_readers_paid(chunk, munk);
         if !is_wanted || munk.tail().list().is_empty() || mutant(Mutant::TailNotFrozen) {
             return Some(FrozenMunk::of(munk));
         }
@@ -249,15 +295,6 @@ impl Store {
 /// Into how many pieces of about half the limit so many bytes go.
 fn pieces_of(bytes: usize, limit: usize) -> usize {
     ((bytes + limit / 4) / (limit / 2)).max(1)
-}
-
-/// Whether readers have searched the munk's tails for as much as it costs to weave them into the run: who weaves then, and not
-/// before, never pays much more than who knew what is to come.
-fn have_readers_paid(chunk: &Chunk, munk: &Munk) -> bool {
-    let entries: usize = munk.tails.iter().map(|tail| tail.list().len()).sum();
-    let price = munk.run.run.len() / ROWS_A_SEARCH + entries;
-    // Relaxed: a statistic.
-    entries > 0 && chunk.heat.tail_searches.load(Ordering::Relaxed) as usize > price
 }
 
 #[cfg(test)]

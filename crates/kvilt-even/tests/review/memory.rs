@@ -191,7 +191,7 @@ fn r24_one_damaged_log_does_not_stop_evictions() {
         }
         bed.rests_within(200);
         for i in 0..60u32 {
-            db.put(format!("key{i:04}").as_bytes(), &[i as u8; 100]).unwrap();
+            db.put(format!("key{i:04}").as_bytes(), &[i as u8; 190]).unwrap();
         }
         db.sync().unwrap();
         let munks = db.stats().munks_now;

@@ -4,15 +4,13 @@ use std::sync::Arc;
 
 use kvilt_base::{EntryRef, Error, ErrorKind, Kind, Result};
 
-use super::{ENTRY_HEAD_BYTES, Run, TOMBSTONE_BIT, entry_bytes};
+use super::{ENTRY_HEAD_BYTES, Run, TOMBSTONE_BIT, bytes_of};
 use crate::growing::Growing;
 
 /// Builds a run from entries in order.
 pub(crate) struct RunBuilder {
-    /// The region of a run whose entries stay where they are.
-    base: Option<Arc<Growing>>,
     bytes: Growing,
-    /// Bytes of its entries, of which some may lie in the base, and some in `bytes` may have been split off.
+    /// Bytes of its entries: some in `bytes` may have been split off.
     entry_bytes: usize,
     offsets: Vec<u32>,
 }
@@ -20,61 +18,27 @@ pub(crate) struct RunBuilder {
 impl RunBuilder {
     /// A builder for about this many bytes of entries; it grows when it must.
     pub(crate) fn new(bytes: usize) -> Result<Self> {
-        Ok(RunBuilder {
-            base: None,
-            bytes: Growing::with_capacity(bytes)?,
-            entry_bytes: 0,
-            offsets: Vec::new(),
-        })
-    }
-
-    /// A builder of a woven run: entries that lie in `run`'s first region stay there, and for the others there is room for about
-    /// so many bytes.
-    pub(crate) fn weaving(run: &Run, bytes: usize) -> Result<Self> {
-        let offsets = Vec::with_capacity(run.len());
-        Ok(RunBuilder { base: run.regions[0].clone(), offsets, ..Self::new(bytes)? })
+        Ok(RunBuilder { bytes: Growing::with_capacity(bytes)?, entry_bytes: 0, offsets: Vec::new() })
     }
 
     /// Bytes of entries with this one.
     fn len_with(&self, entry: EntryRef<'_>) -> usize {
-        self.entry_bytes + entry_bytes(entry.key.len(), entry.value.len())
+        self.entry_bytes + bytes_of(entry)
     }
 
     /// Adds the next entry: by key ascending, version descending.
     pub(crate) fn push(&mut self, entry: EntryRef<'_>) -> Result<()> {
         self.entry_bytes = self.len_with(entry);
-        let offset = match self.offset_in_base(entry) {
-            Some(offset) => offset,
-            None => self.base_len() + self.append(entry)?,
-        };
+        let offset = self.bytes.push(&head_of(entry))?;
+        self.bytes.push(entry.key)?;
+        self.bytes.push(entry.value)?;
         let offset = u32::try_from(offset)
             .map_err(|_| Error::new(ErrorKind::LimitReached, "a munk cannot hold 4 GiB"))?;
         self.offsets.push(offset);
         Ok(())
     }
 
-    fn base_len(&self) -> usize {
-        self.base.as_ref().map_or(0, |base| base.len())
-    }
-
-    /// Where in the base the entry lies, if it does: its key tells, for it is borrowed from there.
-    fn offset_in_base(&self, entry: EntryRef<'_>) -> Option<usize> {
-        let base = self.base.as_ref()?.as_slice();
-        let key_at = (entry.key.as_ptr() as usize).checked_sub(base.as_ptr() as usize)?;
-        let offset = key_at.checked_sub(ENTRY_HEAD_BYTES).filter(|offset| *offset < base.len())?;
-        // A tombstone that was made for a range has the key of the entry that it hides.
-        (base[offset..key_at] == head_of(entry)).then_some(offset)
-    }
-
-    /// Appends an entry; says where it begins.
-    fn append(&mut self, entry: EntryRef<'_>) -> Result<usize> {
-        let offset = self.bytes.push(&head_of(entry))?;
-        self.bytes.push(entry.key)?;
-        self.bytes.push(entry.value)?;
-        Ok(offset)
-    }
-
-    /// Moves the entries from `position` on to `other`, which is empty. Not while it weaves.
+    /// Moves the entries from `position` on to `other`, which is empty.
     fn split_off(&mut self, position: usize, mut other: RunBuilder) -> Result<RunBuilder> {
         if let Some(&start) = self.offsets.get(position) {
             other.bytes.push(&self.bytes.as_slice()[start as usize..self.entry_bytes])?;
@@ -88,17 +52,12 @@ impl RunBuilder {
     /// The run.
     pub(crate) fn finish(mut self) -> Run {
         self.offsets.shrink_to_fit();
-        let bytes = Some(Arc::new(self.bytes));
-        let regions = match self.base {
-            None => [bytes, None],
-            Some(base) => [Some(base), bytes],
-        };
-        Run::of(regions, self.entry_bytes, self.offsets)
+        Run::of(Some(Arc::new(self.bytes)), self.entry_bytes, self.offsets)
     }
 }
 
 /// What stands before an entry's key.
-fn head_of(entry: EntryRef<'_>) -> [u8; ENTRY_HEAD_BYTES] {
+pub(super) fn head_of(entry: EntryRef<'_>) -> [u8; ENTRY_HEAD_BYTES] {
     let kind_bit = match entry.kind {
         Kind::Put => 0,
         Kind::Tombstone => TOMBSTONE_BIT,

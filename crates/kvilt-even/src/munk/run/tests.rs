@@ -103,6 +103,21 @@ fn merged(
     all
 }
 
+/// `new` woven into `run`: of older rows of its keys, those stay whose positions `keeps`.
+fn woven(run: &Run, new: &[(String, u64, Option<String>)], keeps: impl Fn(usize) -> bool) -> Run {
+    let mut weaver = Weaver::new(run, 1 << 14, 3);
+    for row in new {
+        weaver.begin_key(row.0.as_bytes());
+        assert!(weaver.push(owned(row)));
+        while let Some((position, _)) = weaver.next_older(row.0.as_bytes()) {
+            if keeps(position) {
+                weaver.keep(position);
+            }
+        }
+    }
+    weaver.finish()
+}
+
 fn owned<'a>(row: &'a (String, u64, Option<String>)) -> EntryRef<'a> {
     EntryRef {
         key: row.0.as_bytes(),
@@ -124,24 +139,25 @@ proptest::proptest! {
         let mut builder = RunBuilder::new(16).unwrap();
         rows.iter().for_each(|row| builder.push(owned(row)).unwrap());
         let mut run = builder.finish();
-        let base = run.entry_bytes();
+        let mut base = run.entry_bytes();
         for (round, new) in rounds.into_iter().enumerate() {
             let new: Vec<_> = new.into_iter().map(|(key, value)| (key, 2 + round as u64, value)).collect();
-            // Some rows of the run, as they are dropped by who sorts; never those that are new.
+            // Of the keys that are new, some older rows are dropped.
             let kept: Vec<_> = (0..run.len()).filter(|at| keeps[(at * 7 + round) % keeps.len()]).collect();
-            let mut builder = RunBuilder::weaving(&run, 16).unwrap();
-            let new_rows: Vec<_> = new.iter().map(owned).collect();
-            let old_rows: Vec<_> = kept.iter().map(|&at| run.entry_at(at)).collect();
-            let mut entries = [new_rows, old_rows].concat();
-            entries.sort_by(|a, b| a.key.cmp(b.key).then(b.version.cmp(&a.version)));
-            entries.iter().for_each(|entry| builder.push(*entry).unwrap());
-            let woven = builder.finish();
+            let woven = woven(&run, &new, |at| kept.contains(&at));
+            let is_new = |key: &str| new.iter().any(|row| row.0 == key);
+            let kept: Vec<_> = (0..run.len()).filter(|at| kept.contains(at) || !is_new(&rows[*at].0)).collect();
             rows = merged(&kept.iter().map(|&at| rows[at].clone()).collect::<Vec<_>>(), &new);
 
             let expected: usize = rows.iter().map(|row| entry_bytes(row.0.len(), row.2.as_deref().unwrap_or("").len())).sum();
             proptest::prop_assert_eq!(woven.len(), rows.len());
             proptest::prop_assert_eq!(woven.entry_bytes(), expected);
-            proptest::prop_assert_eq!(woven.waste_bytes() + expected, base + woven.woven_bytes());
+            let newest = |row: &&(String, u64, Option<String>)| rows.iter().find(|other| other.0 == row.0) == Some(row);
+            let older = rows.iter().filter(|row| !newest(row)).map(|row| bytes_of(owned(row))).sum::<usize>();
+            proptest::prop_assert_eq!(woven.older_bytes(), older);
+            base += new.iter().map(|row| bytes_of(owned(row))).sum::<usize>();
+            proptest::prop_assert_eq!(woven.region_bytes(), base);
+            proptest::prop_assert_eq!(woven.waste_bytes(), base - expected);
             for (at, row) in rows.iter().enumerate() {
                 proptest::prop_assert_eq!(woven.entry_at(at), owned(row));
             }
@@ -158,20 +174,43 @@ proptest::proptest! {
 }
 
 #[test]
-fn rows_of_the_first_region_stay_and_a_tombstone_with_the_key_of_one_is_another_entry() {
+fn rows_that_do_not_change_stay_where_they_are_and_new_ones_follow_each_other() {
     let before = run(&[("a", 1, Some("a1")), ("b", 1, Some("b1")), ("c", 1, Some("c1"))]);
-    let mut builder = RunBuilder::weaving(&before, 16).unwrap();
-    builder.push(before.entry_at(0)).unwrap();
-    let b = before.entry_at(1);
-    builder
-        .push(EntryRef { key: b.key, version: Version::from_u64(4), kind: Kind::Tombstone, value: b"" })
-        .unwrap();
-    builder.push(b).unwrap();
-    builder.push(entry(&("d", 5, Some("d5")))).unwrap();
-    let woven = builder.finish();
+    let row = |key: &str, version, value: &str| (key.to_string(), version, Some(value.to_string()));
+    let first = woven(&before, &[row("b", 4, "b4"), row("d", 5, "d5")], |_| false);
+    let second = woven(&first, &[row("c", 6, "c6")], |_| false);
     let place = |run: &Run, at: usize| run.entry_at(at).key.as_ptr();
-    assert_eq!((place(&woven, 0), place(&woven, 2)), (place(&before, 0), place(&before, 1)));
-    assert_eq!(rows_of(&woven)[1], (b"b".to_vec(), 4, 0));
-    assert_eq!(woven.woven_bytes(), entry_bytes(1, 0) + entry_bytes(1, 2));
-    assert_eq!(woven.waste_bytes(), entry_bytes(1, 2), "of c");
+    assert_eq!((place(&first, 0), place(&first, 2)), (place(&before, 0), place(&before, 2)));
+    assert_eq!(
+        (place(&second, 0), place(&second, 1), place(&second, 3)),
+        (place(&before, 0), place(&first, 1), place(&first, 3))
+    );
+    assert_eq!(
+        rows_of(&first),
+        [(b"a".to_vec(), 1, 2), (b"b".to_vec(), 4, 2), (b"c".to_vec(), 1, 2), (b"d".to_vec(), 5, 2)]
+    );
+    assert_eq!((first.waste_bytes(), second.waste_bytes()), (entry_bytes(1, 2), 2 * entry_bytes(1, 2)));
+}
+
+#[test]
+fn a_key_that_is_deleted_and_needed_by_nobody_is_found_no_more() {
+    let before = run(&[("a", 1, Some("a1")), ("b", 1, Some("b1"))]);
+    let mut weaver = Weaver::new(&before, 100, 0);
+    weaver.begin_key(b"a");
+    assert!(weaver.next_older(b"a").is_some());
+    assert!(weaver.next_older(b"a").is_none());
+    let after = weaver.finish();
+    assert_eq!(rows_of(&after), [(b"b".to_vec(), 1, 2)]);
+    assert!(after.find(b"a", key_hash(b"a"), Version::NEWEST).is_none());
+    assert!(after.find(b"b", key_hash(b"b"), Version::NEWEST).is_some());
+}
+
+#[test]
+fn what_does_not_fit_is_refused() {
+    let before = run(&[("a", 1, Some("a1"))]);
+    let mut weaver = Weaver::new(&before, 0, 1);
+    weaver.begin_key(b"b");
+    assert!(weaver.push(entry(&("b", 2, Some("b2")))), "as much as the run has");
+    weaver.begin_key(b"c");
+    assert!(!weaver.push(entry(&("c", 3, None))));
 }

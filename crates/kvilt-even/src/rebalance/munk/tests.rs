@@ -152,9 +152,19 @@ fn old_versions_are_woven_for_those_who_see_them() {
         assert_eq!(found, value.as_bytes(), "{key}");
     }
     drop(view);
+    let older = bench.munk().run.run.older_bytes();
+    assert_eq!(bench.munk().run.run.len(), 460);
     (0..30).for_each(|i| bench.put(i, "third"));
     bench.read_until_sorted();
-    assert_eq!(bench.munk().run.run.len(), 390, "now nobody does");
+    assert_eq!(bench.munk().run.run.len(), 430, "now nobody does: keys that change keep no old versions");
+    assert!(bench.munk().run.run.older_bytes() < older);
+    (150..300).for_each(|i| bench.put(i, "fourth"));
+    bench.read_until_sorted();
+    assert!(bench.sorts());
+    let munk = bench.munk();
+    assert_eq!((munk.run.run.len(), munk.run.run.is_woven()), (390, false), "and the others count as waste");
+    bench.check_gets();
+    bench.check_scans();
 }
 
 #[test]
