@@ -13,6 +13,8 @@ use crate::{chunk::Chunk, heads::Heads};
 /// All chunks in key order: their ranges follow each other without gap, from the empty key to no end (**E-1**).
 pub(crate) struct ChunkIndex {
     chunks: Vec<Arc<Chunk>>,
+    /// Of the first keys of all chunks but the first, which begins with the empty key: that shares no prefix with the others, and
+    /// heads without the prefix tell keys apart that have it.
     heads: Heads,
 }
 
@@ -24,7 +26,7 @@ impl ChunkIndex {
         for pair in chunks.windows(2) {
             invariant!("E-1", pair[0].range.end.as_deref() == Some(pair[1].range.start.as_slice()));
         }
-        let heads = Heads::new(chunks.iter().map(|c| c.range.start.as_slice()));
+        let heads = Heads::new(chunks[1..].iter().map(|c| c.range.start.as_slice()));
         ChunkIndex { chunks, heads }
     }
 
@@ -35,10 +37,7 @@ impl ChunkIndex {
 
     /// The position of the chunk whose range contains `key`.
     pub(crate) fn position(&self, key: &[u8]) -> usize {
-        let first_at_or_after = self.heads.lower_bound(key, |i| self.chunks[i].range.start.as_slice());
-        let is_first_key = self.chunks.get(first_at_or_after).is_some_and(|c| c.range.start == key);
-        // The first chunk begins with the empty key, so a chunk begins before any other key.
-        if is_first_key { first_at_or_after } else { first_at_or_after - 1 }
+        self.heads.upper_bound(key, |i| self.chunks[i + 1].range.start.as_slice())
     }
 
     /// The chunk whose range contains `key`.
@@ -51,9 +50,7 @@ impl ChunkIndex {
         match end {
             None => self.chunks.last().expect("E-1: there is a chunk"),
             Some(end) => {
-                let first_at_or_after =
-                    self.heads.lower_bound(end, |i| self.chunks[i].range.start.as_slice());
-                &self.chunks[first_at_or_after.saturating_sub(1)]
+                &self.chunks[self.heads.lower_bound(end, |i| self.chunks[i + 1].range.start.as_slice())]
             }
         }
     }
@@ -76,5 +73,74 @@ impl ChunkIndex {
         chunks.extend(new);
         chunks.extend_from_slice(&self.chunks[at + old.len()..]);
         ChunkIndex::new(chunks)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use kvilt_base::KeyRange;
+    use kvilt_io::MemoryDisk;
+    use kvilt_sync::published::pin;
+
+    use super::*;
+    use crate::{bed, chunk::Heat, options::Options};
+
+    /// The index of chunks that begin with the empty key and with these.
+    fn index_of(starts: &[&str]) -> ChunkIndex {
+        let store = bed::open(MemoryDisk::new(1), &Options::default());
+        let state = store.index.load(&pin()).chunks()[0].state(&pin()).clone();
+        let bounds: Vec<Vec<u8>> = std::iter::once("").chain(starts.iter().copied()).map(Vec::from).collect();
+        let range = |(i, start): (usize, &Vec<u8>)| KeyRange {
+            start: start.clone(),
+            end: bounds.get(i + 1).cloned(),
+        };
+        let ranges = bounds.iter().enumerate().map(range);
+        ChunkIndex::new(ranges.map(|range| Chunk::new(0, range, state.clone(), Heat::default())).collect())
+    }
+
+    #[test]
+    fn each_key_is_in_the_chunk_that_is_found() {
+        for starts in [
+            &[][..],
+            &["m"],
+            &[
+                "user0001",
+                "user00010",
+                "user0001000000",
+                "user0001000001",
+                "user0002",
+                "user0002zzzzzzzzzzzz",
+            ],
+            &["a", "user1", "z", "z\0"],
+        ] {
+            let index = index_of(starts);
+            let mut probes: Vec<String> = starts.iter().map(|&start| start.to_string()).collect();
+            for start in starts {
+                probes.extend([
+                    format!("{start}\0"),
+                    format!("{start}x"),
+                    start[..start.len() - 1].to_string(),
+                ]);
+            }
+            probes.extend(["", "a", "user", "user0001000000x", "v", "zz"].map(String::from));
+            for probe in probes {
+                let key = probe.as_bytes();
+                let found = index.find(key);
+                assert!(found.range.contains(key), "{probe:?} in {:?}", found.range);
+                assert_eq!(
+                    index.starting_at(key).is_some(),
+                    key.is_empty() || starts.contains(&probe.as_str())
+                );
+                if !key.is_empty() {
+                    let before = index.find_before(Some(key));
+                    let end = before.range.end.as_deref();
+                    assert!(
+                        before.range.start.as_slice() < key && end.is_none_or(|end| key <= end),
+                        "{probe:?}"
+                    );
+                }
+            }
+            assert!(index.find_before(None).range.end.is_none());
+        }
     }
 }
