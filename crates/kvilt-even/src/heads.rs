@@ -20,15 +20,15 @@ pub(crate) struct Heads {
     blocks: Vec<u64>,
 }
 
-/// Heads that are made of others.
-pub(crate) struct Splice<'h> {
+/// Heads of a run that is woven: some of another's, and new ones between them.
+pub(crate) struct HeadsWeaver<'h> {
     before: &'h Heads,
     heads: Vec<u64>,
     /// Whether all keys so far begin with the prefix that was.
     is_of_prefix: bool,
 }
 
-impl Splice<'_> {
+impl HeadsWeaver<'_> {
     /// The heads at these positions come next.
     pub(crate) fn keep(&mut self, positions: std::ops::Range<usize>) {
         self.heads.extend_from_slice(&self.before.heads[positions]);
@@ -73,8 +73,8 @@ impl Heads {
     }
 
     /// Of those parts of `self` that stay, and of keys between them.
-    pub(crate) fn spliced(&self, room: usize) -> Splice<'_> {
-        Splice { before: self, heads: Vec::with_capacity(room), is_of_prefix: true }
+    pub(crate) fn woven(&self, room: usize) -> HeadsWeaver<'_> {
+        HeadsWeaver { before: self, heads: Vec::with_capacity(room), is_of_prefix: true }
     }
 
     /// What all keys begin with.
@@ -180,26 +180,26 @@ mod tests {
     }
 
     #[test]
-    fn spliced_heads_search_as_new_ones_do() {
+    fn woven_heads_search_as_new_ones_do() {
         let key = |i: usize| format!("k{i:03}").into_bytes();
         let before: Vec<Vec<u8>> = (0..100).map(key).collect();
         let heads = Heads::new(before.iter().map(Vec::as_slice));
-        let mut splice = heads.spliced(0);
-        splice.keep(0..40);
-        splice.push(b"k0395");
-        splice.push(b"k0396");
-        splice.keep(41..100);
-        let spliced = splice.finish().unwrap();
+        let mut weaver = heads.woven(0);
+        weaver.keep(0..40);
+        weaver.push(b"k0395");
+        weaver.push(b"k0396");
+        weaver.keep(41..100);
+        let woven = weaver.finish().unwrap();
         let mut keys = before;
         keys.splice(40..41, [b"k0395".to_vec(), b"k0396".to_vec()]);
         for probe in keys.iter().flat_map(|key| [key.clone(), [key, b"x".as_slice()].concat()]) {
             let expected = keys.partition_point(|k| k < &probe);
-            assert_eq!(spliced.lower_bound(&probe, |i| &keys[i]), expected, "{probe:?}");
+            assert_eq!(woven.lower_bound(&probe, |i| &keys[i]), expected, "{probe:?}");
         }
-        let mut splice = heads.spliced(0);
-        splice.keep(0..100);
-        splice.push(b"l");
-        assert!(splice.finish().is_none(), "the prefix is another");
+        let mut weaver = heads.woven(0);
+        weaver.keep(0..100);
+        weaver.push(b"l");
+        assert!(weaver.finish().is_none(), "the prefix is another");
     }
 
     #[test]

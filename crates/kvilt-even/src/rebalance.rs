@@ -1,6 +1,6 @@
 //! Rebalance (EvenDB §3.4): brings a chunk back into its limits, in the background.
 //!
-//! A put or scan that leaves a chunk in need asks for attention; the worker looks at the chunk and does the most
+//! A put, get or scan that leaves a chunk in need asks for attention; the worker looks at the chunk and does the most
 //! pressing thing, one at a time:
 //!
 //! | need | what is done | file |
@@ -159,7 +159,7 @@ impl Store {
     /// Does one thing for the first chunk that needs it among those that want attention; false if none does.
     fn attend_next(&self) -> bool {
         while let Some(chunk) = self.attention.pop() {
-            // Whoever has it now changes it; what is then still needed, the next put asks for.
+            // Whoever has it now changes it; what is then still needed, the next put or reader asks for.
             let Some(occupied) = chunk.try_occupy() else { continue };
             match self.attend(&occupied) {
                 Ok(true) => {

@@ -1,7 +1,7 @@
-//! `AppendBuffer`: a log's write buffer; one appends, everybody reads what was published.
+//! `AppendBuffer`: a log's write buffer, or what is woven into a munk's run; one appends, everybody reads what was published.
 //!
 //! A put appends its record here (no system call); gets read it back from here until a flush has written it to
-//! the file and a fresh buffer takes its place.
+//! the file and a fresh buffer takes its place. A run that is woven of another shares its buffer, and knows how much of it is its own.
 //!
 //! What is always true:
 //! - S-20: bytes below `len` never change. `len` only grows, and is stored (Release) after the bytes it covers
@@ -9,7 +9,7 @@
 //! - Appends exclude each other by an internal lock, held for one copy.
 #![expect(unsafe_code, reason = "bytes that are written beside bytes that are read")]
 
-use std::fmt;
+use std::{fmt, io};
 
 use crate::{
     memory::Memory,
@@ -36,7 +36,15 @@ pub struct AppendBuffer {
 impl AppendBuffer {
     /// An empty buffer for `capacity` bytes, which are touched as they are written.
     pub fn new(capacity: usize) -> Self {
-        let memory = Memory::zeroed_or_abort(capacity);
+        Self::of(Memory::zeroed_or_abort(capacity))
+    }
+
+    /// The same, for who can do without. Fails if the system refuses the address space.
+    pub fn try_new(capacity: usize) -> io::Result<Self> {
+        Memory::zeroed(capacity).map(Self::of)
+    }
+
+    fn of(memory: Memory) -> Self {
         AppendBuffer { memory, len: AtomicUsize::new(0), writer: Mutex::new(()) }
     }
 

@@ -61,7 +61,10 @@ impl Store {
         // Relaxed, both: a statistic, and a request that is there already. Nobody attends to what is damaged.
         chunk.heat.tail_searches.fetch_add(count, Ordering::Relaxed);
         let is_of_no_use = chunk.is_queued.load(Ordering::Relaxed) || chunk.is_damaged();
-        if !is_of_no_use && self.have_readers_paid(chunk, munk) {
+        if !is_of_no_use
+            && self.have_readers_paid(chunk, munk)
+            && !chunk.is_backing_off(self.world.clock.now())
+        {
             self.want(chunk);
         }
     }

@@ -14,7 +14,7 @@ const SLOTS: usize = 12;
 const FILLED: usize = 8;
 /// … and how many at most: with more, gets would follow entries through several buckets.
 const FILLED_MAX: usize = 10;
-/// Where in a bucket's tags it says whether entries of it lie in the next.
+/// Where in a bucket's tags it says whether entries of it may lie in the next.
 const OVERFLOWED: usize = 15;
 
 #[derive(Clone, Copy, Debug, Default)]

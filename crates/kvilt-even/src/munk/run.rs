@@ -45,15 +45,17 @@ fn bytes_of(entry: EntryRef<'_>) -> usize {
 /// Sorted entries in memory.
 #[derive(Debug, Default)]
 pub(crate) struct Run {
-    /// Has its entries in order from its beginning, and maybe others that are not the run's.
+    /// If it is not woven, this has its entries in order from its beginning, and maybe others that are not the run's.
     base: Option<Arc<Growing>>,
     /// What was woven in, if it is woven. Offsets go on from the base's end into it. Maybe it goes on with what was woven in later.
     woven: Option<Arc<AppendBuffer>>,
     /// How much of that there was when this run was woven.
     woven_bytes: usize,
     entry_bytes: usize,
-    /// Bytes of entries that are not their keys' newest.
+    /// Bytes of entries that are not their keys' newest …
     older_bytes: usize,
+    /// … which no view sees that is at this version or above.
+    older_until: Option<Version>,
     /// Of an entry, on the average.
     mean_entry_bytes: usize,
     offsets: Vec<u32>,
@@ -75,19 +77,22 @@ impl Run {
     /// The same with all that is found from the entries.
     fn searchable(mut self) -> Self {
         self.heads = Heads::new((0..self.len()).map(|i| self.key_at(i)));
-        let mut newest_bytes = 0;
-        let newest = self.newest_entries().inspect(|&(_, entry)| newest_bytes += bytes_of(entry));
-        self.places = Places::new(self.len(), newest.map(|(offset, entry)| (key_hash(entry.key), offset)));
-        self.older_bytes = self.entry_bytes - newest_bytes;
+        let (mut older_bytes, mut older_until) = (0, None);
+        let mut last: Option<EntryRef<'_>> = None;
+        let newest = self.offsets.iter().filter_map(|&offset| {
+            let entry = self.entry_from(offset as usize);
+            let newer = last.replace(entry).filter(|newer| newer.key == entry.key);
+            if let Some(newer) = newer {
+                older_bytes += bytes_of(entry);
+                older_until = older_until.max(Some(newer.version));
+            }
+            newer.is_none().then(|| (key_hash(entry.key), offset))
+        });
+        let places = Places::new(self.len(), newest);
+        self.places = places;
+        (self.older_bytes, self.older_until) = (older_bytes, older_until);
         self.mean_entry_bytes = self.entry_bytes.checked_div(self.len()).unwrap_or(0);
         self
-    }
-
-    /// Each key's newest entry, which comes first, and its offset.
-    fn newest_entries(&self) -> impl Iterator<Item = (u32, EntryRef<'_>)> {
-        let mut last = None;
-        let entries = self.offsets.iter().map(|&offset| (offset, self.entry_from(offset as usize)));
-        entries.filter(move |(_, entry)| last.replace(entry.key) != Some(entry.key))
     }
 
     /// Its first `count` entries as a run that keeps all of this one's region. Not for one that is woven.
@@ -129,9 +134,16 @@ impl Run {
         self.region_bytes() - self.entry_bytes
     }
 
-    /// Bytes of its entries that have newer ones of their keys: wasted, too, if nobody looks at the past.
-    pub(crate) fn older_bytes(&self) -> usize {
-        self.older_bytes
+    /// Bytes of its entries that have newer ones of their keys: wasted, too, if nobody looks that far back, and `oldest` is the
+    /// oldest view that is open.
+    pub(crate) fn unseen_bytes(&self, oldest: Option<Version>) -> usize {
+        let is_seen = oldest.is_some_and(|view| Some(view) < self.older_until);
+        if is_seen { 0 } else { self.older_bytes }
+    }
+
+    /// Whether it has such entries.
+    pub(crate) fn has_older(&self) -> bool {
+        self.older_bytes > 0
     }
 
     fn base_bytes(&self) -> usize {
@@ -143,7 +155,7 @@ impl Run {
         self.base_bytes() + self.woven_bytes
     }
 
-    /// Memory, all in all: with what of its region other runs share.
+    /// Memory, all in all: with what of its regions other runs share.
     pub(crate) fn memory_bytes(&self) -> usize {
         self.region_bytes() + self.offsets.capacity() * 4 + self.heads.bytes() + self.places.bytes()
     }

@@ -114,7 +114,7 @@ impl Store {
 
     /// Bytes of a run's older versions, if there is nobody who might see them: weaving leaves those of keys that do not change.
     fn unseen_bytes(&self, run: &Run) -> usize {
-        if run.older_bytes() == 0 || !self.kept_views().is_empty() { 0 } else { run.older_bytes() }
+        if run.has_older() { run.unseen_bytes(self.kept_views().first().copied()) } else { 0 }
     }
 
     /// Sorts what is frozen, and splits the chunk if that is too large.
@@ -150,7 +150,7 @@ impl Store {
         let nothing = Run::empty();
         let mut new = entries_of(&nothing, &frozen.tails, &chunk.range, Direction::Forward);
         let count = frozen.tails.iter().map(|tail| tail.list().len()).sum();
-        let mut weaver = Weaver::new(before, frozen.tail_bytes(), count);
+        let mut weaver = Weaver::new(before, frozen.tail_bytes(), count)?;
         let mut retain = Retain::new(&views, &[]);
         let mut has_room = true;
         let mut key = Vec::new();
@@ -170,6 +170,7 @@ impl Store {
                     if entry.version == older.version {
                         weaver.keep(position);
                     } else {
+                        // A tombstone that somebody sees, if only because of this entry. It is written once more.
                         has_room &= weaver.push(entry);
                     }
                     Ok(())

@@ -105,7 +105,7 @@ fn merged(
 
 /// `new` woven into `run`: of older rows of its keys, those stay whose positions `keeps`.
 fn woven(run: &Run, new: &[(String, u64, Option<String>)], keeps: impl Fn(usize) -> bool) -> Run {
-    let mut weaver = Weaver::new(run, 1 << 14, 3);
+    let mut weaver = Weaver::new(run, 1 << 14, 3).unwrap();
     for row in new {
         weaver.begin_key(row.0.as_bytes());
         assert!(weaver.push(owned(row)));
@@ -154,7 +154,11 @@ proptest::proptest! {
             proptest::prop_assert_eq!(woven.entry_bytes(), expected);
             let newest = |row: &&(String, u64, Option<String>)| rows.iter().find(|other| other.0 == row.0) == Some(row);
             let older = rows.iter().filter(|row| !newest(row)).map(|row| bytes_of(owned(row))).sum::<usize>();
-            proptest::prop_assert_eq!(woven.older_bytes(), older);
+            proptest::prop_assert_eq!(woven.unseen_bytes(None), older);
+            // Nobody who looks at the newest sees them; who looks at the oldest does.
+            let view = |version| Some(Version::from_u64(version));
+            proptest::prop_assert_eq!(woven.unseen_bytes(view(2 + round as u64)), older);
+            proptest::prop_assert_eq!(woven.unseen_bytes(view(0)), 0);
             base += new.iter().map(|row| bytes_of(owned(row))).sum::<usize>();
             proptest::prop_assert_eq!(woven.region_bytes(), base);
             proptest::prop_assert_eq!(woven.waste_bytes(), base - expected);
@@ -195,7 +199,7 @@ fn rows_that_do_not_change_stay_where_they_are_and_new_ones_follow_each_other() 
 #[test]
 fn a_key_that_is_deleted_and_needed_by_nobody_is_found_no_more() {
     let before = run(&[("a", 1, Some("a1")), ("b", 1, Some("b1"))]);
-    let mut weaver = Weaver::new(&before, 100, 0);
+    let mut weaver = Weaver::new(&before, 100, 0).unwrap();
     weaver.begin_key(b"a");
     assert!(weaver.next_older(b"a").is_some());
     assert!(weaver.next_older(b"a").is_none());
@@ -208,7 +212,7 @@ fn a_key_that_is_deleted_and_needed_by_nobody_is_found_no_more() {
 #[test]
 fn what_does_not_fit_is_refused() {
     let before = run(&[("a", 1, Some("a1"))]);
-    let mut weaver = Weaver::new(&before, 0, 1);
+    let mut weaver = Weaver::new(&before, 0, 1).unwrap();
     weaver.begin_key(b"b");
     assert!(weaver.push(entry(&("b", 2, Some("b2")))), "as much as the run has");
     weaver.begin_key(b"c");

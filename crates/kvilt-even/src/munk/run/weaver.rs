@@ -3,27 +3,28 @@
 //! What it costs grows with what is new: of what the run was searched by, the parts between two new keys are copied whole, and no
 //! entry that stays is looked at (docs/design/0043-weaving-costs-what-is-new.md).
 
-use std::{ops::Range, sync::Arc};
+use std::sync::Arc;
 
-use kvilt_base::EntryRef;
+use kvilt_base::{EntryRef, Error, Result, Version};
 use kvilt_sync::AppendBuffer;
 
 use super::{Run, builder::head_of, bytes_of};
-use crate::{heads::Splice, key_hash::key_hash, munk::places::Places};
+use crate::{heads::HeadsWeaver, key_hash::key_hash, munk::places::Places};
 
-/// Weaves entries into a run. For each key that is new or changes, in order: [`Weaver::begin_key`], the new entries, and what of the
-/// older ones ([`Weaver::next_older`]) is still needed.
+/// Weaves entries into a run. For each key that is new or changes, in order: [`Weaver::begin_key`], the new entries, and, of all the
+/// older ones ([`Weaver::next_older`] until it has none), those that are still needed.
 pub(crate) struct Weaver<'r> {
     before: &'r Run,
     woven: Arc<AppendBuffer>,
     /// Entries before this position are kept, or overwritten.
     position: usize,
     offsets: Vec<u32>,
-    heads: Splice<'r>,
+    heads: HeadsWeaver<'r>,
     /// None if there was no room for all keys.
     places: Option<Places>,
     entry_bytes: usize,
     older_bytes: usize,
+    older_until: Option<Version>,
     key: Option<Key>,
 }
 
@@ -33,46 +34,56 @@ struct Key {
     /// Where in the offsets its newest entry is, once it is there.
     start: usize,
     /// The offset of what was its newest entry.
-    before: Option<u32>,
+    newest_before: Option<u32>,
+    /// The version of the entry that came last.
+    newer: Option<Version>,
 }
 
 impl<'r> Weaver<'r> {
-    /// Weaves into `before`, about so many bytes of so many entries.
-    pub(crate) fn new(before: &'r Run, bytes: usize, count: usize) -> Self {
-        // Untouched memory is free; when a run's second region is as large as its first, it is time to copy it.
-        let new_region = || Arc::new(AppendBuffer::new(before.base_bytes().max(bytes)));
-        Weaver {
+    /// Weaves into `before`, about so many bytes of so many entries. Fails if the system refuses memory.
+    pub(crate) fn new(before: &'r Run, bytes: usize, count: usize) -> Result<Self> {
+        let woven = match &before.woven {
+            Some(woven) => Arc::clone(woven),
+            None => {
+                // Untouched memory is free; when a run's second region is as large as its first, it is time to copy it.
+                let region = AppendBuffer::try_new(before.base_bytes().max(bytes));
+                Arc::new(region.map_err(|e| Error::io("reserve memory", e))?)
+            }
+        };
+        Ok(Weaver {
             before,
-            woven: before.woven.clone().unwrap_or_else(new_region),
+            woven,
             position: 0,
             offsets: Vec::with_capacity(before.len() + count),
-            heads: before.heads.spliced(before.len() + count),
+            heads: before.heads.woven(before.len() + count),
             places: Some(before.places.clone()),
             entry_bytes: before.entry_bytes,
             older_bytes: before.older_bytes,
+            older_until: before.older_until,
             key: None,
-        }
+        })
     }
 
     /// What comes next has this key, which is behind all that came.
     pub(crate) fn begin_key(&mut self, key: &[u8]) {
         self.end_key();
         self.keep_up_to(self.before.lower_bound(key));
-        self.key = Some(Key { hash: key_hash(key), start: self.offsets.len(), before: None });
+        self.key =
+            Some(Key { hash: key_hash(key), start: self.offsets.len(), newest_before: None, newer: None });
     }
 
     /// The place of what was found by the key's hash is that of its newest entry now.
     fn end_key(&mut self) {
         let Some(key) = self.key.take() else { return };
         let after = self.offsets.get(key.start).copied();
-        if self.places.as_mut().is_some_and(|places| !places.replace(key.hash, key.before, after)) {
+        if self.places.as_mut().is_some_and(|places| !places.replace(key.hash, key.newest_before, after)) {
             self.places = None;
         }
     }
 
     /// All entries up to a position stay, of those that were not looked at.
     fn keep_up_to(&mut self, position: usize) {
-        let kept: Range<usize> = self.position..position;
+        let kept = self.position..position;
         self.offsets.extend_from_slice(&self.before.offsets[kept.clone()]);
         self.heads.keep(kept);
         self.position = position;
@@ -88,8 +99,8 @@ impl<'r> Weaver<'r> {
         }
         self.position += 1;
         self.entry_bytes -= bytes_of(older);
-        match &mut self.current().before {
-            before @ None => *before = Some(offset),
+        match &mut self.current().newest_before {
+            newest @ None => *newest = Some(offset),
             Some(_) => self.older_bytes -= bytes_of(older),
         }
         Some((position, older))
@@ -114,8 +125,9 @@ impl<'r> Weaver<'r> {
 
     fn add(&mut self, offset: u32, entry: EntryRef<'_>) {
         self.entry_bytes += bytes_of(entry);
-        if self.current().start < self.offsets.len() {
+        if let newer @ Some(_) = self.current().newer.replace(entry.version) {
             self.older_bytes += bytes_of(entry);
+            self.older_until = self.older_until.max(newer);
         }
         self.offsets.push(offset);
         self.heads.push(entry.key);
@@ -136,6 +148,7 @@ impl<'r> Weaver<'r> {
             woven: Some(self.woven),
             entry_bytes: self.entry_bytes,
             older_bytes: self.older_bytes,
+            older_until: self.older_until,
             mean_entry_bytes: self.entry_bytes.checked_div(self.offsets.len()).unwrap_or(0),
             offsets: self.offsets,
             ..Run::empty()

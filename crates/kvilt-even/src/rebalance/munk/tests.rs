@@ -57,6 +57,24 @@ impl Bench {
         wants
     }
 
+    /// Has the background find that readers have paid for what is in the tail.
+    fn weave(&self) {
+        let chunk = Arc::clone(&self.store.index.load(&pin()).chunks()[0]);
+        chunk.heat.tail_searches.store(u32::MAX >> 1, Ordering::Relaxed);
+        self.sorts();
+        assert!(!self.munk().has_tails());
+    }
+
+    /// Whether gets at a view give the first of these rows.
+    fn check_gets_at(&self, view: Version, expected: &BTreeMap<String, String>) {
+        for i in 0..25 {
+            let key = format!("key {i:04}");
+            let mut found = None;
+            self.store.find_at(key.as_bytes(), view, &mut |value| found = Some(value.to_vec())).unwrap();
+            assert_eq!(found.as_deref(), expected.get(&key).map(String::as_bytes), "{key} at {view:?}");
+        }
+    }
+
     /// Gets all keys, whether they are there or not, until so many gets have searched the tail that it is sorted.
     fn read_until_sorted(&self) {
         for _ in 0..100 {
@@ -82,16 +100,21 @@ impl Bench {
     }
 
     fn check_scans(&self) {
+        self.check_scans_at(Version::NEWEST, &self.rows);
+    }
+
+    /// Whether scans at a view give these rows.
+    fn check_scans_at(&self, view: Version, expected: &BTreeMap<String, String>) {
         for direction in [Direction::Forward, Direction::Backward] {
             let mut rows = RowBatch::new(1 << 20, usize::MAX, false);
-            self.store.scan(Version::NEWEST, &KeyRange::all(), direction, &mut rows).unwrap();
+            self.store.scan(view, &KeyRange::all(), direction, &mut rows).unwrap();
             let mut found: Vec<_> =
                 rows.into_rows().map(|(key, value)| (key.to_vec(), value.to_vec())).collect();
             if direction == Direction::Backward {
                 found.reverse();
             }
-            assert_eq!(found.len(), self.rows.len(), "{direction:?}");
-            for ((key, value), found) in self.rows.iter().zip(found) {
+            assert_eq!(found.len(), expected.len(), "{direction:?}");
+            for ((key, value), found) in expected.iter().zip(found) {
                 assert_eq!(found, (key.clone().into(), value.clone().into()), "{direction:?}");
             }
         }
@@ -152,15 +175,18 @@ fn old_versions_are_woven_for_those_who_see_them() {
         assert_eq!(found, value.as_bytes(), "{key}");
     }
     drop(view);
-    let older = bench.munk().run.run.older_bytes();
+    let older = bench.munk().run.run.unseen_bytes(None);
     assert_eq!(bench.munk().run.run.len(), 460);
     (0..30).for_each(|i| bench.put(i, "third"));
     bench.read_until_sorted();
     assert_eq!(bench.munk().run.run.len(), 430, "now nobody does: keys that change keep no old versions");
-    assert!(bench.munk().run.run.older_bytes() < older);
+    assert!(bench.munk().run.run.unseen_bytes(None) < older);
     (150..300).for_each(|i| bench.put(i, "fourth"));
     bench.read_until_sorted();
+    // A view of now, as a scan has it, sees none of them.
+    let now = bench.store.versions.open_view();
     assert!(bench.sorts());
+    drop(now);
     let munk = bench.munk();
     assert_eq!((munk.run.run.len(), munk.run.run.is_woven()), (390, false), "and the others count as waste");
     bench.check_gets();
@@ -180,4 +206,32 @@ fn a_run_that_has_become_wasteful_is_copied() {
     assert_eq!((munk.run.run.len(), munk.run.run.is_woven(), munk.run.run.waste_bytes()), (400, false, 0));
     bench.check_gets();
     bench.check_scans();
+}
+
+proptest::proptest! {
+    #![proptest_config(proptest::test_runner::Config::with_cases(64))]
+    #[test]
+    fn each_view_sees_what_it_did_whatever_is_woven(
+        steps in proptest::collection::vec((0..10u8, 0..24u32), 1..150),
+    ) {
+        let mut bench = Bench::new();
+        let mut views = Vec::new();
+        for (step, (what, i)) in steps.into_iter().enumerate() {
+            match what {
+                0..=4 => bench.put(i, &format!("step {step}")),
+                5 => bench.delete(i),
+                6 => views.push((bench.store.versions.open_view(), bench.rows.clone())),
+                7 if !views.is_empty() => drop(views.swap_remove(i as usize % views.len())),
+                _ => {
+                    bench.weave();
+                    for (view, rows) in &views {
+                        bench.check_gets_at(view.version(), rows);
+                        bench.check_scans_at(view.version(), rows);
+                    }
+                    bench.check_gets_at(Version::NEWEST, &bench.rows);
+                    bench.check_scans();
+                }
+            }
+        }
+    }
 }
