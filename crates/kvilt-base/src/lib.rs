@@ -38,7 +38,7 @@ pub use entry::{EntryRef, Kind};
 pub use env::{Clock, Hand, Next, Rng, Spawn, Worker};
 pub use error::{Error, ErrorKind, Result};
 pub use key::KeyRange;
-pub use merge::{Direction, Merge, Source};
+pub use merge::{Direction, Each, Merge, Source};
 #[doc(hidden)]
 pub use mutant::{Mutant, mutant};
 pub use rows::{RowBatch, Rows};

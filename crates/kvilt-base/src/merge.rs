@@ -4,7 +4,7 @@
 //! reverse. Two sources may hold the same key at the same version (a put overwrote one that no reader could
 //! tell apart): the newer source wins, which is why sources are given newest first.
 
-use std::cmp::Ordering;
+use std::{cmp::Ordering, ops::ControlFlow};
 
 use crate::{EntryRef, Result, Version};
 
@@ -16,6 +16,9 @@ pub enum Direction {
     /// Keys descending, versions of one key ascending.
     Backward,
 }
+
+/// Takes entries, one after the other, until it breaks.
+pub type Each<'e> = dyn FnMut(EntryRef<'_>) -> ControlFlow<()> + 'e;
 
 /// A sorted stream of entries in the direction it was made for.
 pub trait Source {
@@ -36,6 +39,19 @@ pub trait Source {
     }
     /// Moves to the following entry. Must not be called at the end.
     fn advance(&mut self) -> Result<()>;
+    /// Gives the entries from the one it stands on to `each`, fetched, for as long as their keys come before `stop`, if there
+    /// is one. Stands then on the first that was not given; or, if `each` broke, on the one at which it did; or, if one cannot be
+    /// fetched, on that. Only for sources that run forward.
+    fn walk(&mut self, stop: Option<&[u8]>, each: &mut Each<'_>) -> Result<ControlFlow<()>> {
+        while self.key().is_some_and(|key| stop.is_none_or(|stop| key < stop)) {
+            self.fetch()?;
+            if each(self.entry().expect("it has a key")).is_break() {
+                return Ok(ControlFlow::Break(()));
+            }
+            self.advance()?;
+        }
+        Ok(ControlFlow::Continue(()))
+    }
 }
 
 impl<S: Source + ?Sized> Source for Box<S> {
@@ -53,6 +69,9 @@ impl<S: Source + ?Sized> Source for Box<S> {
     }
     fn advance(&mut self) -> Result<()> {
         (**self).advance()
+    }
+    fn walk(&mut self, stop: Option<&[u8]>, each: &mut Each<'_>) -> Result<ControlFlow<()>> {
+        (**self).walk(stop, each)
     }
 }
 
@@ -85,6 +104,29 @@ impl<'s> Merge<'s> {
     /// How often all sources had to be looked at because the one that was first may be so no longer: what merging costs.
     pub fn turns(&self) -> u64 {
         self.turns
+    }
+
+    /// Gives all entries that are left to `each`, until it breaks; then it stands on the one at which that was. Only for a merge
+    /// that runs forward. The source that comes first gives its entries itself, without a question to it for each, up to
+    /// the key of the runner-up.
+    pub fn each(&mut self, each: &mut Each<'_>) -> Result<ControlFlow<()>> {
+        debug_assert_eq!(self.direction, Direction::Forward);
+        while let Some(first) = self.first {
+            let source = &mut self.sources[first];
+            // That it comes first its version may have decided; those behind it come first by their keys alone.
+            if each(source.entry().expect("it comes first")).is_break() {
+                return Ok(ControlFlow::Break(()));
+            }
+            source.advance()?;
+            let stop = self.has_runner_up.then_some(self.runner_up.as_slice());
+            if source.walk(stop, each)?.is_break() {
+                return Ok(ControlFlow::Break(()));
+            }
+            self.find_first();
+            self.turns += 1;
+            self.fetch()?;
+        }
+        Ok(ControlFlow::Continue(()))
     }
 
     fn find_first(&mut self) {
@@ -262,5 +304,87 @@ mod tests {
         let mut backward = drain(Direction::Backward);
         backward.reverse();
         assert_eq!(forward, backward);
+    }
+
+    /// All that `merge` gives, each entry as text; it is left at each entry once, and gone on with.
+    fn drain_with_breaks(merge: &mut Merge<'_>, breaks_at: impl Fn(usize) -> bool) -> Vec<String> {
+        let mut out: Vec<String> = Vec::new();
+        let mut again = false;
+        loop {
+            let flow = merge.each(&mut |e| {
+                // Behind a break it stands on the entry at which that was.
+                if !std::mem::take(&mut again) {
+                    out.push(format!("{:?} {} {:?}", e.key, e.version.to_u64(), e.value));
+                    if breaks_at(out.len()) {
+                        return ControlFlow::Break(());
+                    }
+                }
+                ControlFlow::Continue(())
+            });
+            match flow.unwrap() {
+                ControlFlow::Continue(()) => return out,
+                ControlFlow::Break(()) => again = true,
+            }
+        }
+    }
+
+    type Rows = Vec<(Vec<u8>, Version, Kind, Vec<u8>)>;
+
+    proptest::proptest! {
+        #[test]
+        fn each_gives_what_advancing_gives_wherever_it_is_left(
+            sources in proptest::collection::vec(
+                proptest::collection::btree_set((proptest::string::string_regex("[ab]{0,2}").unwrap(), 0..4u64), 0..10), 0..5),
+            breaks in proptest::collection::vec(proptest::bool::ANY, 64),
+        ) {
+            let rows = |source: usize| -> Rows {
+                let mut rows: Rows = sources[source]
+                    .iter()
+                    .map(|(key, v)| (key.clone().into(), Version::from_u64(*v), Kind::Put, vec![source as u8]))
+                    .collect();
+                rows.sort_by(|a, b| a.0.cmp(&b.0).then(b.1.cmp(&a.1)));
+                rows
+            };
+            let merge = || {
+                let source = |at| Box::new(VecSource::new(rows(at))) as Box<dyn Source>;
+                Merge::new((0..sources.len()).map(source).collect(), Direction::Forward).unwrap()
+            };
+            // By key, then newest version, then newest source.
+            let mut expected: Vec<_> = (0..sources.len()).flat_map(rows).collect();
+            expected.sort_by(|a, b| a.0.cmp(&b.0).then(b.1.cmp(&a.1)).then(a.3.cmp(&b.3)));
+            let expected: Vec<String> =
+                expected.iter().map(|(key, v, _, value)| format!("{key:?} {} {value:?}", v.to_u64())).collect();
+
+            let mut advanced = merge();
+            let mut out = Vec::new();
+            while let Some(e) = advanced.entry() {
+                out.push(format!("{:?} {} {:?}", e.key, e.version.to_u64(), e.value));
+                advanced.advance().unwrap();
+            }
+            proptest::prop_assert_eq!(&out, &expected);
+            let mut whole = merge();
+            proptest::prop_assert_eq!(&drain_with_breaks(&mut whole, |_| false), &expected);
+            proptest::prop_assert_eq!(whole.turns(), advanced.turns());
+            proptest::prop_assert_eq!(&drain_with_breaks(&mut merge(), |at| breaks[at % breaks.len()]), &expected);
+        }
+    }
+
+    #[test]
+    fn what_cannot_be_fetched_ends_a_walk_behind_what_came_before() {
+        let row = |key: &str| (key.as_bytes().to_vec(), Version::from_u64(1), Kind::Put, Vec::new());
+        for damaged in ["b", "c"] {
+            let entries = VecSource::new(["a", "b", "c"].map(row).into());
+            let lazy = Lazy { entries, fetched: std::rc::Rc::default(), damaged };
+            let other = VecSource::new(vec![row("bb")]);
+            let mut merge = Merge::new(vec![Box::new(lazy), Box::new(other)], Direction::Forward).unwrap();
+            let mut given = Vec::new();
+            let ended = merge.each(&mut |e| {
+                given.push(String::from_utf8_lossy(e.key).into_owned());
+                ControlFlow::Continue(())
+            });
+            assert!(ended.is_err());
+            let expected: &[&str] = if damaged == "b" { &["a"] } else { &["a", "b", "bb"] };
+            assert_eq!(given, expected);
+        }
     }
 }

@@ -76,24 +76,22 @@ impl<'s> Visible<'s> {
         &mut self,
         mut row: impl FnMut(&[u8], &[u8]) -> ControlFlow<()>,
     ) -> Result<ControlFlow<()>> {
-        while let Some(entry) = self.entries.entry() {
-            let is_older_version = self.done.as_deref() == Some(entry.key);
-            if is_older_version || entry.version > self.view {
-                self.skipped += u64::from(is_older_version);
-                self.entries.advance()?;
-                continue;
+        let Visible { entries, view, tombstones, done, skipped, .. } = self;
+        entries.each(&mut |entry| {
+            let is_older_version = done.as_deref() == Some(entry.key);
+            if is_older_version || entry.version > *view {
+                *skipped += u64::from(is_older_version);
+                return ControlFlow::Continue(());
             }
-            let done = self.done.get_or_insert_default();
+            let done = done.get_or_insert_default();
             done.clear();
             done.extend_from_slice(entry.key);
-            if !shows(&entry, self.view, self.tombstones) {
-                self.skipped += 1;
-            } else if row(entry.key, entry.value).is_break() {
-                return Ok(ControlFlow::Break(()));
+            if !shows(&entry, *view, tombstones) {
+                *skipped += 1;
+                return ControlFlow::Continue(());
             }
-            self.entries.advance()?;
-        }
-        Ok(ControlFlow::Continue(()))
+            row(entry.key, entry.value)
+        })
     }
 
     fn each_backward(

@@ -38,8 +38,11 @@ use kvilt_sync::{
 };
 use parking_lot::Mutex;
 
-use self::appending::{LogTail, Writer};
 pub(crate) use self::{appending::IfFull, intervals::Intervals, reading::Window};
+use self::{
+    appending::{LogTail, Writer},
+    intervals::FixedIntervals,
+};
 use super::{
     ascent::Ascent,
     log_index,
@@ -62,8 +65,8 @@ enum Span {
     Empty,
     /// From the first to the last of these, inclusive.
     Between(Vec<u8>, Vec<u8>),
-    /// In one of these, inclusive, which ascend: a closed log of which more was learned.
-    Among(Vec<(Vec<u8>, Vec<u8>)>),
+    /// In one of these: a closed log of which more was learned.
+    Among(Box<FixedIntervals>),
     /// A log of an earlier run, or one with a range tombstone that has no end.
     Unknown,
 }
@@ -234,11 +237,7 @@ impl ChunkLog {
                     last < &range.start || (mutant(Mutant::BorderDropped) && last == &range.start);
                 range.end.as_deref().is_none_or(|end| first.as_slice() < end) && !is_before
             }
-            Span::Among(intervals) => {
-                let from = intervals.partition_point(|(_, last)| last < &range.start);
-                let next = intervals.get(from);
-                next.is_some_and(|(first, _)| range.end.as_ref().is_none_or(|end| first < end))
-            }
+            Span::Among(intervals) => intervals.touch(range),
             Span::Unknown => true,
         }
     }
@@ -272,7 +271,7 @@ impl ChunkLog {
         let is_closed = self.is_closed.load(Ordering::Relaxed);
         let mut span = self.span.lock();
         if is_closed && self.may_narrow() && matches!(*span, Span::Between(..)) {
-            *span = Span::Among(intervals.into_vec());
+            *span = Span::Among(Box::new(intervals.fixed()));
         }
     }
 

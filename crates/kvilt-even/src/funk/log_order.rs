@@ -32,7 +32,7 @@ pub(crate) use self::{
     source::{OrderSource, Wanted},
 };
 use super::{log::ChunkLog, log_index::LOG_BYTES_LIMIT};
-use crate::files::Files;
+use crate::{files::Files, heads::Heads};
 
 /// So many seconds an order is kept after a scan has asked for it.
 const SECONDS_KEPT: u8 = 3;
@@ -46,6 +46,9 @@ struct Item {
     offset_and_kind: u32,
 }
 
+/// Of so many records the key of one is among those that are searched first.
+const RECORDS_A_SAMPLE: usize = 32;
+
 const TOMBSTONE_BIT: u32 = 1 << 31;
 const _: () = assert!(LOG_BYTES_LIMIT <= TOMBSTONE_BIT as u64 && size_of::<Item>() == 16);
 
@@ -54,6 +57,8 @@ pub(crate) struct LogOrder {
     /// One behind the other, in order.
     keys: Vec<u8>,
     items: Vec<Item>,
+    /// The heads of every so manyth key: to search among all keys would touch two lines of memory a step.
+    samples: Heads,
     /// What of the log it covers.
     place: Range<u64>,
 }
@@ -101,7 +106,8 @@ impl LogOrder {
 
     /// From records in order.
     fn of<'k>(records: impl Iterator<Item = Record<'k>>, (key_bytes, place): (usize, Range<u64>)) -> Self {
-        let mut order = LogOrder { keys: Vec::with_capacity(key_bytes), items: Vec::new(), place };
+        let keys = Vec::with_capacity(key_bytes);
+        let mut order = LogOrder { keys, items: Vec::new(), samples: Heads::default(), place };
         for Record { key, version, offset, kind } in records {
             // Of records that no view can tell apart the newest stays, which comes first.
             if order.items.last().is_some_and(|last| last.version == version)
@@ -113,6 +119,7 @@ impl LogOrder {
         }
         order.items.shrink_to_fit();
         order.keys.shrink_to_fit();
+        order.samples = Heads::new((0..order.items.len()).step_by(RECORDS_A_SAMPLE).map(|at| order.key(at)));
         order
     }
 
@@ -141,12 +148,15 @@ impl LogOrder {
     }
 
     fn memory_bytes(&self) -> usize {
-        self.keys.capacity() + self.items.capacity() * size_of::<Item>()
+        self.keys.capacity() + self.items.capacity() * size_of::<Item>() + self.samples.bytes()
     }
 
     /// The position of the first record whose key is `>= key`, or the count of records.
     fn lower_bound(&self, key: &[u8]) -> usize {
-        self.lower_bound_among(0..self.items.len(), key)
+        let sample = self.samples.lower_bound(key, |sample| self.key(sample * RECORDS_A_SAMPLE));
+        // It is that record, or one of those behind the sample before.
+        let from = sample.checked_sub(1).map_or(0, |before| before * RECORDS_A_SAMPLE + 1);
+        self.lower_bound_among(from..(sample * RECORDS_A_SAMPLE).min(self.items.len()), key)
     }
 
     /// The same, where that is not before `start`. A scan ends near where it begins, so it is looked for there first.

@@ -29,6 +29,9 @@ use crate::{growing::Growing, heads::Heads, key_hash::key_hash};
 const ENTRY_HEAD_BYTES: usize = 16;
 /// Set in the length word for tombstones.
 const TOMBSTONE_BIT: u32 = 1 << 31;
+/// So many entries of a scan the processor is told to fetch before they are read. Fewer do not hide how long memory takes, more do
+/// not fit where the processor notes what is on its way (docs/design/0045-scans-walk-one-source.md).
+const ENTRIES_AHEAD_MAX: usize = 5;
 /// So much of an entry is fetched ahead, at most: of a longer one the processor fetches the rest, if it is read at all.
 const FETCHED_AHEAD_BYTES_MAX: usize = 1 << 10;
 
@@ -248,7 +251,9 @@ impl Run {
     pub(crate) fn source(&self, range: &KeyRange, direction: Direction) -> RunSource<'_> {
         let start = self.lower_bound(&range.start);
         let end = range.end.as_deref().map_or(self.len(), |end| self.lower_bound(end)).max(start);
-        RunSource { run: self, remaining: start..end, direction }
+        let mut source = RunSource { run: self, remaining: start..end, direction, fetched: 0 };
+        source.fetch_ahead();
+        source
     }
 }
 
@@ -257,6 +262,23 @@ pub(crate) struct RunSource<'r> {
     run: &'r Run,
     remaining: std::ops::Range<usize>,
     direction: Direction,
+    /// How many of what remains, from the entry it stands on, the processor was told to fetch.
+    fetched: usize,
+}
+
+impl RunSource<'_> {
+    /// Has the processor fetch what comes next. A step of two until enough of it is on its way: a short scan has little fetched in vain.
+    #[inline]
+    fn fetch_ahead(&mut self) {
+        let wanted = self.remaining.len().min(ENTRIES_AHEAD_MAX).min(self.fetched + 2);
+        for ahead in self.fetched..wanted {
+            self.run.fetch_ahead(match self.direction {
+                Direction::Forward => self.remaining.start + ahead,
+                Direction::Backward => self.remaining.end - 1 - ahead,
+            });
+        }
+        self.fetched = wanted;
+    }
 }
 
 impl Source for RunSource<'_> {
@@ -272,14 +294,11 @@ impl Source for RunSource<'_> {
 
     fn advance(&mut self) -> Result<()> {
         match self.direction {
-            Direction::Forward => {
-                self.remaining.start += 1;
-                if self.remaining.len() > 1 {
-                    self.run.fetch_ahead(self.remaining.start + 1);
-                }
-            }
+            Direction::Forward => self.remaining.start += 1,
             Direction::Backward => self.remaining.end -= 1,
         }
+        self.fetched = self.fetched.saturating_sub(1);
+        self.fetch_ahead();
         Ok(())
     }
 }

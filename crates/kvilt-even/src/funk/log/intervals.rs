@@ -3,6 +3,10 @@
 //! A log of a range that is written in the order of time has most of its rows in a few places, and a few rows in many. When its
 //! chunk is split, only the halves that have some of them go on reading it, and the first and last key would not tell.
 
+use kvilt_base::KeyRange;
+
+use crate::heads::Heads;
+
 /// More are put together, those first that have the fewest rows of others between them.
 const INTERVALS_MAX: usize = 64;
 
@@ -51,9 +55,27 @@ impl Intervals {
         }
     }
 
-    /// First and last keys.
-    pub(crate) fn into_vec(self) -> Vec<(Vec<u8>, Vec<u8>)> {
-        self.0
+    /// As they are, to be searched.
+    pub(crate) fn fixed(self) -> FixedIntervals {
+        let ends = Heads::new(self.0.iter().map(|(_, last)| last.as_slice()));
+        FixedIntervals { intervals: self.0.into(), ends }
+    }
+}
+
+/// Intervals to which no more keys are added.
+#[derive(Debug)]
+pub(crate) struct FixedIntervals {
+    intervals: Box<[(Vec<u8>, Vec<u8>)]>,
+    /// The heads of their last keys: a scan of a cold chunk asks each of its logs, so whole keys are not looked at for it.
+    ends: Heads,
+}
+
+impl FixedIntervals {
+    /// Whether one of them has a key of `range` between its first and its last.
+    pub(crate) fn touch(&self, range: &KeyRange) -> bool {
+        let from = self.ends.lower_bound(&range.start, |at| &self.intervals[at].1);
+        let next = self.intervals.get(from);
+        next.is_some_and(|(first, _)| range.end.as_ref().is_none_or(|end| first < end))
     }
 }
 
@@ -77,7 +99,7 @@ mod tests {
     /// Those of the rows for which `is_in` says so.
     fn intervals(rows: usize, is_in: impl Fn(usize) -> bool) -> Vec<(Vec<u8>, Vec<u8>)> {
         let keys: Vec<_> = (0..rows).map(key).collect();
-        Intervals::of(keys.iter().enumerate().map(|(i, key)| (key.as_slice(), is_in(i)))).into_vec()
+        Intervals::of(keys.iter().enumerate().map(|(i, key)| (key.as_slice(), is_in(i)))).0
     }
 
     #[test]
@@ -106,14 +128,31 @@ mod tests {
             intervals.add(added);
         }
         let expected = [("a", "a"), ("b", "d"), ("e", "e")];
-        assert_eq!(intervals.into_vec(), expected.map(|(a, b)| (a.into(), b.into())));
+        assert_eq!(intervals.0, expected.map(|(a, b)| (a.into(), b.into())));
         let mut many = Intervals::default();
         for i in (0..1000).rev().chain(2000..3000) {
             many.add(&key(i));
         }
-        let many = many.into_vec();
+        let many = many.0;
         assert!(many.len() <= 2 * INTERVALS_MAX && many.is_sorted());
         let covers = |i: usize| many.iter().any(|(first, last)| (first..=last).contains(&&key(i)));
         assert!((0..1000).chain(2000..3000).all(covers));
+    }
+    #[test]
+    fn a_range_touches_those_of_which_it_has_a_key() {
+        let keys: Vec<_> = (0..300).map(key).collect();
+        // From each tenth row on four: 0 to 3, 10 to 13 and so on.
+        let is_in = |i: usize| i % 10 < 4;
+        let fixed = Intervals::of(keys.iter().enumerate().map(|(i, k)| (k.as_slice(), is_in(i)))).fixed();
+        for start in 0..310 {
+            for end in start + 1..(start + 12).min(310) {
+                let expected = (start..end).any(|i| i < 300 && is_in(i));
+                assert_eq!(fixed.touch(&KeyRange::new(key(start)..key(end))), expected, "{start} to {end}");
+            }
+            assert_eq!(fixed.touch(&KeyRange::new(key(start)..)), start < 294, "{start} to the end");
+        }
+        assert!(!fixed.touch(&KeyRange::new(b"x".as_slice()..)));
+        assert!(fixed.touch(&KeyRange::all()));
+        assert!(!Intervals::default().fixed().touch(&KeyRange::all()));
     }
 }

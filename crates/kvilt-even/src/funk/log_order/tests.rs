@@ -375,3 +375,27 @@ fn a_bound_is_found_from_anywhere_before_it() {
         }
     }
 }
+
+#[test]
+fn bounds_are_found_among_keys_with_many_versions_and_other_beginnings() {
+    let mut script = Script::new();
+    let mut keys = vec![b"".to_vec()];
+    for (version, key) in (0..40).map(|i| (1 + i % 7, format!("key{:04}", i * 3))) {
+        // Of some keys more versions than there are records between two samples.
+        (0..if version == 3 { 70 } else { version })
+            .for_each(|older| script.append_row(key.as_bytes(), b"v", 100 - older));
+        keys.push(key.into_bytes());
+    }
+    script.append_row(b"", b"v", 1);
+    script.append_row(b"zz", b"v", 1);
+    keys.push(b"zz".to_vec());
+    let place = HEADER_BYTES as u64..script.log.len();
+    let order = LogOrder::read(&script.log, &script.store.files, place).unwrap();
+    assert!(order.items.len() > 6 * RECORDS_A_SAMPLE);
+    let all: Vec<&[u8]> = order.records().map(|record| record.key).collect();
+    let near = |key: &Vec<u8>| [key.clone(), [key, b"\0".as_slice()].concat(), key[..key.len() / 2].to_vec()];
+    for probe in keys.iter().flat_map(near).chain([b"zzz".to_vec(), b"a".to_vec()]) {
+        let expected = all.partition_point(|key| *key < probe.as_slice());
+        assert_eq!(order.lower_bound(&probe), expected, "{probe:?}");
+    }
+}

@@ -93,6 +93,30 @@ fn finds_the_newest_version_up_to_a_view_and_walks_both_ways() {
     assert!(Run::empty().source(&KeyRange::all(), Direction::Forward).entry().is_none());
 }
 
+#[test]
+fn ranges_of_all_lengths_are_walked_both_ways() {
+    let keys: Vec<String> = (0..20).map(|i| format!("k{i:02}")).collect();
+    let rows: Vec<Row<'_>> = keys.iter().map(|key| (key.as_str(), 1, Some("value"))).collect();
+    let run = run(&rows);
+    for (start, end) in (0..=20).flat_map(|start| (start..=20).map(move |end| (start, end))) {
+        let range = KeyRange::new(format!("k{start:02}")..format!("k{end:02}"));
+        let expected: Vec<Vec<u8>> = keys[start..end].iter().map(|key| key.as_bytes().to_vec()).collect();
+        for direction in [Direction::Forward, Direction::Backward] {
+            let mut source = run.source(&range, direction);
+            let mut found = Vec::new();
+            while let Some(entry) = source.entry() {
+                assert!((1..=source.remaining.len().min(ENTRIES_AHEAD_MAX)).contains(&source.fetched));
+                found.push(entry.key.to_vec());
+                source.advance().unwrap();
+            }
+            if direction == Direction::Backward {
+                found.reverse();
+            }
+            assert_eq!(found, expected, "{direction:?}");
+        }
+    }
+}
+
 /// What has to come out of weaving `new` into `old`: entries by key, then version descending.
 fn merged(
     old: &[(String, u64, Option<String>)],
