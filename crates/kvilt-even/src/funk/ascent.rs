@@ -180,6 +180,23 @@ impl Ascent {
         from.min(behind)..behind
     }
 
+    /// The part of `range` that its next `bytes` in `direction` take, mostly: whole pieces, one at least.
+    pub(crate) fn reached(&self, range: &KeyRange, direction: Direction, bytes: u64) -> KeyRange {
+        let pieces = self.pieces_of(range);
+        let wanted = pieces_for(bytes, self.piece_bytes).max(1);
+        let mut reached = range.clone();
+        match direction {
+            Direction::Forward if wanted < pieces.len() => {
+                reached.end = Some(self.key(self.pieces[pieces.start + wanted].first).to_vec());
+            }
+            Direction::Backward if wanted < pieces.len() => {
+                reached.start = self.key(self.pieces[pieces.end - wanted].first).to_vec();
+            }
+            Direction::Forward | Direction::Backward => {}
+        }
+        reached
+    }
+
     /// Where some pieces lie below `end`.
     fn place_of(&self, pieces: &Range<usize>, end: u64) -> Range<u64> {
         let begin = |piece: usize| self.pieces.get(piece).map_or(end, |piece| piece.begin).min(end);
