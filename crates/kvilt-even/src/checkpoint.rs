@@ -41,9 +41,6 @@ const MANIFEST_GROWTH_MAX: u64 = 4;
 /// … but not before it has this many bytes.
 const MANIFEST_BYTES_MIN: u64 = 256 << 10;
 
-/// Hardly anything is read from files while fewer chunks than one in so many have no munk.
-const COLD_PART_MAX: usize = 8;
-
 /// What is durable, and how it is written down.
 pub(crate) struct Durable {
     pub(crate) root: Root,
@@ -316,13 +313,12 @@ impl Store {
     fn let_go_of_logs(&self) {
         let logs: Vec<_> = {
             let pin = pin();
-            let chunks = self.index.load(&pin).chunks();
-            let states = chunks.iter().map(|chunk| chunk.state(&pin));
-            let with_munk: Vec<_> = states.filter(|state| state.munk.is_some()).collect();
-            if (chunks.len() - with_munk.len()) * COLD_PART_MAX > chunks.len() {
+            if !self.nearly_all_have_munks(&pin) {
                 return;
             }
-            with_munk.iter().filter_map(|state| state.funk.log.clone()).collect()
+            let states = self.index.load(&pin).chunks().iter().map(|chunk| chunk.state(&pin));
+            let with_munk = states.filter(|state| state.munk.is_some());
+            with_munk.filter_map(|state| state.funk.log.clone()).collect()
         };
         logs.iter().for_each(|log| log.let_go());
     }

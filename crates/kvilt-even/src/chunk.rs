@@ -138,11 +138,6 @@ impl Heat {
         self.to_gain() + u64::from(self.puts.load(Ordering::Relaxed))
     }
 
-    /// Whether anybody has read it of late.
-    pub(crate) fn is_read(&self) -> bool {
-        self.to_gain() > 0
-    }
-
     fn reads(&self) -> u64 {
         let count = |n: &AtomicU32| u64::from(n.load(Ordering::Relaxed));
         count(&self.gets) + 4 * count(&self.scans)

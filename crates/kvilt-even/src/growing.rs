@@ -27,6 +27,11 @@ impl Growing {
         Ok(self.0.push(bytes))
     }
 
+    /// Nothing more is appended.
+    pub(crate) fn end(&mut self) {
+        self.0.end();
+    }
+
     /// What was appended.
     pub(crate) fn as_slice(&self) -> &[u8] {
         self.0.as_slice()

@@ -123,11 +123,6 @@ impl Munk {
         self.tails.len() > 1
     }
 
-    /// Bytes that the entries of the frozen tails take in a run.
-    pub(crate) fn frozen_bytes(&self) -> usize {
-        self.tails[1..].iter().map(|tail| tail.entry_bytes()).sum()
-    }
-
     /// Memory of run and tails, in bytes.
     pub(crate) fn memory_bytes(&self) -> u64 {
         let tails: usize = self.tails.iter().map(|t| t.memory_bytes()).sum();
@@ -144,6 +139,19 @@ impl Munk {
     pub(crate) fn tombstone_list(&self) -> &[RangeTombstone] {
         self.tombstones.list()
     }
+}
+
+/// About how many bytes of a run's entries nobody sees any more for what the tails have, if these views are open.
+pub(crate) fn overwritten_bytes(run: &Run, tails: &[Arc<Tail>], views: &[Version]) -> usize {
+    let is_overwriting = |newer: EntryRef<'_>| {
+        let older = run.newest(newer.key).map(|older| older.version..newer.version);
+        older.is_some_and(|seen_by| !views.iter().any(|view| seen_by.contains(view)))
+    };
+    let overwritten = tails.iter().map(|tail| {
+        let (overwriting, sampled) = tail.sample(is_overwriting);
+        tail.entry_bytes() * overwriting / sampled.max(1)
+    });
+    overwritten.sum()
 }
 
 /// All entries of a run and of tails (newest first), merged.

@@ -87,6 +87,7 @@ impl Worker for Rebalancer {
             self.decayed_at = now;
             store.expire_views();
             store.files.reads.age();
+            store.munk_room.spare.age(now);
             store.look_for_room();
             let pin = pin();
             for chunk in store.index.load(&pin).chunks() {

@@ -39,9 +39,10 @@ impl AppendBuffer {
         Self::of(Memory::zeroed_or_abort(capacity))
     }
 
-    /// The same, for who can do without. Fails if the system refuses the address space.
-    pub fn try_new(capacity: usize) -> io::Result<Self> {
-        Memory::zeroed(capacity).map(Self::of)
+    /// The same, for who can do without, and will soon have written about `wanted` bytes. Fails if the system refuses the address
+    /// space.
+    pub fn try_new(capacity: usize, wanted: usize) -> io::Result<Self> {
+        Memory::passed_on(capacity, wanted).map(Self::of)
     }
 
     fn of(memory: Memory) -> Self {
@@ -111,10 +112,22 @@ impl AppendBuffer {
         self.memory.capacity()
     }
 
+    /// Gives back what is spare behind what was appended: no more will be soon.
+    pub fn rest(&mut self) {
+        let len = self.len();
+        self.memory.end_at(len);
+    }
+
     /// Makes it empty again, for another log. Nobody can be reading: `&mut self`.
     pub fn clear(&mut self) {
         // Relaxed: whoever gets to share it again is given it in a way that orders this.
         self.len.store(0, Ordering::Relaxed);
+    }
+}
+
+impl Drop for AppendBuffer {
+    fn drop(&mut self) {
+        self.memory.give_up(self.len());
     }
 }
 

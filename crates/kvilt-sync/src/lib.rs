@@ -37,6 +37,7 @@
 //! | 3 | structure lock (chunk index, manifest edits in memory) | replacing the index | – |
 //! | 4 | one row-cache shard | map work | – |
 //! | 5 | one writer of a [`Skiplist`] or [`AppendBuffer`] | one insert, one copy | – |
+//! | 6 | what is [`spare`] | putting in or taking out one mapping | – |
 //!
 //! Not locks, but waits, and so in the order too: an announced put ([`Pending`]) waits for nothing and takes only
 //! 4 and 5 (its gates it has already). [`Versions::open_view`], [`Versions::cut`] and
@@ -55,8 +56,11 @@
 //!
 //! Reading order: the order of the modules below.
 
+mod ahead;
 mod memory;
 mod shim;
+
+pub mod spare;
 
 pub mod published;
 pub mod versions;
@@ -74,6 +78,7 @@ pub mod row_cache;
 pub mod forked;
 pub mod home;
 
+pub use ahead::fetch_ahead;
 pub use append::AppendBuffer;
 pub use budget::{Budget, Charge, Part};
 pub use filter::Filter;

@@ -1,4 +1,4 @@
-//! `Memory`: zeroed bytes with a stable address, 8-byte aligned, that go back to the system when dropped.
+//! `Memory`: bytes with a stable address, 8-byte aligned, that are passed on or go back to the system when dropped.
 //!
 //! Below [`Region`](crate::Region), [`AppendBuffer`](crate::AppendBuffer) and [`Skiplist`](crate::Skiplist).
 //! What is always true: `base` is valid for reads and writes of `capacity` bytes as long as the value lives,
@@ -12,29 +12,37 @@ use std::{
     ptr::NonNull,
 };
 
-use memmap2::MmapMut;
+use memmap2::{MmapMut, UncheckedAdvice};
+
+use crate::{
+    ahead::{CACHE_LINE_BYTES, fetch_line},
+    spare,
+};
 
 /// Below this many bytes memory is taken from the heap, which has it at hand: a page of a fresh mapping costs 2 µs on the
 /// machine that was measured, twenty times what filling it costs. A write buffer, 64 KiB that live for milliseconds,
 /// is below; a munk's tail or run, which must give its memory back when it is dropped, is above.
 const MAPPED_BYTES_MIN: usize = 128 << 10;
 
+/// What a page has at least.
+const PAGE_BYTES: usize = 4096;
 /// Every base address is a multiple of this.
 pub(crate) const ALIGNMENT: usize = 8;
-/// What processors fetch at once.
-#[cfg(target_arch = "x86_64")]
-const CACHE_LINE_BYTES: usize = 64;
 
 pub(crate) struct Memory {
     base: NonNull<u8>,
     capacity: usize,
+    /// So many of the first bytes lie in pages that somebody else had before, and are there, written or not.
+    passed_on: usize,
+    /// So many of the first bytes were written, as its owner says when it drops it.
+    written: usize,
     owner: Owner,
 }
 
 enum Owner {
     Heap(Layout),
-    /// Unmaps when dropped; never looked at again, `base` is the way in.
-    Mapped(#[expect(dead_code, reason = "owned for its drop")] MmapMut),
+    /// Given up when dropped; not looked at before, `base` is the way in.
+    Mapped(Option<MmapMut>),
 }
 
 // SAFETY: the bytes are owned by this value alone and plain; nothing in it knows a thread.
@@ -48,9 +56,23 @@ impl Memory {
         if capacity < MAPPED_BYTES_MIN || cfg!(miri) {
             return Ok(Self::on_heap(capacity));
         }
-        let mut mapping = MmapMut::map_anon(capacity)?;
+        Ok(Self::mapped(MmapMut::map_anon(capacity)?, capacity, 0))
+    }
+
+    /// Bytes that may have anything in them, of which about the first `wanted` will be written soon. Pages that somebody gave up
+    /// are taken for these, if there are any.
+    pub(crate) fn passed_on(capacity: usize, wanted: usize) -> io::Result<Self> {
+        if capacity >= MAPPED_BYTES_MIN
+            && let Some((mapping, there)) = spare::take(capacity, wanted)
+        {
+            return Ok(Self::mapped(mapping, capacity, there));
+        }
+        Self::zeroed(capacity)
+    }
+
+    fn mapped(mut mapping: MmapMut, capacity: usize, passed_on: usize) -> Self {
         let base = NonNull::new(mapping.as_mut_ptr()).expect("a mapping is never at address zero");
-        Ok(Memory { base, capacity, owner: Owner::Mapped(mapping) })
+        Memory { base, capacity, passed_on, written: 0, owner: Owner::Mapped(Some(mapping)) }
     }
 
     /// Like [`Memory::zeroed`], but a mapping that the system refuses is taken from the heap, which aborts when
@@ -64,7 +86,28 @@ impl Memory {
         // SAFETY: the layout's size is at least 1.
         let base = unsafe { alloc_zeroed(layout) };
         let Some(base) = NonNull::new(base) else { handle_alloc_error(layout) };
-        Memory { base, capacity, owner: Owner::Heap(layout) }
+        Memory { base, capacity, passed_on: 0, written: 0, owner: Owner::Heap(layout) }
+    }
+
+    /// Nothing will be written soon behind the first `written` bytes, and nothing was: pages there that came from somebody else go
+    /// back.
+    pub(crate) fn end_at(&mut self, written: usize) {
+        let end = written.next_multiple_of(PAGE_BYTES);
+        if let Owner::Mapped(Some(mapping)) = &self.owner
+            && end < self.passed_on
+        {
+            let rest = self.passed_on - end;
+            // SAFETY: the pages read as zeros afterwards; nobody has read or written them yet.
+            let advised = unsafe { mapping.unchecked_advise_range(UncheckedAdvice::DontNeed, end, rest) };
+            // Refused, they stay until all of it is dropped.
+            drop(advised);
+            self.passed_on = end;
+        }
+    }
+
+    /// The owner is about to drop it and has written so many of the first bytes: their pages can be passed on.
+    pub(crate) fn give_up(&mut self, written: usize) {
+        self.written = written;
     }
 
     pub(crate) fn base(&self) -> *mut u8 {
@@ -78,25 +121,21 @@ impl Memory {
     /// Has the processor fetch what lies from `start` up to `end`, which will be read soon. Changes no result.
     #[inline]
     pub(crate) fn fetch_ahead(&self, start: usize, end: usize) {
-        #[cfg(target_arch = "x86_64")]
         for at in (start..end.min(self.capacity)).step_by(CACHE_LINE_BYTES) {
-            use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
-            // SAFETY: `at < capacity`, so the address lies inside the memory.
-            let line = unsafe { self.base().add(at) };
-            // SAFETY: a hint, allowed for every address.
-            unsafe { _mm_prefetch::<_MM_HINT_T0>(line.cast()) };
+            fetch_line(self.base().wrapping_add(at));
         }
-        #[cfg(not(target_arch = "x86_64"))]
-        let _ = (start, end);
     }
 }
 
 impl Drop for Memory {
     fn drop(&mut self) {
-        match self.owner {
+        match &mut self.owner {
             // SAFETY: allocated in `on_heap` with this layout, freed only here.
-            Owner::Heap(layout) => unsafe { dealloc(self.base.as_ptr(), layout) },
-            Owner::Mapped(_) => {}
+            Owner::Heap(layout) => unsafe { dealloc(self.base.as_ptr(), *layout) },
+            Owner::Mapped(mapping) => {
+                let mapping = mapping.take().expect("given up once");
+                spare::give(mapping, self.written);
+            }
         }
     }
 }

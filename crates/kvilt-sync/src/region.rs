@@ -24,10 +24,15 @@ pub struct Region {
 }
 
 impl Region {
-    /// An empty region for up to `bytes` bytes. Pages are touched as they are written. Fails if the system
+    /// An empty region for up to `bytes` bytes. Pages are touched as they are written, but for spare ones. Fails if the system
     /// refuses the address space.
     pub fn with_capacity(bytes: usize) -> io::Result<Self> {
-        Ok(Region { memory: Memory::zeroed(bytes)?, len: 0 })
+        Ok(Region { memory: Memory::passed_on(bytes, bytes)?, len: 0 })
+    }
+
+    /// Gives back what is spare behind what was written. To be called when nothing more will be.
+    pub fn end(&mut self) {
+        self.memory.end_at(self.len);
     }
 
     /// Bytes it can hold.
@@ -68,6 +73,12 @@ impl Region {
         unsafe { std::ptr::copy_nonoverlapping(bytes.as_ptr(), to, bytes.len()) };
         self.len += bytes.len();
         offset
+    }
+}
+
+impl Drop for Region {
+    fn drop(&mut self) {
+        self.memory.give_up(self.len);
     }
 }
 

@@ -36,6 +36,9 @@ pub use arena::Found;
 use arena::{Arena, HEIGHT_MAX, NewRecord, Node, Splice};
 pub use source::SkiplistSource;
 
+/// So much of where an entry will be written is fetched ahead, at most: processors look ahead themselves once they see where it goes.
+const FETCHED_FREE_BYTES_MAX: usize = 1 << 10;
+
 /// The list has no room for the record; nothing was changed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Full;
@@ -100,6 +103,11 @@ impl Skiplist {
     /// Whether inserts that take `bytes` in sum have room now.
     pub fn has_room(&self, bytes: usize) -> bool {
         bytes <= self.arena.remaining()
+    }
+
+    /// Has the processor fetch where an entry of so many bytes will be written. Changes no result.
+    pub fn fetch_free(&self, bytes: usize) {
+        self.arena.fetch_free(bytes.min(FETCHED_FREE_BYTES_MAX));
     }
 
     /// Bytes of the capacity that are taken.

@@ -130,6 +130,7 @@ impl Store {
                 }
             }
             let needed = Needed::of(std::slice::from_ref(&change));
+            fetch_ahead(&chunk, change.key, needed.tail_bytes);
             if let Room::Wait(reason) = self.make_room(&chunk, &gate, needed, if_full, &mut waits)? {
                 drop(gate);
                 self.stall(reason);
@@ -508,6 +509,18 @@ impl Store {
         {
             self.want(chunk);
         }
+    }
+}
+
+/// Has the processor fetch what the put of a key will write to: it comes from memory while room is made.
+fn fetch_ahead(chunk: &Chunk, key: &[u8], tail_bytes: usize) {
+    let pin = pin();
+    let state = chunk.state(&pin);
+    if let Some(munk) = &state.munk {
+        munk.tail().fetch_free(tail_bytes);
+    }
+    if let Some(log) = &state.funk.log {
+        log.fetch_index(&pin, key);
     }
 }
 

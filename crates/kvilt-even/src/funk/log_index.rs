@@ -20,7 +20,10 @@ use std::sync::{
     atomic::{AtomicU64, AtomicUsize, Ordering},
 };
 
-use kvilt_sync::published::{Pin, Published};
+use kvilt_sync::{
+    fetch_ahead,
+    published::{Pin, Published},
+};
 
 /// A log must be shorter than this many bytes, or offsets would not fit a slot.
 pub(crate) const LOG_BYTES_LIMIT: u64 = CHAIN_BIT;
@@ -46,8 +49,7 @@ impl Slots {
 
     /// The slot of a hash, or the empty one where it belongs.
     fn find(&self, hash: u32) -> (&AtomicU64, u64) {
-        // The highest bits of the hash, as many as the table has positions for.
-        let mut at = (u64::from(hash) >> (32 - self.slots.len().trailing_zeros())) as usize;
+        let mut at = self.at(hash);
         loop {
             // Acquire: pairs with the Release store in `insert`; who finds a slot finds record and nodes.
             let slot = self.slots[at].load(Ordering::Acquire);
@@ -56,6 +58,12 @@ impl Slots {
             }
             at = (at + 1) & (self.slots.len() - 1);
         }
+    }
+
+    /// Where the slot of a hash is, or not far behind.
+    fn at(&self, hash: u32) -> usize {
+        // The highest bits of the hash, as many as the table has positions for.
+        (u64::from(hash) >> (32 - self.slots.len().trailing_zeros())) as usize
     }
 
     fn doubled(&self) -> Slots {
@@ -123,6 +131,12 @@ impl LogIndex {
             len: AtomicUsize::new(0),
             bytes: AtomicU64::new(SLOTS_MIN as u64 * 8),
         }
+    }
+
+    /// Has the processor fetch what an insert or a search will look at.
+    pub(crate) fn fetch_ahead(&self, pin: &Pin, hash: u32) {
+        let slots = self.slots.load(pin);
+        fetch_ahead(&slots.slots[slots.at(hash)]);
     }
 
     /// Adds a record, the newest of its key. The caller is the only writer.

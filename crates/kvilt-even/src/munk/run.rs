@@ -232,6 +232,12 @@ impl Run {
         self.heads.lower_bound(key, |i| self.key_at(i))
     }
 
+    /// The newest entry of `key`, to be looked at, not read.
+    pub(crate) fn newest(&self, key: &[u8]) -> Option<EntryRef<'_>> {
+        let is_it = |offset| self.entry_from(offset as usize).key == key;
+        self.places.find(key_hash(key), is_it).map(|offset| self.entry_from(offset as usize))
+    }
+
     /// The newest entry of `key`, whose hash is `hash`, with a version up to `at`.
     pub(crate) fn find(&self, key: &[u8], hash: u32, at: Version) -> Option<EntryRef<'_>> {
         let is_it = |offset| {

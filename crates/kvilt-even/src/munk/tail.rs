@@ -9,7 +9,7 @@ use std::sync::{
     atomic::{AtomicU64, AtomicUsize, Ordering},
 };
 
-use kvilt_base::{Direction, KeyRange, Kind, Source, Version};
+use kvilt_base::{Direction, EntryRef, KeyRange, Kind, Source, Version};
 use kvilt_sync::{
     budget::{Budget, Part},
     filter::Filter,
@@ -24,6 +24,8 @@ use crate::key_hash::key_hash;
 const CHARGE_STEPS: u64 = 32;
 /// … of so many bytes at least.
 const CHARGE_STEP_BYTES_MIN: u64 = 1 << 10;
+/// So many of a tail's entries are looked at to know what most of them are like.
+const SAMPLED_ENTRIES: usize = 16;
 /// Bytes of an entry, where nothing is known of those to come.
 const ENTRY_BYTES_ASSUMED: usize = 256;
 
@@ -67,6 +69,11 @@ impl Tail {
         self.list.has_room(bytes)
     }
 
+    /// Has the processor fetch where an entry of so many bytes (from [`Tail::room_for`]) will be written.
+    pub(crate) fn fetch_free(&self, bytes: usize) {
+        self.list.fetch_free(bytes);
+    }
+
     /// Adds an entry. The caller holds the chunk's gate and made sure of the room.
     pub(crate) fn insert(&self, key: &[u8], version: Version, kind: Kind, batch: u64, value: &[u8]) {
         // First, so that who finds the entry by a scan finds it by its key, too.
@@ -103,6 +110,18 @@ impl Tail {
     /// Whether a get of a key with this hash has to search it.
     pub(crate) fn may_have(&self, hash: u32) -> bool {
         self.keys.may_have(hash)
+    }
+
+    /// Of how many of its first entries `is_so` says yes, and how many it was asked.
+    pub(crate) fn sample(&self, is_so: impl Fn(EntryRef<'_>) -> bool) -> (usize, usize) {
+        let mut source = self.list.source(&KeyRange::all(), Direction::Forward);
+        let (mut yes, mut count) = (0, 0);
+        while let Some(entry) = source.entry().filter(|_| count < SAMPLED_ENTRIES) {
+            yes += usize::from(is_so(entry));
+            count += 1;
+            source.advance().expect("memory can be read");
+        }
+        (yes, count)
     }
 
     /// Gives each key to `each`, in order.

@@ -17,9 +17,11 @@ use kvilt_base::{Direction, Kind, Mutant, RangeTombstone, Result, mutant};
 use kvilt_sync::{
     budget::Part,
     published::{Pin, pin},
+    spare::Keeper,
 };
 use parking_lot::Mutex;
 
+use super::munk::wasted_bytes;
 use crate::{
     chunk::{Chunk, ChunkState, Occupied, PUT_WEIGHT_INVERSE},
     funk::{
@@ -54,6 +56,11 @@ const COMMON_TO_LOAD: u64 = 8;
 /// would make no better use of it.
 const COMMON_TO_KEEP: u64 = 2;
 
+/// Before munks are evicted, one is copied in which so great a part, at least, is memory that nobody can see.
+const COPIED_FOR_WASTE_MAX: usize = 8;
+/// Hardly a chunk is without a munk if it is at most one of so many.
+const COLD_PART_MAX: usize = 8;
+
 /// What is remembered of the room that munks have.
 #[derive(Default)]
 pub(crate) struct MunkRoom {
@@ -61,6 +68,8 @@ pub(crate) struct MunkRoom {
     over_since: Mutex<Option<Duration>>,
     /// Whether all that there is would have room, when it was looked at last.
     is_enough_for_all: AtomicBool,
+    /// What munks give up is kept for others for a moment.
+    pub(super) spare: Keeper,
 }
 
 impl Store {
@@ -70,7 +79,8 @@ impl Store {
         let share = self.munk_share();
         let used = self.files.budget.used(Part::Munks);
         if used > share {
-            return self.is_really_over(share) && (self.evict_least_worthy() || self.close_unread());
+            return self.is_really_over(share)
+                && (self.copy_most_wasteful() || self.evict_least_worthy() || self.close_unread());
         }
         *self.munk_room.over_since.lock() = None;
         let common = self.common_worth();
@@ -141,6 +151,34 @@ impl Store {
     pub(super) fn munks_are_short(&self) -> bool {
         let share = self.munk_share();
         self.files.budget.used(Part::Munks) > share - share / 16
+    }
+
+    /// Copies the munk that keeps most memory for what nobody can see, where nearly all chunks have one: what there is has room
+    /// there, but for such memory. False if there is none that gains enough by it.
+    fn copy_most_wasteful(&self) -> bool {
+        let most = self.most_wasteful(&pin());
+        most.is_some_and(|chunk| self.attempt(&chunk, Self::copy_munk))
+    }
+
+    fn most_wasteful(&self, pin: &Pin) -> Option<Arc<Chunk>> {
+        if !self.nearly_all_have_munks(pin) {
+            return None;
+        }
+        let (now, views) = (self.world.clock.now(), self.kept_views());
+        let chunks = self.index.load(pin).chunks().iter();
+        let wasted = chunks.filter(|c| !c.is_occupied() && !c.is_backing_off(now)).filter_map(|chunk| {
+            let munk = chunk.state(pin).munk.as_ref()?;
+            let waste = wasted_bytes(munk, &views);
+            (waste * COPIED_FOR_WASTE_MAX > munk.run.run.entry_bytes()).then_some((chunk, waste))
+        });
+        wasted.max_by_key(|(_, waste)| *waste).map(|(chunk, _)| Arc::clone(chunk))
+    }
+
+    /// Whether hardly a chunk is without a munk, so that hardly anything is read from files.
+    pub(crate) fn nearly_all_have_munks(&self, pin: &Pin) -> bool {
+        let chunks = self.index.load(pin).chunks();
+        let cold = chunks.iter().filter(|chunk| chunk.state(pin).munk.is_none()).count();
+        cold * COLD_PART_MAX <= chunks.len()
     }
 
     /// Evicts the munk that is worth least per byte; false if there is none that can be.

@@ -2,13 +2,13 @@
 
 use std::sync::{Arc, atomic::Ordering};
 
-use kvilt_base::{Direction, KeyRange, Mutant, Result, Source as _, mutant};
+use kvilt_base::{Direction, KeyRange, Mutant, Result, Source as _, Version, mutant};
 use kvilt_sync::budget::Part;
 
 use crate::{
     chunk::{Chunk, ChunkState, Occupied},
     munk::{
-        ChargedRun, Munk, entries_of,
+        ChargedRun, FROZEN_TAILS_MAX, Munk, entries_of, overwritten_bytes,
         run::{PiecesBuilder, Run, Weaver},
         tail::Tail,
     },
@@ -73,12 +73,12 @@ impl FrozenMunk {
 }
 
 impl Store {
-    /// Whether a munk's tails should be sorted into its run now: where that is due anyway, and where readers gain by it.
+    /// Whether a munk's tails should be sorted into its run now: where that is due anyway, where puts would wait for it, and
+    /// where readers gain by it.
     pub(super) fn munk_wants_sorting(&self, chunk: &Chunk, munk: &Munk) -> bool {
-        let frozen_bytes = munk.frozen_bytes();
         !munk.tombstones.is_empty()
-            || self.is_copy_due(chunk, &munk.run.run, frozen_bytes)
-            || (frozen_bytes > 0 && chunk.heat.is_read())
+            || self.is_copy_due(&munk.run.run, &munk.tails[1..])
+            || munk.tails.len() > FROZEN_TAILS_MAX
             || self.have_readers_paid(chunk, munk)
     }
 
@@ -91,36 +91,31 @@ impl Store {
         entries > 0 && chunk.heat.tail_searches.load(Ordering::Relaxed) as usize > price
     }
 
-    /// Whether the run should be copied, together with so many bytes of tails.
+    /// Whether the run should be copied, together with these tails.
     ///
     /// That costs much, so it waits until the chunk is due to be split or the tails have as much as the run, half of
     /// it where they are mostly overwritten rows; but not where overwritten rows keep memory that is short.
-    fn is_copy_due(&self, chunk: &Chunk, run: &Run, frozen_bytes: usize) -> bool {
+    fn is_copy_due(&self, run: &Run, frozen: &[Arc<Tail>]) -> bool {
         let run_bytes = run.entry_bytes();
         if self.is_too_large(run) {
             return true;
         }
-        // Relaxed: a hint.
-        let frozen_waste = if chunk.heat.has_overwrites.load(Ordering::Relaxed) { frozen_bytes } else { 0 };
         let waste_part = if self.munks_are_short() { WASTE_PART_SHORT } else { WASTE_PART };
-        let waste = run.waste_bytes() + self.unseen_bytes(run);
-        let is_wasteful = waste + frozen_waste > run_bytes / waste_part;
-        let is_grown = frozen_waste == 0
-            && frozen_bytes > 0
-            && (frozen_bytes >= run_bytes
-                || (run_bytes + frozen_bytes) as u64 >= self.config.chunk_bytes_rebalance);
-        is_wasteful || is_grown
-    }
-
-    /// Bytes of a run's older versions, if there is nobody who might see them: weaving leaves those of keys that do not change.
-    fn unseen_bytes(&self, run: &Run) -> usize {
-        if run.has_older() { run.unseen_bytes(self.kept_views().first().copied()) } else { 0 }
+        let views = if run.has_older() || !frozen.is_empty() { self.kept_views() } else { Vec::new() };
+        let frozen_waste = overwritten_bytes(run, frozen, &views);
+        let waste = unseen_bytes(run, &views) + frozen_waste;
+        // What overwrites takes no more room than there is.
+        let new_bytes = frozen.iter().map(|tail| tail.entry_bytes()).sum::<usize>() - frozen_waste;
+        let is_grown = new_bytes > 0
+            && (new_bytes >= run_bytes
+                || (run_bytes + new_bytes) as u64 >= self.config.chunk_bytes_rebalance);
+        waste > run_bytes / waste_part || is_grown
     }
 
     /// Sorts what is frozen, and splits the chunk if that is too large.
     pub(super) fn compact_munk(&self, chunk: &Occupied) -> Result<()> {
-        let Some(frozen) = self.freeze(chunk) else { return Ok(()) };
-        if frozen.tombstones.is_empty() && !self.is_copy_due(chunk, &frozen.run.run, frozen.tail_bytes()) {
+        let Some(frozen) = self.freeze(chunk, false) else { return Ok(()) };
+        if frozen.tombstones.is_empty() && !self.is_copy_due(&frozen.run.run, &frozen.tails) {
             if frozen.tails.is_empty() {
                 // Puts meanwhile raised the price.
                 return Ok(());
@@ -131,12 +126,26 @@ impl Store {
                 return Ok(());
             }
         }
-        let mut runs = self.sorted_runs(chunk, &frozen)?;
+        self.copy_frozen(chunk, &frozen)
+    }
+
+    /// Sorts all that there is into memory of its own, whether that is due or not. False if there is no munk.
+    pub(super) fn copy_munk(&self, chunk: &Occupied) -> Result<bool> {
+        if chunk.gate().is_retired {
+            return Ok(false);
+        }
+        let Some(frozen) = self.freeze(chunk, true) else { return Ok(false) };
+        self.copy_frozen(chunk, &frozen)?;
+        Ok(true)
+    }
+
+    fn copy_frozen(&self, chunk: &Occupied, frozen: &FrozenMunk) -> Result<()> {
+        let mut runs = self.sorted_runs(chunk, frozen)?;
         self.counters.munk_compactions.add(1);
         if runs.len() > 1 {
-            self.split_munk(chunk, &frozen, runs);
+            self.split_munk(chunk, frozen, runs);
         } else {
-            self.replace_run(chunk, &frozen, runs.pop().expect("a run, if an empty one"));
+            self.replace_run(chunk, frozen, runs.pop().expect("a run, if an empty one"));
         }
         Ok(())
     }
@@ -233,13 +242,13 @@ impl Store {
     }
 
     /// What of the munk does not change any more. With range tombstones the open tail is frozen too, so that
-    /// all they lie over is there and they can be ended; and so it is if readers have paid for it.
-    fn freeze(&self, chunk: &Occupied) -> Option<FrozenMunk> {
+    /// all they lie over is there and they can be ended; and so it is if readers have paid for it, or all is to be sorted.
+    fn freeze(&self, chunk: &Occupied, is_all_wanted: bool) -> Option<FrozenMunk> {
         let pin = kvilt_sync::published::pin();
         let gate = chunk.gate();
         let state = chunk.state(&pin);
         let munk = state.munk.as_ref()?;
-        let is_wanted = !munk.tombstones.is_empty() || self.have_readers_paid(chunk, munk);
+        let is_wanted = is_all_wanted || !munk.tombstones.is_empty() || self.have_readers_paid(chunk, munk);
         if !is_wanted || munk.tail().list().is_empty() || mutant(Mutant::TailNotFrozen) {
             return Some(FrozenMunk::of(munk));
         }
@@ -291,6 +300,17 @@ impl Store {
         let bytes = run.memory_bytes() as u64;
         ChargedRun::new(run, self.files.budget.charge(Part::Munks, bytes))
     }
+}
+
+/// Bytes of a run's memory that nobody sees, if these views are open: weaving leaves old versions of keys that do not change.
+fn unseen_bytes(run: &Run, views: &[Version]) -> usize {
+    run.waste_bytes() + run.unseen_bytes(views.first().copied())
+}
+
+/// About how many bytes of a munk's memory a copy of all of it would give back.
+pub(super) fn wasted_bytes(munk: &Munk, views: &[Version]) -> usize {
+    let run = &munk.run.run;
+    unseen_bytes(run, views) + overwritten_bytes(run, &munk.tails, views)
 }
 
 /// Into how many pieces of about half the limit so many bytes go.

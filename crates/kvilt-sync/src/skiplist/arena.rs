@@ -61,6 +61,9 @@ const HEAD_AT: u32 = ALIGNMENT as u32;
 /// Bytes taken before the first insert.
 const RESERVED_BYTES: usize = HEAD_AT as usize + NODE_BYTES + 4 * HEIGHT_MAX;
 
+/// An arena is full with at most this part of it free.
+const FREE_PART: usize = 16;
+
 /// Offsets are 32 bits wide.
 const CAPACITY_MAX: usize = (u32::MAX as usize & !(ALIGNMENT - 1)) - RESERVED_BYTES;
 
@@ -195,6 +198,15 @@ impl Arena {
         back - front
     }
 
+    /// Has the processor fetch where the next node and a record of so many bytes will be written.
+    #[inline]
+    pub(super) fn fetch_free(&self, record_bytes: usize) {
+        // Relaxed: a hint.
+        let (front, back) = ends(self.free.load(Ordering::Relaxed));
+        self.memory.fetch_ahead(front, front + 1);
+        self.memory.fetch_ahead(back.saturating_sub(record_bytes), back);
+    }
+
     pub(super) fn records(&self) -> usize {
         self.records.load(Ordering::Relaxed)
     }
@@ -319,6 +331,15 @@ impl Arena {
         let link = unsafe { self.memory.base().add(at) };
         // SAFETY: aligned, alive as long as `self`, and only accessed as an atomic.
         unsafe { AtomicU32::from_ptr(link.cast()) }
+    }
+}
+
+impl Drop for Arena {
+    fn drop(&mut self) {
+        let capacity = self.memory.capacity();
+        // In the middle may be pages that were not touched: too few to matter, if it is nearly full.
+        let is_full = self.remaining() <= capacity / FREE_PART;
+        self.memory.give_up(if is_full { capacity } else { 0 });
     }
 }
 

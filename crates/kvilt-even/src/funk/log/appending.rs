@@ -19,13 +19,13 @@ use kvilt_format::log::{HEADER_BYTES, encode_header};
 use kvilt_sync::{
     append::AppendBuffer,
     budget::{Charge, Part},
-    published::pin,
+    published::{Pin, pin},
 };
 use parking_lot::MutexGuard;
 
 use super::super::ascent::Ascent;
 use super::{ChunkLog, Span, sync_failed};
-use crate::{files::Files, reserve::Use};
+use crate::{files::Files, key_hash::key_hash, reserve::Use};
 
 /// Pages of the system, in bytes, or a part of one.
 const PAGE_BYTES: u64 = 4096;
@@ -267,6 +267,13 @@ impl ChunkLog {
         assert_eq!(offset, tail.filling_start() + at as u64, "whoever appends has the gate");
         self.length.store(offset + record.len() as u64, Ordering::Release);
         self.records.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// Has the processor fetch what the index will need for a record of this key.
+    pub(crate) fn fetch_index(&self, pin: &Pin, key: &[u8]) {
+        if let Some(index) = self.index.load(pin) {
+            index.index.fetch_ahead(pin, key_hash(key));
+        }
     }
 
     /// Enters a record just appended into the index, if it keeps one.

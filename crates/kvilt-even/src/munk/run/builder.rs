@@ -52,6 +52,7 @@ impl RunBuilder {
     /// The run.
     pub(crate) fn finish(mut self) -> Run {
         self.offsets.shrink_to_fit();
+        self.bytes.end();
         Run::of(Some(Arc::new(self.bytes)), self.entry_bytes, self.offsets)
     }
 }

@@ -46,7 +46,7 @@ impl<'r> Weaver<'r> {
             Some(woven) => Arc::clone(woven),
             None => {
                 // Untouched memory is free; when a run's second region is as large as its first, it is time to copy it.
-                let region = AppendBuffer::try_new(before.base_bytes().max(bytes));
+                let region = AppendBuffer::try_new(before.base_bytes().max(bytes), bytes);
                 Arc::new(region.map_err(|e| Error::io("reserve memory", e))?)
             }
         };
@@ -142,6 +142,10 @@ impl<'r> Weaver<'r> {
         self.end_key();
         self.keep_up_to(self.before.len());
         self.offsets.shrink_to_fit();
+        // Only if it is new: else others read it.
+        if let Some(woven) = Arc::get_mut(&mut self.woven) {
+            woven.rest();
+        }
         let run = Run {
             base: self.before.base.clone(),
             woven_bytes: self.woven.len(),

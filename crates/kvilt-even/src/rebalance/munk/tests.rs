@@ -47,6 +47,15 @@ impl Bench {
         Arc::clone(chunks[0].state(&pin).munk.as_ref().unwrap())
     }
 
+    /// Has puts go on in another tail.
+    fn freeze(&self) {
+        let chunk = Arc::clone(&self.store.index.load(&pin()).chunks()[0]);
+        let (gate, pin) = (chunk.gate(), pin());
+        let munk = self.munk();
+        let munk = Arc::new(munk.with_fresh_tail(self.store.new_tail(0, &munk.run.run)));
+        chunk.replace_state(&gate, ChunkState { munk: Some(munk), ..chunk.state(&pin).clone() });
+    }
+
     /// Whether the background finds the munk worth sorting; if so, it is.
     fn sorts(&self) -> bool {
         let chunk = Arc::clone(&self.store.index.load(&pin()).chunks()[0]);
@@ -181,14 +190,44 @@ fn old_versions_are_woven_for_those_who_see_them() {
     bench.read_until_sorted();
     assert_eq!(bench.munk().run.run.len(), 430, "now nobody does: keys that change keep no old versions");
     assert!(bench.munk().run.run.unseen_bytes(None) < older);
-    (150..300).for_each(|i| bench.put(i, "fourth"));
+    let view = bench.store.versions.open_view();
+    (10..280).for_each(|i| bench.put(i, "fourth"));
     bench.read_until_sorted();
+    assert!(bench.munk().run.run.is_woven(), "what the view sees is no waste");
+    drop(view);
     // A view of now, as a scan has it, sees none of them.
     let now = bench.store.versions.open_view();
     assert!(bench.sorts());
     drop(now);
     let munk = bench.munk();
-    assert_eq!((munk.run.run.len(), munk.run.run.is_woven()), (390, false), "and the others count as waste");
+    assert_eq!((munk.run.run.len(), munk.run.run.is_woven()), (400, false), "and the others count as waste");
+    bench.check_gets();
+    bench.check_scans();
+}
+
+#[test]
+fn frozen_tails_that_overwrite_much_are_sorted_though_nobody_reads_and_it_never_was_so_before() {
+    let mut bench = Bench::new();
+    (0..350).for_each(|i| bench.put(i, "again"));
+    assert!(!bench.sorts(), "the tail is open");
+    bench.freeze();
+    assert!(bench.sorts());
+    let munk = bench.munk();
+    assert_eq!((munk.run.run.len(), munk.run.run.is_woven(), munk.run.run.waste_bytes()), (400, false, 0));
+    bench.check_gets();
+    bench.check_scans();
+}
+
+#[test]
+fn tails_for_which_puts_would_wait_are_woven_though_little_is_new_in_them() {
+    let mut bench = Bench::new();
+    for round in 0..FROZEN_TAILS_MAX as u32 {
+        assert!(!bench.sorts(), "{round} tails");
+        (round * 10..round * 10 + 3).for_each(|i| bench.put(i, "again"));
+        bench.freeze();
+    }
+    assert!(bench.sorts());
+    assert!(bench.munk().run.run.is_woven());
     bench.check_gets();
     bench.check_scans();
 }
