@@ -36,7 +36,7 @@ pub struct AppendBuffer {
 impl AppendBuffer {
     /// An empty buffer for `capacity` bytes, which are touched as they are written.
     pub fn new(capacity: usize) -> Self {
-        Self::of(Memory::zeroed_or_abort(capacity))
+        Self::of(Memory::passed_on_or_abort(capacity))
     }
 
     /// The same, for who can do without, and will soon have written about `wanted` bytes. Fails if the system refuses the address

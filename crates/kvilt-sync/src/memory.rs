@@ -2,12 +2,12 @@
 //!
 //! Below [`Region`](crate::Region), [`AppendBuffer`](crate::AppendBuffer) and [`Skiplist`](crate::Skiplist).
 //! What is always true: `base` is valid for reads and writes of `capacity` bytes as long as the value lives,
-//! all of them initialised. Who may read or write which of them is up to the owner; this type hands out a raw
+//! initialised if it was asked for as zeroed, and else as far as its owner has written. Who may read or write which of them is up to the owner; this type hands out a raw
 //! pointer and no reference.
 #![expect(unsafe_code, reason = "owns raw memory")]
 
 use std::{
-    alloc::{Layout, alloc_zeroed, dealloc, handle_alloc_error},
+    alloc::{Layout, alloc, alloc_zeroed, dealloc, handle_alloc_error},
     io,
     ptr::NonNull,
 };
@@ -54,20 +54,26 @@ impl Memory {
     /// Zeroed bytes, as a mapping of their own unless they are few. Untouched pages take no memory.
     pub(crate) fn zeroed(capacity: usize) -> io::Result<Self> {
         if capacity < MAPPED_BYTES_MIN || cfg!(miri) {
-            return Ok(Self::on_heap(capacity));
+            return Ok(Self::on_heap(capacity, alloc_zeroed));
         }
         Ok(Self::mapped(MmapMut::map_anon(capacity)?, capacity, 0))
     }
 
-    /// Bytes that may have anything in them, of which about the first `wanted` will be written soon. Pages that somebody gave up
-    /// are taken for these, if there are any.
+    /// Bytes that may have anything in them, or be uninitialised, of which about the first `wanted` will be written soon. Pages
+    /// that somebody gave up are taken for these, if there are any.
     pub(crate) fn passed_on(capacity: usize, wanted: usize) -> io::Result<Self> {
-        if capacity >= MAPPED_BYTES_MIN
-            && let Some((mapping, there)) = spare::take(capacity, wanted)
-        {
-            return Ok(Self::mapped(mapping, capacity, there));
+        if capacity < MAPPED_BYTES_MIN || cfg!(miri) {
+            return Ok(Self::on_heap(capacity, alloc));
         }
-        Self::zeroed(capacity)
+        match spare::take(capacity, wanted) {
+            Some((mapping, there)) => Ok(Self::mapped(mapping, capacity, there)),
+            None => Self::zeroed(capacity),
+        }
+    }
+
+    /// Like [`Memory::passed_on`], all of which will be written soon; see [`Memory::zeroed_or_abort`].
+    pub(crate) fn passed_on_or_abort(capacity: usize) -> Self {
+        Self::passed_on(capacity, capacity).unwrap_or_else(|_| Self::on_heap(capacity, alloc))
     }
 
     fn mapped(mut mapping: MmapMut, capacity: usize, passed_on: usize) -> Self {
@@ -78,13 +84,13 @@ impl Memory {
     /// Like [`Memory::zeroed`], but a mapping that the system refuses is taken from the heap, which aborts when
     /// it has nothing left either, as any allocation does.
     pub(crate) fn zeroed_or_abort(capacity: usize) -> Self {
-        Self::zeroed(capacity).unwrap_or_else(|_| Self::on_heap(capacity))
+        Self::zeroed(capacity).unwrap_or_else(|_| Self::on_heap(capacity, alloc_zeroed))
     }
 
-    fn on_heap(capacity: usize) -> Self {
+    fn on_heap(capacity: usize, alloc: unsafe fn(Layout) -> *mut u8) -> Self {
         let layout = Layout::from_size_align(capacity.max(1), ALIGNMENT).expect("capacity fits in memory");
-        // SAFETY: the layout's size is at least 1.
-        let base = unsafe { alloc_zeroed(layout) };
+        // SAFETY: one of the allocator's two functions, and the layout's size is at least 1.
+        let base = unsafe { alloc(layout) };
         let Some(base) = NonNull::new(base) else { handle_alloc_error(layout) };
         Memory { base, capacity, passed_on: 0, written: 0, owner: Owner::Heap(layout) }
     }
