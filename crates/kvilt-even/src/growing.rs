@@ -1,7 +1,9 @@
 //! `Growing`: bytes that are appended to, in a mapping of their own that doubles when it is full.
 //!
-//! For what is large and short-lived: its memory goes back to the system the moment it is dropped, where a
+//! For what is large and short-lived: its memory is passed on or goes back to the system when it is dropped, where a
 //! vector's might stay with the allocator.
+
+use std::io;
 
 use kvilt_base::{Error, Result};
 use kvilt_sync::region::Region;
@@ -14,6 +16,11 @@ impl Growing {
     /// Empty, with room for about this many bytes.
     pub(crate) fn with_capacity(bytes: usize) -> Result<Self> {
         reserve(bytes.max(1024)).map(Growing)
+    }
+
+    /// Empty, with room for so many bytes of which there may be far fewer: pages that are not written to take no memory.
+    pub(crate) fn with_capacity_at_most(bytes: usize) -> Result<Self> {
+        Region::with_capacity_at_most(bytes.max(1024)).map_err(no_memory).map(Growing)
     }
 
     /// Appends; says where the bytes begin.
@@ -49,5 +56,9 @@ impl Growing {
 }
 
 fn reserve(bytes: usize) -> Result<Region> {
-    Region::with_capacity(bytes).map_err(|e| Error::io("reserve memory", e))
+    Region::with_capacity(bytes).map_err(no_memory)
+}
+
+fn no_memory(error: io::Error) -> Error {
+    Error::io("reserve memory", error)
 }

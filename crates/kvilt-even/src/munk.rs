@@ -141,15 +141,24 @@ impl Munk {
     }
 }
 
-/// About how many bytes of a run's entries nobody sees any more for what the tails have, if these views are open.
-pub(crate) fn overwritten_bytes(run: &Run, tails: &[Arc<Tail>], views: &[Version]) -> usize {
-    let is_overwriting = |newer: EntryRef<'_>| {
-        let older = run.newest(newer.key).map(|older| older.version..newer.version);
-        older.is_some_and(|seen_by| !views.iter().any(|view| seen_by.contains(view)))
-    };
+/// About how many bytes of a run's entries in `range` nobody sees any more for what the tails have, if these views are open.
+pub(crate) fn overwritten_bytes(
+    run: &Run,
+    tails: &[Arc<Tail>],
+    range: &KeyRange,
+    views: &[Version],
+) -> usize {
     let overwritten = tails.iter().map(|tail| {
-        let (overwriting, sampled) = tail.sample(is_overwriting);
-        tail.entry_bytes() * overwriting / sampled.max(1)
+        let (mut sampled, mut unseen) = (0, 0);
+        tail.sample(range, |newer| {
+            sampled += run::bytes_of(newer);
+            let older = run.newest(newer.key).filter(|older| {
+                let seen_by = older.version..newer.version;
+                !views.iter().any(|view| seen_by.contains(view))
+            });
+            unseen += older.map_or(0, run::bytes_of);
+        });
+        (tail.entry_bytes() * unseen).checked_div(sampled).unwrap_or(0)
     });
     overwritten.sum()
 }

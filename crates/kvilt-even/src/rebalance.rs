@@ -292,7 +292,7 @@ impl Store {
         }
     }
 
-    /// Looks at a few chunks that nobody asked for: tails are sorted that are read now, an idle small chunk is coalesced.
+    /// Looks at a few chunks that nobody asked for: tails are sorted that it is due to sort, an idle small chunk is coalesced.
     fn attend_idle(&self, walk: &AtomicU64) -> bool {
         let pin = pin();
         let chunks = self.index.load(&pin).chunks();

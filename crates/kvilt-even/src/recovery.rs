@@ -95,7 +95,7 @@ pub(crate) fn open(
             opened_at.as_micros() as u64,
         ),
         commit: CommitLog::of_level(config.durability),
-        munk_room: MunkRoom::default(),
+        munk_room: MunkRoom::new(config.budget_bytes),
         row_cache: RowCache::new(config.row_cache_bytes as usize),
         row_cache_charge: Mutex::new(world.budget.charge(BudgetPart::RowCache, 0)),
         counters,

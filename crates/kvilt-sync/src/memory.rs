@@ -24,10 +24,13 @@ use crate::{
 /// is below; a munk's tail or run, which must give its memory back when it is dropped, is above.
 const MAPPED_BYTES_MIN: usize = 128 << 10;
 
-/// What a page has at least.
-const PAGE_BYTES: usize = 4096;
 /// Every base address is a multiple of this.
 pub(crate) const ALIGNMENT: usize = 8;
+
+/// In whole pages.
+pub(crate) fn in_pages(bytes: usize) -> usize {
+    bytes.next_multiple_of(rustix::param::page_size())
+}
 
 pub(crate) struct Memory {
     base: NonNull<u8>,
@@ -98,12 +101,12 @@ impl Memory {
     /// Nothing will be written soon behind the first `written` bytes, and nothing was: pages there that came from somebody else go
     /// back.
     pub(crate) fn end_at(&mut self, written: usize) {
-        let end = written.next_multiple_of(PAGE_BYTES);
+        let end = in_pages(written);
         if let Owner::Mapped(Some(mapping)) = &self.owner
             && end < self.passed_on
         {
             let rest = self.passed_on - end;
-            // SAFETY: the pages read as zeros afterwards; nobody has read or written them yet.
+            // SAFETY: these whole pages read as zeros afterwards; nobody has read or written them yet.
             let advised = unsafe { mapping.unchecked_advise_range(UncheckedAdvice::DontNeed, end, rest) };
             // Refused, they stay until all of it is dropped.
             drop(advised);

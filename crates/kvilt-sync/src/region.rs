@@ -1,8 +1,8 @@
 //! `Region`: bytes written once from front to back, then only read; a munk's run lies in one.
 //!
 //! What is always true: the first `len` bytes are written and never change again, so a shared region is read
-//! without any lock; the memory goes back to the system the moment the region is dropped, which a heap does not
-//! promise.
+//! without any lock; the memory goes back to the system when the region is dropped, or is spare for a moment, while a heap would
+//! promise neither.
 #![expect(unsafe_code, reason = "slices of raw memory")]
 
 use std::{fmt, io};
@@ -28,6 +28,11 @@ impl Region {
     /// refuses the address space.
     pub fn with_capacity(bytes: usize) -> io::Result<Self> {
         Ok(Region { memory: Memory::passed_on(bytes, bytes)?, len: 0 })
+    }
+
+    /// The same for who may write much less: spare memory is left to others.
+    pub fn with_capacity_at_most(bytes: usize) -> io::Result<Self> {
+        Ok(Region { memory: Memory::zeroed(bytes)?, len: 0 })
     }
 
     /// Gives back what is spare behind what was written. To be called when nothing more will be.

@@ -15,15 +15,15 @@ use std::time::Duration;
 use memmap2::MmapMut;
 use parking_lot::Mutex;
 
-/// Spare bytes of a process, at most: what a few sorts give up and take. Outside of all budgets, like other memory that is
-/// between two uses.
+use crate::memory::in_pages;
+
+/// Spare bytes of a process, at most, whatever its keepers want: what a few sorts give up and take. Outside of all budgets, like
+/// other memory that is between two uses.
 const SPARE_BYTES_MAX: usize = 32 << 20;
 /// What nobody took for so long goes back to the system.
 const SPARE_AGE_MAX: Duration = Duration::from_secs(1);
 /// A mapping may be longer than what is wanted by so great a part of that before it is cut.
 const LONGER_PART: usize = 8;
-/// What a page has at least.
-const PAGE_BYTES: usize = 4096;
 
 /// The process's.
 static SPARE: Spare = Spare::new();
@@ -34,7 +34,8 @@ struct Spare(Mutex<Kept>);
 
 #[derive(Debug)]
 struct Kept {
-    keepers: usize,
+    /// How much each keeper wants to be kept, at most.
+    wanted: Vec<usize>,
     /// In the order in which they came.
     mappings: Vec<MmapMut>,
     /// So many of them were there already when it was looked at last.
@@ -42,30 +43,27 @@ struct Kept {
     looked_at: Duration,
 }
 
-/// While there is one, memory is kept.
+/// While there is one, memory is kept: as much as the one wants that wants most.
 #[derive(Debug)]
-pub struct Keeper(&'static Spare);
-
-impl Default for Keeper {
-    fn default() -> Self {
-        Self::new()
-    }
+pub struct Keeper {
+    spare: &'static Spare,
+    wanted: usize,
 }
 
 impl Keeper {
-    /// Begins to keep memory, unless somebody does already.
-    pub fn new() -> Self {
-        Self::of(&SPARE)
+    /// Keeps up to so many bytes, and 32 MiB at most.
+    pub fn of_bytes(wanted: usize) -> Self {
+        Self::of(&SPARE, wanted)
     }
 
-    fn of(spare: &'static Spare) -> Self {
-        spare.0.lock().keepers += 1;
-        Keeper(spare)
+    fn of(spare: &'static Spare, wanted: usize) -> Self {
+        spare.0.lock().wanted.push(wanted);
+        Keeper { spare, wanted }
     }
 
     /// Gives back to the system what has been spare for long. To be called now and then, with a time that goes up.
     pub fn age(&self, now: Duration) {
-        let mut kept = self.0.0.lock();
+        let mut kept = self.spare.0.lock();
         if now.checked_sub(kept.looked_at).is_some_and(|since| since < SPARE_AGE_MAX) {
             return;
         }
@@ -81,14 +79,12 @@ impl Keeper {
 
 impl Drop for Keeper {
     fn drop(&mut self) {
-        let mut kept = self.0.0.lock();
-        kept.keepers -= 1;
-        if kept.keepers == 0 {
-            let count = kept.mappings.len();
-            let all = kept.take_oldest(count);
-            drop(kept);
-            drop(all);
-        }
+        let mut kept = self.spare.0.lock();
+        let position = kept.wanted.iter().position(|wanted| *wanted == self.wanted);
+        kept.wanted.swap_remove(position.expect("entered when it was made"));
+        let over = kept.make_room(0);
+        drop(kept);
+        drop(over);
     }
 }
 
@@ -105,13 +101,13 @@ pub(crate) fn give(mapping: MmapMut, written: usize) {
 
 impl Spare {
     const fn new() -> Self {
-        let kept = Kept { keepers: 0, mappings: Vec::new(), old: 0, looked_at: Duration::ZERO };
+        let kept = Kept { wanted: Vec::new(), mappings: Vec::new(), old: 0, looked_at: Duration::ZERO };
         Spare(Mutex::new(kept))
     }
 
     fn take(&self, capacity: usize, wanted: usize) -> Option<(MmapMut, usize)> {
         let mut mapping = self.0.lock().take(wanted)?;
-        let there_max = (wanted + wanted / LONGER_PART).next_multiple_of(PAGE_BYTES).min(capacity);
+        let there_max = in_pages(wanted + wanted / LONGER_PART).min(capacity);
         let there = mapping.len().min(there_max);
         if there < mapping.len() {
             resize(&mut mapping, there)?;
@@ -123,14 +119,14 @@ impl Spare {
     }
 
     fn give(&self, mut mapping: MmapMut, written: usize) {
-        let written = written.next_multiple_of(PAGE_BYTES).min(mapping.len());
-        let is_kept = 0 < written && written <= SPARE_BYTES_MAX && self.0.lock().keepers > 0;
+        let written = in_pages(written).min(mapping.len());
+        let is_kept = 0 < written && written <= self.0.lock().bytes_max();
         if !is_kept || (written < mapping.len() && resize(&mut mapping, written).is_none()) {
             return;
         }
         let mut kept = self.0.lock();
-        // The last keeper may have gone meanwhile.
-        if kept.keepers > 0 {
+        // A keeper may have gone meanwhile.
+        if written <= kept.bytes_max() {
             let over = kept.make_room(written);
             kept.mappings.push(mapping);
             drop(kept);
@@ -140,6 +136,10 @@ impl Spare {
 }
 
 impl Kept {
+    fn bytes_max(&self) -> usize {
+        self.wanted.iter().max().map_or(0, |wanted| SPARE_BYTES_MAX.min(*wanted))
+    }
+
     fn bytes(&self) -> usize {
         self.mappings.iter().map(|mapping| mapping.len()).sum()
     }
@@ -156,7 +156,7 @@ impl Kept {
 
     /// Takes those out that came first, until there is room for so many bytes.
     fn make_room(&mut self, bytes: usize) -> Vec<MmapMut> {
-        let mut over = (self.bytes() + bytes).saturating_sub(SPARE_BYTES_MAX);
+        let mut over = (self.bytes() + bytes).saturating_sub(self.bytes_max());
         let mut count = 0;
         while over > 0 {
             over = over.saturating_sub(self.mappings[count].len());
@@ -196,7 +196,7 @@ mod tests {
     /// Not the process's, which other tests use.
     fn spare() -> (&'static Spare, Keeper) {
         let spare = Box::leak(Box::new(Spare::new()));
-        (spare, Keeper::of(spare))
+        (spare, Keeper::of(spare, usize::MAX))
     }
 
     fn give(spare: &Spare, mib: usize) {
@@ -212,11 +212,11 @@ mod tests {
     #[test]
     fn nothing_is_kept_without_a_keeper() {
         let (spare, keeper) = spare();
-        let another = Keeper::of(spare);
-        give(spare, 1);
-        drop(another);
-        assert_eq!(mib_in(spare), 1);
+        let another = Keeper::of(spare, 2 * MIB);
+        (0..3).for_each(|_| give(spare, 1));
         drop(keeper);
+        assert_eq!(mib_in(spare), 2, "as much as who is left wants");
+        drop(another);
         assert_eq!(mib_in(spare), 0);
         give(spare, 1);
         assert!(spare.take(MIB, MIB).is_none());
@@ -268,7 +268,7 @@ mod tests {
 
     #[test]
     fn regions_and_buffers_read_what_was_written_to_them_and_nothing_else() {
-        let _keeper = Keeper::new();
+        let _keeper = Keeper::of_bytes(usize::MAX);
         for round in 0..8u8 {
             let mut region = Region::with_capacity(MIB + 300 * usize::from(round)).expect("there is memory");
             (0..MIB / 2000).for_each(|_| assert!(region.push(&[round; 1000]) < MIB));

@@ -432,9 +432,7 @@ impl Store {
         let Some(munk) = state.munk.as_ref().filter(|munk| !munk.tail().has_room(bytes)) else {
             return Ok(None);
         };
-        // With a chunk at its limit, puts wait for the split that is under way rather than outrun it.
-        let is_too_large = munk.has_frozen_tails() && munk.entry_bytes() > 2 * self.config.chunk_bytes_max;
-        if munk.tails.len() > FROZEN_TAILS_MAX || is_too_large {
+        if self.puts_wait_for_sorting(munk) {
             self.want(chunk);
             if *waits < SORT_WAITS_MAX {
                 *waits += 1;

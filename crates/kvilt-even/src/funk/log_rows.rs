@@ -23,8 +23,8 @@ impl LogRows {
     /// The rows of `range` at `place` in `log`; range tombstones are left out.
     /// A log that siblings share may be many times as long as what one of them has in it.
     pub(crate) fn read(log: &ChunkLog, files: &Files, place: Range<u64>, range: &KeyRange) -> Result<Self> {
-        // Pages that are not written to take no memory; growing by halves would take half as much again.
-        let mut bytes = Growing::with_capacity((place.end - place.start).min(ROTATE_BYTES) as usize)?;
+        // Growing by halves would take half as much again.
+        let mut bytes = Growing::with_capacity_at_most((place.end - place.start).min(ROTATE_BYTES) as usize)?;
         let mut rows = Vec::new();
         log.for_each(files, place.start, place.end, &mut |_offset, entry, _batch| {
             if entry.kind != Kind::RangeTombstone && range.contains(entry.key) {

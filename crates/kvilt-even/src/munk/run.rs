@@ -41,7 +41,7 @@ pub(crate) fn entry_bytes(key_len: usize, value_len: usize) -> usize {
 }
 
 /// Bytes of this entry.
-fn bytes_of(entry: EntryRef<'_>) -> usize {
+pub(crate) fn bytes_of(entry: EntryRef<'_>) -> usize {
     entry_bytes(entry.key.len(), entry.value.len())
 }
 

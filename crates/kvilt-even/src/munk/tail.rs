@@ -112,16 +112,14 @@ impl Tail {
         self.keys.may_have(hash)
     }
 
-    /// Of how many of its first entries `is_so` says yes, and how many it was asked.
-    pub(crate) fn sample(&self, is_so: impl Fn(EntryRef<'_>) -> bool) -> (usize, usize) {
-        let mut source = self.list.source(&KeyRange::all(), Direction::Forward);
-        let (mut yes, mut count) = (0, 0);
-        while let Some(entry) = source.entry().filter(|_| count < SAMPLED_ENTRIES) {
-            yes += usize::from(is_so(entry));
-            count += 1;
+    /// Gives `each` some of its entries in `range`.
+    pub(crate) fn sample(&self, range: &KeyRange, mut each: impl FnMut(EntryRef<'_>)) {
+        let mut source = self.list.source(range, Direction::Forward);
+        for _ in 0..SAMPLED_ENTRIES {
+            let Some(entry) = source.entry() else { return };
+            each(entry);
             source.advance().expect("memory can be read");
         }
-        (yes, count)
     }
 
     /// Gives each key to `each`, in order.

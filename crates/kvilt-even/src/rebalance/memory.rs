@@ -58,11 +58,14 @@ const COMMON_TO_KEEP: u64 = 2;
 
 /// Before munks are evicted, one is copied in which so great a part, at least, is memory that nobody can see.
 const COPIED_FOR_WASTE_MAX: usize = 8;
+/// And only if this part of what munks may have is left beside the rows themselves: else rows have to give way, not waste.
+const ROOM_PART: u64 = 8;
+/// Of the budget, so much may be spare beside it.
+const SPARE_PART: u64 = 16;
 /// Hardly a chunk is without a munk if it is at most one of so many.
 const COLD_PART_MAX: usize = 8;
 
 /// What is remembered of the room that munks have.
-#[derive(Default)]
 pub(crate) struct MunkRoom {
     /// Since when munks have been over their share, while what is over may be waiting to be freed.
     over_since: Mutex<Option<Duration>>,
@@ -70,6 +73,14 @@ pub(crate) struct MunkRoom {
     is_enough_for_all: AtomicBool,
     /// What munks give up is kept for others for a moment.
     pub(super) spare: Keeper,
+}
+
+impl MunkRoom {
+    /// For a store with such a budget.
+    pub(crate) fn new(budget_bytes: u64) -> Self {
+        let spare = Keeper::of_bytes((budget_bytes / SPARE_PART) as usize);
+        MunkRoom { over_since: Mutex::default(), is_enough_for_all: AtomicBool::default(), spare }
+    }
 }
 
 impl Store {
@@ -161,17 +172,33 @@ impl Store {
     }
 
     fn most_wasteful(&self, pin: &Pin) -> Option<Arc<Chunk>> {
-        if !self.nearly_all_have_munks(pin) {
+        if !self.nearly_all_have_munks(pin) || !self.rows_have_room(pin) {
             return None;
         }
-        let (now, views) = (self.world.clock.now(), self.kept_views());
-        let chunks = self.index.load(pin).chunks().iter();
-        let wasted = chunks.filter(|c| !c.is_occupied() && !c.is_backing_off(now)).filter_map(|chunk| {
-            let munk = chunk.state(pin).munk.as_ref()?;
-            let waste = wasted_bytes(munk, &views);
-            (waste * COPIED_FOR_WASTE_MAX > munk.run.run.entry_bytes()).then_some((chunk, waste))
+        let views = self.kept_views();
+        let wasted = self.movable_munks(pin).filter_map(|(chunk, munk)| {
+            let least = munk.run.run.entry_bytes() / COPIED_FOR_WASTE_MAX;
+            let waste = wasted_bytes(chunk, munk, &views, least);
+            (waste > least).then_some((chunk, waste))
         });
         wasted.max_by_key(|(_, waste)| *waste).map(|(chunk, _)| Arc::clone(chunk))
+    }
+
+    /// Whether the rows in munks leave room for others that overwrite them.
+    fn rows_have_room(&self, pin: &Pin) -> bool {
+        let munks = self.index.load(pin).chunks().iter().filter_map(|c| c.state(pin).munk.as_ref());
+        let rows: u64 = munks.map(|munk| munk.run.run.entry_bytes() as u64).sum();
+        let share = self.munk_share();
+        rows <= share - share / ROOM_PART
+    }
+
+    /// Munks that may be copied or evicted. Without its munk a damaged chunk could not be read any more, and nothing of it is to
+    /// be written again.
+    fn movable_munks<'p>(&'p self, pin: &'p Pin) -> impl Iterator<Item = (&'p Arc<Chunk>, &'p Arc<Munk>)> {
+        let now = self.world.clock.now();
+        let chunks = self.index.load(pin).chunks().iter();
+        let free = chunks.filter(move |c| !c.is_damaged() && !c.is_occupied() && !c.is_backing_off(now));
+        free.filter_map(|chunk| chunk.state(pin).munk.as_ref().map(|munk| (chunk, munk)))
     }
 
     /// Whether hardly a chunk is without a munk, so that hardly anything is read from files.
@@ -209,15 +236,10 @@ impl Store {
 
     /// The munk that is worth least per byte, and what it is worth.
     fn least_worthy(&self, pin: &Pin) -> Option<(Arc<Chunk>, u64)> {
-        let now = self.world.clock.now();
-        let chunks = self.index.load(pin).chunks().iter();
-        // Without its munk, a damaged chunk could not be read any more.
-        let with_munks = chunks.filter(|c| !c.is_damaged() && !c.is_occupied() && !c.is_backing_off(now));
-        let bytes = |chunk: &Arc<Chunk>| chunk.state(pin).munk.as_ref().map(|munk| munk.memory_bytes());
+        let sized = self.movable_munks(pin).map(|(chunk, munk)| (chunk, munk.memory_bytes()));
         // An empty munk gives nothing back.
-        let candidates =
-            with_munks.filter_map(|c| bytes(c).filter(|&bytes| bytes > 1024).map(|bytes| (c, bytes)));
-        let valued = candidates.map(|(c, bytes)| (c, worth(c.heat.to_lose(), bytes)));
+        let valued =
+            sized.filter(|&(_, bytes)| bytes > 1024).map(|(c, bytes)| (c, worth(c.heat.to_lose(), bytes)));
         valued.min_by_key(|(_, worth)| *worth).map(|(c, worth)| (Arc::clone(c), worth))
     }
 

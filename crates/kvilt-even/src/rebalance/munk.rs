@@ -68,8 +68,13 @@ impl FrozenMunk {
 
     /// Bytes that its tails' entries take in a run.
     fn tail_bytes(&self) -> usize {
-        self.tails.iter().map(|t| t.entry_bytes()).sum()
+        bytes_of_tails(&self.tails)
     }
+}
+
+/// Bytes that the entries of tails take in a run.
+fn bytes_of_tails(tails: &[Arc<Tail>]) -> usize {
+    tails.iter().map(|tail| tail.entry_bytes()).sum()
 }
 
 impl Store {
@@ -77,9 +82,16 @@ impl Store {
     /// where readers gain by it.
     pub(super) fn munk_wants_sorting(&self, chunk: &Chunk, munk: &Munk) -> bool {
         !munk.tombstones.is_empty()
-            || self.is_copy_due(&munk.run.run, &munk.tails[1..])
-            || munk.tails.len() > FROZEN_TAILS_MAX
+            || self.is_copy_due(chunk, &munk.run.run, &munk.tails[1..])
+            || self.puts_wait_for_sorting(munk)
             || self.have_readers_paid(chunk, munk)
+    }
+
+    /// Whether a put that needs another tail waits until what is frozen is sorted: there are too many, or the chunk is so far
+    /// above its limit that puts would outrun the split that is under way.
+    pub(crate) fn puts_wait_for_sorting(&self, munk: &Munk) -> bool {
+        munk.tails.len() > FROZEN_TAILS_MAX
+            || (munk.has_frozen_tails() && munk.entry_bytes() > 2 * self.config.chunk_bytes_max)
     }
 
     /// Whether readers have searched the munk's tails for as much as it costs to weave them into the run: who weaves then, and not
@@ -95,17 +107,20 @@ impl Store {
     ///
     /// That costs much, so it waits until the chunk is due to be split or the tails have as much as the run, half of
     /// it where they are mostly overwritten rows; but not where overwritten rows keep memory that is short.
-    fn is_copy_due(&self, run: &Run, frozen: &[Arc<Tail>]) -> bool {
+    fn is_copy_due(&self, chunk: &Chunk, run: &Run, frozen: &[Arc<Tail>]) -> bool {
         let run_bytes = run.entry_bytes();
         if self.is_too_large(run) {
             return true;
         }
         let waste_part = if self.munks_are_short() { WASTE_PART_SHORT } else { WASTE_PART };
-        let views = if run.has_older() || !frozen.is_empty() { self.kept_views() } else { Vec::new() };
-        let frozen_waste = overwritten_bytes(run, frozen, &views);
+        if !run.has_older() && frozen.is_empty() {
+            return run.waste_bytes() > run_bytes / waste_part;
+        }
+        let views = self.kept_views();
+        let frozen_waste = overwritten_bytes(run, frozen, &chunk.range, &views);
         let waste = unseen_bytes(run, &views) + frozen_waste;
         // What overwrites takes no more room than there is.
-        let new_bytes = frozen.iter().map(|tail| tail.entry_bytes()).sum::<usize>() - frozen_waste;
+        let new_bytes = bytes_of_tails(frozen).saturating_sub(frozen_waste);
         let is_grown = new_bytes > 0
             && (new_bytes >= run_bytes
                 || (run_bytes + new_bytes) as u64 >= self.config.chunk_bytes_rebalance);
@@ -115,7 +130,7 @@ impl Store {
     /// Sorts what is frozen, and splits the chunk if that is too large.
     pub(super) fn compact_munk(&self, chunk: &Occupied) -> Result<()> {
         let Some(frozen) = self.freeze(chunk, false) else { return Ok(()) };
-        if frozen.tombstones.is_empty() && !self.is_copy_due(&frozen.run.run, &frozen.tails) {
+        if frozen.tombstones.is_empty() && !self.is_copy_due(chunk, &frozen.run.run, &frozen.tails) {
             if frozen.tails.is_empty() {
                 // Puts meanwhile raised the price.
                 return Ok(());
@@ -307,10 +322,15 @@ fn unseen_bytes(run: &Run, views: &[Version]) -> usize {
     run.waste_bytes() + run.unseen_bytes(views.first().copied())
 }
 
-/// About how many bytes of a munk's memory a copy of all of it would give back.
-pub(super) fn wasted_bytes(munk: &Munk, views: &[Version]) -> usize {
+/// About how many bytes of a munk's memory a copy of all of it would give back; not looked at closely if that is at most `least`.
+pub(super) fn wasted_bytes(chunk: &Chunk, munk: &Munk, views: &[Version], least: usize) -> usize {
     let run = &munk.run.run;
-    unseen_bytes(run, views) + overwritten_bytes(run, &munk.tails, views)
+    let unseen = unseen_bytes(run, views);
+    let entries: usize = munk.tails.iter().map(|tail| tail.list().len()).sum();
+    if unseen + entries * run.mean_entry_bytes() <= least {
+        return unseen;
+    }
+    unseen + overwritten_bytes(run, &munk.tails, &chunk.range, views)
 }
 
 /// Into how many pieces of about half the limit so many bytes go.

@@ -219,6 +219,32 @@ fn frozen_tails_that_overwrite_much_are_sorted_though_nobody_reads_and_it_never_
 }
 
 #[test]
+fn deletes_are_small_and_what_they_delete_is_waste() {
+    let mut bench = Bench::new();
+    (0..350).for_each(|i| bench.delete(i));
+    bench.freeze();
+    assert!(bench.munk().tails[1].entry_bytes() < bench.munk().run.run.entry_bytes() / 4 * 3);
+    assert!(bench.sorts());
+    assert_eq!((bench.munk().run.run.len(), bench.munk().run.run.waste_bytes()), (50, 0));
+    bench.check_gets();
+    bench.check_scans();
+}
+
+#[test]
+fn a_chunk_so_large_that_puts_wait_is_sorted_though_nothing_else_asks_for_it() {
+    let mut bench = Bench::new();
+    (0..10).for_each(|i| bench.put(i, "again"));
+    bench.freeze();
+    assert!(!bench.sorts(), "it may wait");
+    let limit = bench.store.config.chunk_bytes_max as usize;
+    bench.put(500, &"x".repeat(2 * limit));
+    // The tail that is frozen may be sorted, whatever the open one has in it.
+    assert!(bench.store.puts_wait_for_sorting(&bench.munk()));
+    assert!(bench.sorts());
+    assert!(!bench.store.puts_wait_for_sorting(&bench.munk()));
+}
+
+#[test]
 fn tails_for_which_puts_would_wait_are_woven_though_little_is_new_in_them() {
     let mut bench = Bench::new();
     for round in 0..FROZEN_TAILS_MAX as u32 {
