@@ -3,12 +3,9 @@
 //! Alone in its process: memory that was replaced is counted until no thread of the process can still read it, so tests
 //! beside this one would change its figures.
 
-use std::{sync::Arc, time::Duration};
+mod stepped;
 
 use kvilt_base::{Direction, KeyRange, RowBatch};
-use kvilt_even::{Durability, Options, World};
-use kvilt_io::{ManualClock, MemoryDisk, SeededRng, StepSpawn};
-use kvilt_sync::budget::Budget;
 
 const BUDGET: u64 = 256 << 10;
 const KEYS: u32 = 6000;
@@ -20,17 +17,7 @@ const STRIDE: u32 = 997;
 /// there all the same.
 #[test]
 fn over_the_budget_munks_are_evicted_and_then_writers_wait() {
-    let clock = ManualClock::new();
-    let budget = Budget::new(BUDGET);
-    let world = World {
-        clock: clock.clone(),
-        rng: Arc::new(SeededRng::new(7)),
-        spawn: StepSpawn::new(clock, 1),
-        budget: Arc::clone(&budget),
-    };
-    let mut options = Options::default();
-    options.durability = Durability::Async { interval: Duration::from_secs(3600) };
-    let db = kvilt_even::open(MemoryDisk::new(1), world, options).unwrap();
+    let (db, budget) = stepped::open(BUDGET);
     let mut most = 0;
     let mut views = Vec::new();
     for i in 0..16 * BUDGET as u32 / 512 {

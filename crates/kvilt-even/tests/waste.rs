@@ -2,11 +2,7 @@
 //!
 //! Alone in its process, for the reason that `memory.rs` gives.
 
-use std::{sync::Arc, time::Duration};
-
-use kvilt_even::{Durability, Options, World};
-use kvilt_io::{ManualClock, MemoryDisk, SeededRng, StepSpawn};
-use kvilt_sync::budget::Budget;
+mod stepped;
 
 const BUDGET: u64 = 1 << 20;
 /// With what logs need, three quarters of the budget.
@@ -17,17 +13,7 @@ const ROUNDS: u32 = 20;
 
 #[test]
 fn rows_that_fit_are_not_evicted_however_often_they_are_overwritten() {
-    let clock = ManualClock::new();
-    let budget = Budget::new(BUDGET);
-    let world = World {
-        clock: clock.clone(),
-        rng: Arc::new(SeededRng::new(7)),
-        spawn: StepSpawn::new(clock, 1),
-        budget: Arc::clone(&budget),
-    };
-    let mut options = Options::default();
-    options.durability = Durability::Async { interval: Duration::from_secs(3600) };
-    let db = kvilt_even::open(MemoryDisk::new(1), world, options).unwrap();
+    let (db, budget) = stepped::open(BUDGET);
     let mut over = 0;
     for i in 0..ROUNDS * KEYS {
         let key = i * STRIDE % KEYS;

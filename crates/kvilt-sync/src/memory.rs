@@ -2,8 +2,8 @@
 //!
 //! Below [`Region`](crate::Region), [`AppendBuffer`](crate::AppendBuffer) and [`Skiplist`](crate::Skiplist).
 //! What is always true: `base` is valid for reads and writes of `capacity` bytes as long as the value lives,
-//! initialised if it was asked for as zeroed, and else as far as its owner has written. Who may read or write which of them is up to the owner; this type hands out a raw
-//! pointer and no reference.
+//! initialised if they were asked for as zeroed, and else as far as their owner has written. Who may read or write
+//! which of them is up to the owner; this type hands out a raw pointer and no reference.
 #![expect(unsafe_code, reason = "owns raw memory")]
 
 use std::{

@@ -1,0 +1,23 @@
+//! A store whose background moves only when a put waits for it, and which takes no checkpoint: for tests of memory.
+
+use std::{sync::Arc, time::Duration};
+
+use kvilt_base::Engine;
+use kvilt_even::{Durability, Options, World};
+use kvilt_io::{ManualClock, MemoryDisk, SeededRng, StepSpawn};
+use kvilt_sync::budget::Budget;
+
+/// A new store with such a budget, and the budget.
+pub(crate) fn open(budget_bytes: u64) -> (Arc<dyn Engine>, Arc<Budget>) {
+    let clock = ManualClock::new();
+    let budget = Budget::new(budget_bytes);
+    let world = World {
+        clock: clock.clone(),
+        rng: Arc::new(SeededRng::new(7)),
+        spawn: StepSpawn::new(clock, 1),
+        budget: Arc::clone(&budget),
+    };
+    let mut options = Options::default();
+    options.durability = Durability::Async { interval: Duration::from_secs(3600) };
+    (kvilt_even::open(MemoryDisk::new(1), world, options).expect("a store in memory opens"), budget)
+}
