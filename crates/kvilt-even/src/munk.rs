@@ -89,7 +89,7 @@ impl Munk {
 
     /// Whether a scan has tails to look into.
     pub(crate) fn has_tails(&self) -> bool {
-        self.tails.iter().any(|tail| !tail.list().is_empty())
+        self.tails.iter().any(|tail| !tail.is_empty())
     }
 
     fn answer<'a>(
@@ -114,7 +114,7 @@ impl Munk {
     pub(crate) fn with_fresh_tail(&self, tail: Arc<Tail>) -> Munk {
         let mut tails = Vec::with_capacity(self.tails.len() + 1);
         tails.push(tail);
-        tails.extend(self.tails.iter().filter(|t| !t.list().is_empty()).cloned());
+        tails.extend(self.tails.iter().filter(|t| !t.is_empty()).cloned());
         Munk { tails, ..self.clone() }
     }
 
@@ -131,7 +131,7 @@ impl Munk {
 
     /// Bytes of entries, counting what has been overwritten but not compacted.
     pub(crate) fn entry_bytes(&self) -> u64 {
-        let tails: usize = self.tails.iter().map(|t| t.list().used_bytes()).sum();
+        let tails: usize = self.tails.iter().map(|t| t.used_bytes()).sum();
         (self.run.run.entry_bytes() + tails) as u64
     }
 
@@ -171,8 +171,8 @@ pub(crate) fn entries_of<'m>(
     direction: Direction,
 ) -> Merge<'m> {
     let mut sources: Vec<Box<dyn Source + 'm>> = Vec::with_capacity(tails.len() + 1);
-    for tail in tails.iter().filter(|t| !t.list().is_empty()) {
-        sources.push(Box::new(tail.list().source(range, direction)));
+    for tail in tails.iter().filter(|t| !t.is_empty()) {
+        sources.push(Box::new(tail.source(range, direction)));
     }
     if run.len() > 0 {
         sources.push(Box::new(run.source(range, direction)));

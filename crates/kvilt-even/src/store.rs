@@ -73,9 +73,7 @@ impl Store {
 
     /// An empty tail that can take at least `bytes`, for entries that are mostly like those of `run`.
     pub(crate) fn new_tail(&self, bytes: usize, run: &Run) -> Arc<Tail> {
-        // A skip list takes some bytes for itself.
-        let capacity = self.config.tail_bytes.max(bytes) + 4096;
-        Tail::new(capacity, self.next_id(), run, &self.files.budget)
+        Tail::new(self.config.tail_bytes.max(bytes), run, &self.files.budget)
     }
 
     /// Asks the background to look at a chunk.

@@ -14,14 +14,14 @@
 //!   ┌─────────────────┐   chunk gate (a mutex)    Versions::open_view      Versions::open_views
 //!   │  Published      │   Versions::announce      waits for puts at or     what must be kept
 //!   │  index, state   │   AppendBuffer::append    below its view           Published::replace
-//!   └─────────────────┘   Skiplist::insert                                 under the chunk gate
-//!   Skiplist::find        RowCache::writing
+//!   └─────────────────┘   Pile::insert                                     under the chunk gate
+//!   Pile::find            RowCache::writing
 //!   RowCache::get         Pending dropped: retired
 //! ```
 //!
 //! - A **get** writes no cache line that another reader writes: it pins, loads, searches. Only the row cache, for
 //!   chunks without a munk, takes a lock, of one shard and for a map look-up.
-//! - A **put** holds its chunk's gate, so a chunk has one writer at a time; skiplist and append buffer have writer
+//! - A **put** holds its chunk's gate, so a chunk has one writer at a time; pile and append buffer have writer
 //!   locks of their own, which the gate keeps uncontended and which make them sound without it.
 //! - A **scan** waits for announced puts, never a put for a scan (S-3, S-4).
 //! - A **worker** builds aside, then replaces a published value under the gate for microseconds.
@@ -36,8 +36,8 @@
 //! | 2 | commit queue ([`Group`]) | queueing and taking items; never while a leader writes or syncs | – |
 //! | 3 | structure lock (chunk index, manifest edits in memory) | replacing the index | – |
 //! | 4 | one row-cache shard | map work | – |
-//! | 5 | one writer of a [`Skiplist`] or [`AppendBuffer`] | one insert, one copy | – |
-//! | 6 | what is [`spare`] | putting in or taking out one mapping | – |
+//! | 5 | one writer of a [`Pile`] or [`AppendBuffer`], who sorts a pile | one insert, one copy, one sort | – |
+//! | 6 | what is [`spare`] | putting in or taking out one mapping or block | – |
 //!
 //! Not locks, but waits, and so in the order too: an announced put ([`Pending`]) waits for nothing and takes only
 //! 4 and 5 (its gates it has already). [`Versions::open_view`], [`Versions::cut`] and
@@ -57,6 +57,7 @@
 //! Reading order: the order of the modules below.
 
 mod ahead;
+mod blocks;
 mod memory;
 mod shim;
 
@@ -66,9 +67,8 @@ pub mod published;
 pub mod versions;
 
 pub mod append;
-pub mod filter;
+pub mod pile;
 pub mod region;
-pub mod skiplist;
 
 pub mod budget;
 pub mod group;
@@ -81,11 +81,10 @@ pub mod home;
 pub use ahead::fetch_ahead;
 pub use append::AppendBuffer;
 pub use budget::{Budget, Charge, Part};
-pub use filter::Filter;
 pub use group::Group;
 pub use home::Home;
 pub use published::{Pin, Published, pin, settle};
+pub use pile::{Found, Full, Pile, PileSource};
 pub use region::Region;
 pub use row_cache::{RowCache, Ticket, Writing, WritingRange};
-pub use skiplist::{Found, Full, Skiplist, SkiplistSource};
 pub use versions::{Pending, Versions, View};

@@ -1,6 +1,6 @@
 //! `Memory`: bytes with a stable address, 8-byte aligned, that are passed on or go back to the system when dropped.
 //!
-//! Below [`Region`](crate::Region), [`AppendBuffer`](crate::AppendBuffer) and [`Skiplist`](crate::Skiplist).
+//! Below [`Region`](crate::Region), [`AppendBuffer`](crate::AppendBuffer) and [`Pile`](crate::Pile).
 //! What is always true: `base` is valid for reads and writes of `capacity` bytes as long as the value lives,
 //! initialised if they were asked for as zeroed, and else as far as their owner has written. Who may read or write
 //! which of them is up to the owner; this type hands out a raw pointer and no reference.
@@ -16,6 +16,7 @@ use memmap2::{MmapMut, UncheckedAdvice};
 
 use crate::{
     ahead::{CACHE_LINE_BYTES, fetch_line},
+    blocks::{BLOCK_BYTES, Block},
     spare,
 };
 
@@ -46,6 +47,8 @@ enum Owner {
     Heap(Layout),
     /// Given up when dropped; not looked at before, `base` is the way in.
     Mapped(Option<MmapMut>),
+    /// The same.
+    Block(Option<Block>),
 }
 
 // SAFETY: the bytes are owned by this value alone and plain; nothing in it knows a thread.
@@ -74,20 +77,30 @@ impl Memory {
         }
     }
 
-    /// Like [`Memory::passed_on`], all of which will be written soon; see [`Memory::zeroed_or_abort`].
+    /// Like [`Memory::passed_on`], all of which will be written soon; but a mapping that the system refuses is taken from the heap,
+    /// which aborts when it has nothing left either, as any allocation does.
     pub(crate) fn passed_on_or_abort(capacity: usize) -> Self {
         Self::passed_on(capacity, capacity).unwrap_or_else(|_| Self::on_heap(capacity, alloc))
+    }
+
+    /// [`BLOCK_BYTES`] bytes that may have anything in them, or be uninitialised.
+    pub(crate) fn block() -> Self {
+        let block = if cfg!(miri) { None } else { Block::take() };
+        match block {
+            Some(block) => Memory {
+                base: block.base(),
+                capacity: BLOCK_BYTES,
+                passed_on: 0,
+                written: 0,
+                owner: Owner::Block(Some(block)),
+            },
+            None => Self::on_heap(BLOCK_BYTES, alloc),
+        }
     }
 
     fn mapped(mut mapping: MmapMut, capacity: usize, passed_on: usize) -> Self {
         let base = NonNull::new(mapping.as_mut_ptr()).expect("a mapping is never at address zero");
         Memory { base, capacity, passed_on, written: 0, owner: Owner::Mapped(Some(mapping)) }
-    }
-
-    /// Like [`Memory::zeroed`], but a mapping that the system refuses is taken from the heap, which aborts when
-    /// it has nothing left either, as any allocation does.
-    pub(crate) fn zeroed_or_abort(capacity: usize) -> Self {
-        Self::zeroed(capacity).unwrap_or_else(|_| Self::on_heap(capacity, alloc_zeroed))
     }
 
     fn on_heap(capacity: usize, alloc: unsafe fn(Layout) -> *mut u8) -> Self {
@@ -145,6 +158,7 @@ impl Drop for Memory {
                 let mapping = mapping.take().expect("given up once");
                 spare::give(mapping, self.written);
             }
+            Owner::Block(block) => spare::give_block(block.take().expect("given up once")),
         }
     }
 }

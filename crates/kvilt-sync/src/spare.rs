@@ -1,4 +1,4 @@
-//! Spare memory: mappings that were given up a moment ago, for who needs one next.
+//! Spare memory: mappings and blocks that were given up a moment ago, for who needs one next.
 //!
 //! A page of a fresh mapping costs some seven times what it costs to fill one that is there (docs/performance.md, fresh pages),
 //! and sorting a munk gives up as many pages as it takes. So while somebody has a [`Keeper`], what is given up waits here for a
@@ -7,7 +7,8 @@
 //! - S-70: a spare mapping belongs to nobody, and has no bytes but such as were written: who takes it has their pages, and
 //!   finds in them what was there before.
 //!
-//! The lock is held to put in or take out, never across a call to the system.
+//! The lock is held to put in or take out, never across a call to the system. Blocks (S-71) are the other kind of memory that waits
+//! here: what tails give up is taken by tails.
 #![expect(unsafe_code, reason = "mappings change their length")]
 
 use std::time::Duration;
@@ -15,7 +16,10 @@ use std::time::Duration;
 use memmap2::MmapMut;
 use parking_lot::Mutex;
 
-use crate::memory::in_pages;
+use crate::{
+    blocks::{BLOCK_BYTES, Block},
+    memory::in_pages,
+};
 
 /// Spare bytes of a process, at most, whatever its keepers want: what a few sorts give up and take. Outside of all budgets, like
 /// other memory that is between two uses.
@@ -28,7 +32,7 @@ const LONGER_PART: usize = 8;
 /// The process's.
 static SPARE: Spare = Spare::new();
 
-/// Mappings that were given up.
+/// Mappings and blocks that were given up.
 #[derive(Debug)]
 struct Spare(Mutex<Kept>);
 
@@ -40,6 +44,10 @@ struct Kept {
     mappings: Vec<MmapMut>,
     /// So many of them were there already when it was looked at last.
     old: usize,
+    /// The last was given up last.
+    blocks: Vec<Block>,
+    /// There were never fewer since it was looked at last.
+    blocks_least: usize,
     looked_at: Duration,
 }
 
@@ -71,9 +79,12 @@ impl Keeper {
         let old = kept.old;
         let over = kept.take_oldest(old);
         kept.old = kept.mappings.len();
-        // To unmap takes a while.
+        let unused = kept.blocks_least;
+        let unused: Vec<Block> = kept.blocks.drain(..unused).collect();
+        kept.blocks_least = kept.blocks.len();
+        // To give back takes a while.
         drop(kept);
-        drop(over);
+        drop((over, unused));
     }
 }
 
@@ -83,8 +94,11 @@ impl Drop for Keeper {
         let position = kept.wanted.iter().position(|wanted| *wanted == self.wanted);
         kept.wanted.swap_remove(position.expect("entered when it was made"));
         let over = kept.make_room(0);
+        let blocks_left = (kept.bytes_max() / BLOCK_BYTES).min(kept.blocks.len());
+        let over_blocks = kept.blocks.split_off(blocks_left);
+        kept.blocks_least = kept.blocks_least.min(blocks_left);
         drop(kept);
-        drop(over);
+        drop((over, over_blocks));
     }
 }
 
@@ -99,10 +113,44 @@ pub(crate) fn give(mapping: MmapMut, written: usize) {
     SPARE.give(mapping, written);
 }
 
+/// A block whose pages are there, if one is spare.
+pub(crate) fn take_block() -> Option<Block> {
+    SPARE.take_block()
+}
+
+/// Keeps a block, all of whose pages may be there, if there is room.
+pub(crate) fn give_block(block: Block) {
+    SPARE.give_block(block);
+}
+
 impl Spare {
     const fn new() -> Self {
-        let kept = Kept { wanted: Vec::new(), mappings: Vec::new(), old: 0, looked_at: Duration::ZERO };
-        Spare(Mutex::new(kept))
+        Spare(Mutex::new(Kept {
+            wanted: Vec::new(),
+            mappings: Vec::new(),
+            old: 0,
+            blocks: Vec::new(),
+            blocks_least: 0,
+            looked_at: Duration::ZERO,
+        }))
+    }
+
+    fn take_block(&self) -> Option<Block> {
+        let mut kept = self.0.lock();
+        let block = kept.blocks.pop();
+        kept.blocks_least = kept.blocks_least.min(kept.blocks.len());
+        block
+    }
+
+    fn give_block(&self, block: Block) {
+        let mut kept = self.0.lock();
+        // As much as mappings, which have a limit of their own: what sorts give up is of both kinds.
+        if (kept.blocks.len() + 1) * BLOCK_BYTES <= kept.bytes_max() {
+            kept.blocks.push(block);
+        } else {
+            drop(kept);
+            drop(block);
+        }
     }
 
     fn take(&self, capacity: usize, wanted: usize) -> Option<(MmapMut, usize)> {
@@ -264,6 +312,25 @@ mod tests {
         assert_eq!(mib_in(spare), 1);
         at(3000);
         assert_eq!(mib_in(spare), 0);
+    }
+
+    #[test]
+    fn blocks_wait_for_who_takes_them_and_go_when_nobody_does() {
+        let (spare, keeper) = spare();
+        let blocks_in = || spare.0.lock().blocks.len();
+        let blocks = |count: usize| (0..count).map(|_| Block::take().expect("there is memory"));
+        blocks(600).for_each(|block| spare.give_block(block));
+        assert_eq!(blocks_in(), SPARE_BYTES_MAX / BLOCK_BYTES);
+        keeper.age(Duration::from_secs(1));
+        let taken: Vec<Block> = (0..500).map(|_| spare.take_block().expect("one is spare")).collect();
+        taken.into_iter().for_each(|block| spare.give_block(block));
+        keeper.age(Duration::from_secs(2));
+        assert_eq!(blocks_in(), 500, "twelve were not wanted");
+        keeper.age(Duration::from_secs(3));
+        assert_eq!(blocks_in(), 0);
+        spare.give_block(blocks(1).next().expect("one"));
+        drop(keeper);
+        assert!(spare.take_block().is_none());
     }
 
     #[test]

@@ -28,6 +28,7 @@ use crate::{
         Funk,
         log::{ChunkLog, IfFull, ROTATE_BYTES, range_end_value},
     },
+    key_hash::key_hash,
     munk::{FROZEN_TAILS_MAX, Munk, tail::Tail},
     rebalance::DELETES_WORTH_A_REWRITE,
     stats::Stall,
@@ -514,11 +515,12 @@ impl Store {
 fn fetch_ahead(chunk: &Chunk, key: &[u8], tail_bytes: usize) {
     let pin = pin();
     let state = chunk.state(&pin);
+    let hash = key_hash(key);
     if let Some(munk) = &state.munk {
-        munk.tail().fetch_free(tail_bytes);
+        munk.tail().fetch_ahead(hash, tail_bytes);
     }
     if let Some(log) = &state.funk.log {
-        log.fetch_index(&pin, key);
+        log.fetch_index(&pin, hash);
     }
 }
 

@@ -1,8 +1,8 @@
 //! `Tail`: the part of a munk that takes new entries (EvenDB §3.1: the unsorted rest of the munk's array).
 //!
 //! The paper links new entries into the sorted prefix by bypasses, which degenerate into linear chains when
-//! keys arrive in order. Ours is a skip list: O(log n) in any insertion order. One writer (the holder of the
-//! chunk's gate), any number of readers without locks.
+//! keys arrive in order. Ours is a pile: a put finds its key by hash, and whoever wants order pays for it
+//! (docs/design/0048-piles.md). One writer (the holder of the chunk's gate), any number of readers without locks.
 
 use std::sync::{
     Arc,
@@ -12,8 +12,7 @@ use std::sync::{
 use kvilt_base::{Direction, EntryRef, KeyRange, Kind, Source, Version};
 use kvilt_sync::{
     budget::{Budget, Part},
-    filter::Filter,
-    skiplist::{Found, Skiplist},
+    pile::{Found, Pile, PileSource},
     versions::Versions,
 };
 
@@ -26,14 +25,10 @@ const CHARGE_STEPS: u64 = 32;
 const CHARGE_STEP_BYTES_MIN: u64 = 1 << 10;
 /// So many of a tail's entries are looked at to know what most of them are like.
 const SAMPLED_ENTRIES: usize = 16;
-/// Bytes of an entry, where nothing is known of those to come.
-const ENTRY_BYTES_ASSUMED: usize = 256;
 
-/// A skip list whose memory is charged to the budget as it fills.
+/// A pile whose memory is charged to the budget as it fills.
 pub(crate) struct Tail {
-    list: Skiplist,
-    /// Which keys it may have: most gets of a chunk look for others.
-    keys: Filter,
+    pile: Pile,
     budget: Arc<Budget>,
     charge_step_bytes: u64,
     /// Bytes that its entries take in a run; changed by the one writer only, like what follows.
@@ -43,43 +38,37 @@ pub(crate) struct Tail {
 }
 
 impl Tail {
-    /// An empty tail for `bytes`, of which none is touched yet, and entries that are mostly like those of `run`.
-    pub(crate) fn new(bytes: usize, seed: u64, run: &Run, budget: &Arc<Budget>) -> Arc<Self> {
-        let entry_bytes = if run.len() > 0 { run.mean_entry_bytes() } else { ENTRY_BYTES_ASSUMED };
-        let keys = Filter::for_keys(bytes / Skiplist::room_for(0, entry_bytes));
-        let charged = keys.bytes() as u64;
-        budget.add(Part::Munks, charged);
+    /// An empty tail for `bytes`, of which none is touched yet, and keys that mostly begin as those of `run` do.
+    pub(crate) fn new(bytes: usize, run: &Run, budget: &Arc<Budget>) -> Arc<Self> {
         Arc::new(Tail {
-            list: Skiplist::for_prefix(bytes, seed, run.prefix()),
-            keys,
+            pile: Pile::for_prefix(bytes, run.prefix()),
             budget: Arc::clone(budget),
             charge_step_bytes: (bytes as u64 / CHARGE_STEPS).max(CHARGE_STEP_BYTES_MIN),
             entry_bytes: AtomicUsize::new(0),
-            charged: AtomicU64::new(charged),
+            charged: AtomicU64::new(0),
         })
     }
 
     /// Bytes that a tail must have to take these entries, at the worst.
     pub(crate) fn room_for(entries: impl Iterator<Item = (usize, usize)>) -> usize {
-        entries.map(|(key_len, value_len)| Skiplist::room_for(key_len, value_len)).sum()
+        entries.map(|(key_len, value_len)| Pile::room_for(key_len, value_len)).sum()
     }
 
     /// Whether `bytes` (from [`Tail::room_for`]) more fit.
     pub(crate) fn has_room(&self, bytes: usize) -> bool {
-        self.list.has_room(bytes)
+        self.pile.has_room(bytes)
     }
 
-    /// Has the processor fetch where an entry of so many bytes (from [`Tail::room_for`]) will be written.
-    pub(crate) fn fetch_free(&self, bytes: usize) {
-        self.list.fetch_free(bytes);
+    /// Has the processor fetch what will be needed to insert a key with this hash, and where an entry of so many bytes (from
+    /// [`Tail::room_for`]) will be written.
+    pub(crate) fn fetch_ahead(&self, hash: u32, bytes: usize) {
+        self.pile.fetch_ahead(hash, bytes);
     }
 
     /// Adds an entry. The caller holds the chunk's gate and made sure of the room.
     pub(crate) fn insert(&self, key: &[u8], version: Version, kind: Kind, batch: u64, value: &[u8]) {
-        // First, so that who finds the entry by a scan finds it by its key, too.
-        self.keys.add(key_hash(key));
-        self.list
-            .insert(key, version, kind, batch, value)
+        self.pile
+            .insert(key, key_hash(key), version, kind, batch, value)
             .expect("room was made before the put was announced");
         let entry_bytes = self.entry_bytes() + run::entry_bytes(key.len(), value.len());
         self.entry_bytes.store(entry_bytes, Ordering::Relaxed);
@@ -101,30 +90,27 @@ impl Tail {
         view: Version,
         versions: &Versions,
     ) -> Option<Found<'_>> {
-        if !self.may_have(hash) {
-            return None;
-        }
-        self.list.find_at(key, view, |batch| versions.is_in_flight(batch))
+        self.pile.find_at(key, hash, view, |batch| versions.is_in_flight(batch))
     }
 
-    /// Whether a get of a key with this hash has to search it.
+    /// Whether a get of a key with this hash probably finds it here.
     pub(crate) fn may_have(&self, hash: u32) -> bool {
-        self.keys.may_have(hash)
+        self.pile.may_have(hash)
+    }
+
+    /// All its entries in `range`, in `direction`.
+    pub(crate) fn source(&self, range: &KeyRange, direction: Direction) -> PileSource<'_> {
+        self.pile.source(range, direction)
     }
 
     /// Gives `each` some of its entries in `range`.
-    pub(crate) fn sample(&self, range: &KeyRange, mut each: impl FnMut(EntryRef<'_>)) {
-        let mut source = self.list.source(range, Direction::Forward);
-        for _ in 0..SAMPLED_ENTRIES {
-            let Some(entry) = source.entry() else { return };
-            each(entry);
-            source.advance().expect("memory can be read");
-        }
+    pub(crate) fn sample(&self, range: &KeyRange, each: impl FnMut(EntryRef<'_>)) {
+        self.pile.sample(range, SAMPLED_ENTRIES, each);
     }
 
     /// Gives each key to `each`, in order.
     pub(crate) fn for_each_key(&self, mut each: impl FnMut(&[u8])) {
-        let mut source = self.list.source(&KeyRange::all(), Direction::Forward);
+        let mut source = self.source(&KeyRange::all(), Direction::Forward);
         while let Some(entry) = source.entry() {
             each(entry.key);
             source.advance().expect("memory can be read");
@@ -133,7 +119,7 @@ impl Tail {
 
     /// Whether it has an entry of `range`.
     pub(crate) fn touches(&self, range: &KeyRange) -> bool {
-        self.list.source(range, Direction::Forward).entry().is_some()
+        self.pile.touches(range)
     }
 
     /// Bytes that its entries take in a run.
@@ -141,14 +127,24 @@ impl Tail {
         self.entry_bytes.load(Ordering::Relaxed)
     }
 
-    /// Memory, in bytes.
-    pub(crate) fn memory_bytes(&self) -> usize {
-        self.list.used_bytes() + self.keys.bytes()
+    /// Entries inserted.
+    pub(crate) fn len(&self) -> usize {
+        self.pile.len()
     }
 
-    /// The skip list, to read.
-    pub(crate) fn list(&self) -> &Skiplist {
-        &self.list
+    /// Whether nothing was inserted.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.pile.is_empty()
+    }
+
+    /// Bytes of its rows as they lie there.
+    pub(crate) fn used_bytes(&self) -> usize {
+        self.pile.used_bytes()
+    }
+
+    /// Memory, in bytes.
+    pub(crate) fn memory_bytes(&self) -> usize {
+        self.pile.memory_bytes()
     }
 }
 

@@ -124,5 +124,5 @@ impl Store {
 
 /// The tails that took entries since a munk was frozen.
 fn tails_since(munk: &Munk, frozen: &FrozenMunk) -> Vec<Arc<Tail>> {
-    munk.tails.iter().filter(|tail| !frozen.has(tail) && !tail.list().is_empty()).cloned().collect()
+    munk.tails.iter().filter(|tail| !frozen.has(tail) && !tail.is_empty()).cloned().collect()
 }

@@ -65,7 +65,7 @@ impl Store {
         let state = chunk.state(&pin);
         let funk = Arc::new(state.funk.closed());
         let munk = state.munk.as_ref().map(|munk| {
-            let is_quiet = munk.tail().list().is_empty();
+            let is_quiet = munk.tail().is_empty();
             if is_quiet {
                 Arc::clone(munk)
             } else {

@@ -55,7 +55,7 @@ impl FrozenMunk {
     /// The first key that its tails have of `range`: they may have a sibling's, too.
     fn first_key_of_tails(&self, range: &KeyRange) -> Option<Vec<u8>> {
         let first = |tail: &Arc<Tail>| {
-            let source = tail.list().source(range, Direction::Forward);
+            let source = tail.source(range, Direction::Forward);
             source.entry().map(|entry| entry.key.to_vec())
         };
         self.tails.iter().filter_map(first).min()
@@ -97,7 +97,7 @@ impl Store {
     /// Whether readers have searched the munk's tails for as much as it costs to weave them into the run: who weaves then, and not
     /// before, never pays much more than who knew what is to come.
     pub(crate) fn have_readers_paid(&self, chunk: &Chunk, munk: &Munk) -> bool {
-        let entries: usize = munk.tails.iter().map(|tail| tail.list().len()).sum();
+        let entries: usize = munk.tails.iter().map(|tail| tail.len()).sum();
         let price = munk.run.run.len() / ROWS_A_SEARCH + entries;
         // Relaxed: a statistic.
         entries > 0 && chunk.heat.tail_searches.load(Ordering::Relaxed) as usize > price
@@ -173,7 +173,7 @@ impl Store {
         let before = &frozen.run.run;
         let nothing = Run::empty();
         let mut new = entries_of(&nothing, &frozen.tails, &chunk.range, Direction::Forward);
-        let count = frozen.tails.iter().map(|tail| tail.list().len()).sum();
+        let count = frozen.tails.iter().map(|tail| tail.len()).sum();
         let mut weaver = Weaver::new(before, frozen.tail_bytes(), count)?;
         let mut retain = Retain::new(&views, &[]);
         let mut has_room = true;
@@ -264,7 +264,7 @@ impl Store {
         let state = chunk.state(&pin);
         let munk = state.munk.as_ref()?;
         let is_wanted = is_all_wanted || !munk.tombstones.is_empty() || self.have_readers_paid(chunk, munk);
-        if !is_wanted || munk.tail().list().is_empty() || mutant(Mutant::TailNotFrozen) {
+        if !is_wanted || munk.tail().is_empty() || mutant(Mutant::TailNotFrozen) {
             return Some(FrozenMunk::of(munk));
         }
         let munk = Arc::new(munk.with_fresh_tail(self.new_tail(0, &munk.run.run)));
@@ -326,7 +326,7 @@ fn unseen_bytes(run: &Run, views: &[Version]) -> usize {
 pub(super) fn wasted_bytes(chunk: &Chunk, munk: &Munk, views: &[Version], least: usize) -> usize {
     let run = &munk.run.run;
     let unseen = unseen_bytes(run, views);
-    let entries: usize = munk.tails.iter().map(|tail| tail.list().len()).sum();
+    let entries: usize = munk.tails.iter().map(|tail| tail.len()).sum();
     if unseen + entries * run.mean_entry_bytes() <= least {
         return unseen;
     }

@@ -33,7 +33,7 @@ impl Store {
         let state = chunk.state(&pin);
         let munk = state.munk.as_ref().expect("only the occupant evicts");
         let shared: Vec<_> =
-            munk.tails.iter().filter(|tail| !frozen.has(tail) && !tail.list().is_empty()).cloned().collect();
+            munk.tails.iter().filter(|tail| !frozen.has(tail) && !tail.is_empty()).cloned().collect();
         let tombstones = munk.tombstones.since(frozen.tombstones.list().len());
         let funk = state.funk.closed();
         let log = log.filter(|log| state.funk.log.as_ref().is_some_and(|now| Arc::ptr_eq(now, log)));

@@ -25,7 +25,7 @@ use parking_lot::MutexGuard;
 
 use super::super::ascent::Ascent;
 use super::{ChunkLog, Span, sync_failed};
-use crate::{files::Files, key_hash::key_hash, reserve::Use};
+use crate::{files::Files, reserve::Use};
 
 /// Pages of the system, in bytes, or a part of one.
 const PAGE_BYTES: u64 = 4096;
@@ -269,10 +269,10 @@ impl ChunkLog {
         self.records.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// Has the processor fetch what the index will need for a record of this key.
-    pub(crate) fn fetch_index(&self, pin: &Pin, key: &[u8]) {
+    /// Has the processor fetch what the index will need for a record of a key with this hash.
+    pub(crate) fn fetch_index(&self, pin: &Pin, hash: u32) {
         if let Some(index) = self.index.load(pin) {
-            index.index.fetch_ahead(pin, key_hash(key));
+            index.index.fetch_ahead(pin, hash);
         }
     }
 

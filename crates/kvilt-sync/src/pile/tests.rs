@@ -1,4 +1,4 @@
-//! The skiplist against a map of versions, and under readers while others insert.
+//! The pile against a map of versions, and under readers while others insert.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering as Memory};
@@ -12,66 +12,149 @@ fn v(n: u64) -> Version {
     Version::from_u64(n)
 }
 
+/// A hash of which only the bits of `mask` differ.
+fn hash_in(mask: u32, key: &[u8]) -> u32 {
+    let hash = key.iter().fold(0xcbf2_9ce4_8422_2325, |hash: u64, byte| {
+        (hash ^ u64::from(*byte)).wrapping_mul(0x0100_0000_01b3)
+    });
+    (hash.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 32) as u32 & mask
+}
+
+fn hash(key: &[u8]) -> u32 {
+    hash_in(u32::MAX, key)
+}
+
 #[test]
 fn a_single_put_replaces_its_version_and_a_batch_does_not() {
-    let list = Skiplist::with_capacity(4096, 7);
-    list.insert(b"k", v(1), Kind::Put, 0, b"a").unwrap();
-    list.insert(b"k", v(2), Kind::Put, 0, b"b").unwrap();
-    list.insert(b"k", v(2), Kind::Put, 0, b"c").unwrap();
-    list.insert(b"k", v(2), Kind::Tombstone, 9, b"").unwrap();
+    let list = Pile::with_capacity(4096);
+    list.insert(b"k", 5, v(1), Kind::Put, 0, b"a").unwrap();
+    list.insert(b"k", 5, v(2), Kind::Put, 0, b"b").unwrap();
+    list.insert(b"k", 5, v(2), Kind::Put, 0, b"c").unwrap();
+    list.insert(b"k", 5, v(2), Kind::Tombstone, 9, b"").unwrap();
     let mut seen = Vec::new();
-    let refused = list.find(b"k", |f| {
+    let refused = list.find(b"k", 5, |f| {
         seen.push((f.version.to_u64(), f.batch, f.value));
         false
     });
     assert_eq!(refused, None);
     assert_eq!(seen, [(2, 9, &b""[..]), (2, 0, b"c"), (1, 0, b"a")]);
-    assert_eq!(list.find(b"k", |f| f.batch == 0).unwrap().value, b"c");
-    assert_eq!(list.find(b"j", |_| true), None);
+    assert_eq!(list.find(b"k", 5, |f| f.batch == 0).unwrap().value, b"c");
+    assert_eq!(list.find(b"j", 5, |_| true), None);
     assert_eq!(list.len(), 4);
 }
 
 #[test]
 #[should_panic(expected = "S-12")]
 fn a_record_older_than_the_newest_is_a_bug_of_the_caller() {
-    let list = Skiplist::with_capacity(4096, 7);
-    list.insert(b"k", v(2), Kind::Put, 0, b"").unwrap();
-    let _ = list.insert(b"k", v(1), Kind::Put, 0, b"");
+    let list = Pile::with_capacity(4096);
+    list.insert(b"k", 5, v(2), Kind::Put, 0, b"").unwrap();
+    let _ = list.insert(b"k", 5, v(1), Kind::Put, 0, b"");
 }
 
-/// S-13.
+/// S-13: to the last byte, and behind it nothing is changed once it is refused.
 #[test]
 fn room_that_was_promised_is_there_to_the_last_byte() {
-    for seed in 0..if cfg!(miri) { 2 } else { 50 } {
-        let list = Skiplist::with_capacity(3000, seed);
-        let mut inserted = 0u64;
+    for capacity in [3000, 100_000, 300_000] {
+        let list = Pile::with_capacity(capacity);
+        let (mut inserted, mut promised) = (0u64, 0);
         loop {
             let key = format!("{:0width$}", inserted, width = 4 + inserted as usize % 13);
-            let value = vec![1; inserted as usize % 29];
-            let has_room = list.has_room(Skiplist::room_for(key.len(), value.len()));
+            let large = if inserted % 11 == 3 { capacity / 4 } else { 29 };
+            let value = vec![1; inserted as usize * 7919 % large];
+            let has_room = list.has_room(Pile::room_for(key.len(), value.len()));
             let (used, len) = (list.used_bytes(), list.len());
-            let outcome = list.insert(key.as_bytes(), v(1), Kind::Put, inserted % 2, &value);
+            let outcome = list.insert(key.as_bytes(), hash(key.as_bytes()), v(1), Kind::Put, inserted % 2, &value);
             assert!(!has_room || outcome.is_ok());
+            promised += u64::from(has_room);
             if outcome == Err(Full) {
                 assert_eq!((list.used_bytes(), list.len()), (used, len), "nothing was changed");
-                assert_eq!(list.find(key.as_bytes(), |_| true), None);
+                assert_eq!(list.find(key.as_bytes(), hash(key.as_bytes()), |_| true), None);
                 break;
             }
             inserted += 1;
         }
-        assert!(inserted > 20);
+        assert!(promised > 20 && list.memory_bytes() > list.used_bytes());
+        assert_eq!(drain(&list, &KeyRange::all(), Direction::Forward).len() as u64, inserted);
     }
+}
+
+/// S-13: so that a batch has room once it was promised for all of it.
+#[test]
+fn rows_of_all_sizes_have_the_room_that_was_promised_for_their_sum() {
+    const SIZES: [usize; 5] = [33_000, 65_500, 40, 70_000, 200_000];
+    let value = vec![5; 200_000];
+    let sum = (0..40).map(|i| Pile::room_for(8, SIZES[i % 5])).sum();
+    let list = Pile::with_capacity(sum);
+    assert!(list.has_room(sum) && !list.has_room(sum + 1));
+    for i in 0..40u64 {
+        let (key, value) = (i.to_be_bytes(), &value[..SIZES[i as usize % 5]]);
+        list.insert(&key, hash(&key), v(1), Kind::Put, 3, value).unwrap();
+    }
+    for i in 0..40u64 {
+        let key = i.to_be_bytes();
+        assert_eq!(list.find(&key, hash(&key), |_| true).unwrap().value.len(), SIZES[i as usize % 5]);
+    }
+}
+
+/// A key that is longer than a block, so that its record begins in the next of a row's own.
+#[test]
+fn a_row_may_be_longer_than_a_block_and_so_may_its_key() {
+    let list = Pile::with_capacity(1 << 20);
+    let key = vec![7; 65_600];
+    list.insert(&key, hash(&key), v(1), Kind::Put, 0, b"one").unwrap();
+    list.insert(&key, hash(&key), v(2), Kind::Put, 0, &[2; 100_000]).unwrap();
+    list.insert(b"short", hash(b"short"), v(2), Kind::Put, 0, b"").unwrap();
+    assert_eq!(list.find(&key, hash(&key), |f| f.version == v(1)).unwrap().value, b"one");
+    assert_eq!(list.find(&key, hash(&key), |_| true).unwrap().value, [2; 100_000]);
+    assert_eq!(drain(&list, &KeyRange::all(), Direction::Backward).len(), 3);
 }
 
 #[test]
 fn what_cannot_be_held_is_refused_and_not_cut() {
-    let list = Skiplist::with_capacity(100, 0);
+    let list = Pile::with_capacity(100);
     assert!(list.has_room(100) && !list.has_room(100 + 8));
-    assert_eq!(list.insert(b"k", v(1), Kind::Put, 0, &[0; 101]), Err(Full));
-    assert_eq!(Skiplist::room_for(1 << 24, 0), usize::MAX);
-    assert_eq!(Skiplist::room_for(0, 1 << 28), usize::MAX);
+    assert_eq!(list.insert(b"k", 5, v(1), Kind::Put, 0, &[0; 1 << 20]), Err(Full));
+    assert_eq!(Pile::room_for(1 << 24, 0), usize::MAX);
+    assert_eq!(Pile::room_for(0, 1 << 28), usize::MAX);
     assert!(!list.has_room(usize::MAX));
     assert_eq!(list.source(&KeyRange::all(), Direction::Backward).entry(), None);
+}
+
+/// S-14: whoever asks for order while keys come has all that came before, sorted or not.
+#[test]
+fn keys_that_came_are_in_order_whoever_asked_for_it_before() {
+    for step in [1, 7, 7919] {
+        let list = Pile::for_prefix(1 << 20, b"key");
+        let mut model = std::collections::BTreeSet::new();
+        for i in 0..600usize {
+            let key = format!("key{:05}", i * step % 600).into_bytes();
+            list.insert(&key, hash(&key), v(1), Kind::Put, 0, b"").unwrap();
+            model.insert(key);
+            if i % 41 == 0 || i > 590 {
+                let found = drain(&list, &KeyRange::all(), Direction::Forward);
+                assert!(found.iter().map(|entry| &entry.0).eq(&model), "{i} of {step}");
+            }
+        }
+        let range = KeyRange::new("key00100".."key00103");
+        assert!(list.touches(&range) && !list.touches(&KeyRange::new("key001000".."key001001")));
+        let mut sampled = 0;
+        list.sample(&KeyRange::all(), 16, |_| sampled += 1);
+        assert_eq!(sampled, 16);
+        list.sample(&range, 16, |entry| assert!(range.contains(entry.key)));
+    }
+}
+
+/// A hash that was not added is mostly known to be none, and one that was is always there.
+#[test]
+fn most_hashes_that_nobody_added_are_not_there() {
+    let list = Pile::with_capacity(1 << 20);
+    assert!(!list.may_have(hash(b"a")));
+    for i in 0..2000u32 {
+        let key = i.to_be_bytes();
+        list.insert(&key, hash(&key), v(1), Kind::Put, 0, b"").unwrap();
+    }
+    assert!((0..2000u32).all(|i| list.may_have(hash(&i.to_be_bytes()))));
+    assert_eq!((2000..20_000u32).filter(|i| list.may_have(hash(&i.to_be_bytes()))).count(), 0);
 }
 
 #[test]
@@ -88,16 +171,16 @@ fn key_heads_order_like_keys() {
         b"\xff",
     ];
     for prefix in [&b""[..], b"\0", b"a", b"abcdef", b"abcdefgh", b"b", b"\xff\xff"] {
-        let list = Skiplist::for_prefix(4096, 3, prefix);
+        let list = Pile::for_prefix(4096, prefix);
         for pair in keys.windows(2) {
-            assert!(list.arena.key_head(pair[0]) <= list.arena.key_head(pair[1]), "{pair:?} for {prefix:?}");
+            assert!(list.head_of(pair[0]) <= list.head_of(pair[1]), "{pair:?} for {prefix:?}");
         }
         for key in keys.iter().rev() {
-            list.insert(key, v(1), Kind::Put, 0, key).unwrap();
+            list.insert(key, hash(key), v(1), Kind::Put, 0, key).unwrap();
         }
         assert_eq!(drain(&list, &KeyRange::all(), Direction::Forward).len(), keys.len());
         for key in &keys {
-            assert_eq!(list.find(key, |_| true).unwrap().value, *key);
+            assert_eq!(list.find(key, hash(key), |_| true).unwrap().value, *key);
         }
     }
 }
@@ -107,7 +190,7 @@ type Record = (u64, u64, Kind, Vec<u8>);
 
 type Entry = (Vec<u8>, u64, Kind, Vec<u8>);
 
-fn drain(list: &Skiplist, range: &KeyRange, direction: Direction) -> Vec<Entry> {
+fn drain(list: &Pile, range: &KeyRange, direction: Direction) -> Vec<Entry> {
     let mut source = list.source(range, direction);
     let mut entries = Vec::new();
     while let Some(e) = source.entry() {
@@ -156,16 +239,16 @@ proptest! {
     #[test]
     #[cfg_attr(miri, ignore = "hours under miri; the other tests take the same paths")]
     fn it_is_a_map_of_versions(
-        inserts in inserts(), seed: u64, prefix in keys(), bounds in prop::collection::vec((keys(), keys()), 8),
+        inserts in inserts(), mask in prop::sample::select(vec![u32::MAX, 3 << 30, 0]), prefix in keys(), bounds in prop::collection::vec((keys(), keys()), 8),
     ) {
         // Whatever its keys are thought to begin with.
-        let list = Skiplist::for_prefix(1 << 20, seed, &prefix);
+        let list = Pile::for_prefix(1 << 20, &prefix);
         // Key → records, oldest first.
         let mut model: BTreeMap<Vec<u8>, Vec<Record>> = BTreeMap::new();
         let mut version = 1;
         for i in &inserts {
             version += u64::from(i.is_later);
-            list.insert(&i.key, v(version), i.kind, i.batch, &i.value).unwrap();
+            list.insert(&i.key, hash_in(mask, &i.key), v(version), i.kind, i.batch, &i.value).unwrap();
             let records = model.entry(i.key.clone()).or_default();
             if i.batch == 0 {
                 records.retain(|record| record.0 != version);
@@ -196,9 +279,9 @@ proptest! {
         for (key, records) in &model {
             for at in 0..=version {
                 let expected = records.iter().rev().find(|r| r.0 <= at);
-                let found = list.find(key, |f| f.version <= v(at));
+                let found = list.find(key, hash_in(mask, key), |f| f.version <= v(at));
                 let settled = records.iter().rev().find(|r| r.0 <= at && r.1 == 0);
-                let found_at = list.find_at(key, v(at), |batch| batch != 0);
+                let found_at = list.find_at(key, hash_in(mask, key), v(at), |batch| batch != 0);
                 prop_assert_eq!(found_at.map(|f| (f.version.to_u64(), f.value.to_vec())), settled.map(|r| (r.0, r.3.clone())));
                 prop_assert_eq!(
                     found.map(|f| (f.version.to_u64(), f.batch, f.kind, f.value.to_vec())),
@@ -216,7 +299,7 @@ fn value_of(key: u64, version: u64) -> Vec<u8> {
     value
 }
 
-fn check_stream(list: &Skiplist, direction: Direction) -> usize {
+fn check_stream(list: &Pile, direction: Direction) -> usize {
     let mut source = list.source(&KeyRange::all(), direction);
     let mut last: Option<(u64, u64)> = None;
     let mut entries = 0;
@@ -243,7 +326,7 @@ fn check_stream(list: &Skiplist, direction: Direction) -> usize {
 fn readers_meet_whole_records_in_order_while_others_insert() {
     const INSERTS: u64 = if cfg!(miri) { 60 } else { 30_000 };
     const KEYS: u64 = INSERTS / 3;
-    let list = Skiplist::with_capacity(INSERTS as usize * 200, 5);
+    let list = Pile::with_capacity(INSERTS as usize * 200);
     let done = [AtomicU64::new(0), AtomicU64::new(0)];
     let is_over = AtomicBool::new(false);
     std::thread::scope(|s| {
@@ -254,7 +337,7 @@ fn readers_meet_whole_records_in_order_while_others_insert() {
                     for i in 0..INSERTS / 2 {
                         // Each writer has keys of its own; versions rise.
                         let key = (i * 7919 % KEYS) * 2 + writer;
-                        list.insert(&key.to_be_bytes(), v(i + 1), Kind::Put, 0, &value_of(key, i + 1))
+                        list.insert(&key.to_be_bytes(), hash(&key.to_be_bytes()), v(i + 1), Kind::Put, 0, &value_of(key, i + 1))
                             .unwrap();
                         done.store(i + 1, Memory::Release);
                     }
@@ -270,7 +353,7 @@ fn readers_meet_whole_records_in_order_while_others_insert() {
                     let last = done[0].load(Memory::Acquire);
                     if last > 0 {
                         let key = (last - 1) * 7919 % KEYS * 2;
-                        let found = list.find(&key.to_be_bytes(), |_| true).expect("it was inserted");
+                        let found = list.find(&key.to_be_bytes(), hash(&key.to_be_bytes()), |_| true).expect("it was inserted");
                         assert!(found.version >= v(last));
                         assert_eq!(found.value, value_of(key, found.version.to_u64()));
                     }
