@@ -51,6 +51,8 @@ pub(crate) struct Files {
     next: AtomicU64,
     /// Files that exist, with a way to see whether anybody holds them.
     known: Mutex<HashMap<u64, (FileName, Weak<()>)>>,
+    /// Files that a run before this one left, and nobody names: to be removed.
+    leftovers: Mutex<Vec<FileName>>,
     /// Whether names were created since the directory was last synced.
     has_new_names: AtomicBool,
     /// Held while the directory is synced.
@@ -79,6 +81,7 @@ impl Files {
             log_piece_bytes: 8 << 10,
             next: AtomicU64::new(next),
             known: Mutex::default(),
+            leftovers: Mutex::default(),
             has_new_names: AtomicBool::new(false),
             syncing_names: Mutex::default(),
         }
@@ -142,6 +145,20 @@ impl Files {
         })
     }
 
+    /// Enters files that are nobody's.
+    pub(crate) fn leave(&self, orphans: Vec<FileName>) {
+        self.leftovers.lock().extend(orphans);
+    }
+
+    /// Removes one of the files that a run before this one left; false if there is none. One at a time, and not in the open: a system
+    /// takes a millisecond to free some megabytes, and a killed store may leave hundreds of them.
+    pub(crate) fn remove_leftover(&self) -> bool {
+        let Some(name) = self.leftovers.lock().pop() else { return false };
+        // Harmless if it fails: the next open finds it again.
+        let _ = self.disk.remove(name);
+        true
+    }
+
     /// Removes the files that nobody holds, or all when `is_closing`, and that `is_live` does not claim (E-8). A
     /// failure to remove is no error: the next open removes what is left.
     pub(crate) fn sweep(&self, is_closing: bool, is_live: impl Fn(FileName) -> bool) {
@@ -158,6 +175,7 @@ impl Files {
         for name in garbage {
             let _ = self.disk.remove(name);
         }
+        while is_closing && self.remove_leftover() {}
     }
 
     /// Removes a file that was given up before anybody could name it; an error changes nothing, for the next sweep

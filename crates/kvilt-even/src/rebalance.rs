@@ -113,7 +113,7 @@ impl Worker for Rebalancer {
     }
 }
 
-/// The worker that takes checkpoints.
+/// The worker that takes checkpoints, and until the first is due removes what the run before left.
 pub(crate) struct Checkpointer {
     store: Weak<Store>,
     due: Duration,
@@ -135,6 +135,9 @@ impl Worker for Checkpointer {
         }
         let now = store.world.clock.now();
         if now < self.due {
+            if store.files.remove_leftover() {
+                return Next::Again;
+            }
             return Next::Rest(Some(self.due - now));
         }
         if commit::is_leading() {

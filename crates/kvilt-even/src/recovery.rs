@@ -61,12 +61,12 @@ pub(crate) fn open(
     refuse_false_reserve(&listed)?;
     let leftovers = Leftovers::find(&root, &listed, &*disk)?;
     if mutant(Mutant::OrphansRemovedEarly) {
-        leftovers.remove_orphans(&*disk);
+        leftovers.orphans.iter().for_each(|name| drop(disk.remove(*name)));
     }
     if !is_new && !mutant(Mutant::VisibleNotDurable) {
         make_visible_durable(&*disk, &listed)?;
     }
-    leftovers.remove_orphans(&*disk);
+    let orphans_of_rows = leftovers.remove_small_orphans(&*disk);
     let (epoch_base, dead) = next_epoch(&root, is_new);
     let counters = Arc::<Counters>::default();
     counters.torn_tails.add(leftovers.torn_tails);
@@ -83,6 +83,7 @@ pub(crate) fn open(
         counters.clone(),
     );
     files.log_piece_bytes = config.log_piece_bytes;
+    files.leave(orphans_of_rows);
     let versions = Versions::new(epoch_base);
     let store = Store {
         versions,
@@ -168,9 +169,13 @@ fn refuse_false_reserve(listed: &[Listed]) -> Result<()> {
 /// The name of a file with rows, which only a store with a manifest can have made.
 fn file_of_rows(listed: &Listed) -> Option<FileName> {
     match listed {
-        Listed::Ours(name @ (FileName::Table(_) | FileName::Log(_) | FileName::Commit(_))) => Some(*name),
+        Listed::Ours(name) if has_rows(*name) => Some(*name),
         Listed::Ours(_) | Listed::Foreign(_) => None,
     }
+}
+
+fn has_rows(name: FileName) -> bool {
+    matches!(name, FileName::Table(_) | FileName::Log(_) | FileName::Commit(_))
 }
 
 /// Locks the directory, or says who has it.
@@ -235,7 +240,7 @@ fn make_visible_durable(disk: &dyn Disk, listed: &[Listed]) -> Result<()> {
 /// What is in the directory besides what the manifest names.
 #[derive(Default)]
 struct Leftovers {
-    /// Files of a run that no checkpoint of it came to name.
+    /// Files of a run that no checkpoint of it came to name. Only removed once what the manifest names is durable.
     orphans: Vec<FileName>,
     next_file: u64,
     torn_tails: u64,
@@ -271,7 +276,7 @@ impl Leftovers {
                 FileName::Commit(n) if mutant(Mutant::LiveOrphan) => *n <= root.commit_first,
                 FileName::Commit(n) => *n < root.commit_first,
             };
-            if matches!(name, FileName::Table(_) | FileName::Log(_) | FileName::Commit(_)) {
+            if has_rows(*name) {
                 left.next_file = left.next_file.max(number + 1);
             }
             if is_orphan {
@@ -302,11 +307,15 @@ impl Leftovers {
 }
 
 impl Leftovers {
-    fn remove_orphans(&self, disk: &dyn Disk) {
-        for name in &self.orphans {
+    /// Removes what may be in the way of a new file, and gives what may be long, and has its name for itself.
+    fn remove_small_orphans(&self, disk: &dyn Disk) -> Vec<FileName> {
+        let (of_rows, small): (Vec<FileName>, Vec<FileName>) =
+            self.orphans.iter().partition(|name| has_rows(**name));
+        for name in small {
             // Harmless if it fails: the next open finds it again.
-            let _ = disk.remove(*name);
+            let _ = disk.remove(name);
         }
+        of_rows
     }
 }
 

@@ -14,16 +14,21 @@ const ASYNC: Durability = Durability::Async { interval: HOUR };
 const SYNC: Durability = Durability::Sync { interval: HOUR };
 
 fn open(disk: Arc<dyn Disk>, durability: Durability, create: bool) -> Result<Arc<dyn Engine>> {
+    let clock = ManualClock::new();
+    open_in(disk, durability, create, clock.clone(), StepSpawn::new(clock, 1))
+}
+
+fn open_in(
+    disk: Arc<dyn Disk>,
+    durability: Durability,
+    create: bool,
+    clock: Arc<ManualClock>,
+    spawn: Arc<StepSpawn>,
+) -> Result<Arc<dyn Engine>> {
     let mut options = Options::tiny();
     options.durability = durability;
     options.create = create;
-    let clock = ManualClock::new();
-    let world = World {
-        clock: clock.clone(),
-        rng: Arc::new(SeededRng::new(7)),
-        spawn: StepSpawn::new(clock, 1),
-        budget: Budget::new(64 << 20),
-    };
+    let world = World { clock, rng: Arc::new(SeededRng::new(7)), spawn, budget: Budget::new(64 << 20) };
     kvilt_even::open(disk, world, options)
 }
 
@@ -118,7 +123,6 @@ fn what_no_checkpoint_came_to_name_is_removed_by_the_next_open() {
     assert!(newest > 0);
     let image = disk.kill_image();
     drop(db);
-    let named = image.snapshot();
     let leftovers = [
         FileName::Table(1_000),
         FileName::Log(1_001),
@@ -128,10 +132,22 @@ fn what_no_checkpoint_came_to_name_is_removed_by_the_next_open() {
     for name in leftovers {
         image.replace(name, b"cut short".to_vec());
     }
+    let are_left = || leftovers.map(|name| image.snapshot().contains_key(&name));
     let db = open(image.clone(), ASYNC, false).unwrap();
     assert_eq!(db.get(b"k", None).unwrap().as_deref(), Some(&b"v"[..]));
+    assert_eq!(are_left(), [true, true, false, false], "an open does not wait until long files are removed");
+    drop(db);
+    assert_eq!(are_left(), [false; 4], "a store that is closed leaves nothing");
+    let named = image.snapshot();
+    for name in leftovers {
+        image.replace(name, b"cut short".to_vec());
+    }
+    let clock = ManualClock::new();
+    let workers = StepSpawn::new(clock.clone(), 1);
+    let db = open_in(image.clone(), ASYNC, false, clock, workers.clone()).unwrap();
+    workers.step_all_until_idle();
+    assert_eq!(are_left(), [false; 4], "the background removes them");
     let left = image.snapshot();
-    assert!(leftovers.iter().all(|name| !left.contains_key(name)), "{:?}", left.keys());
     assert!(named.keys().all(|name| left.contains_key(name)), "{:?}", left.keys());
     // Their numbers are not given to others.
     db.put(b"l", b"v").unwrap();

@@ -272,7 +272,12 @@ impl Pile {
         for arrival in self.inside(looked_at, range).take(count) {
             let node = self.node(arrival);
             let newest = node.newest().found();
-            each(EntryRef { key: node.key(), version: newest.version, kind: newest.kind, value: newest.value });
+            each(EntryRef {
+                key: node.key(),
+                version: newest.version,
+                kind: newest.kind,
+                value: newest.value,
+            });
         }
     }
 

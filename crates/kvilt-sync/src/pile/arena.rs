@@ -220,7 +220,8 @@ impl<'a> Writer<'a> {
     /// A node with its first record, which nobody sees yet. None if there is no room for it.
     pub(super) fn new_row(&mut self, key: &[u8], record: &NewRecord<'_>) -> Option<Node<'a>> {
         let node_bytes = node_bytes(key.len());
-        let (at, to) = self.take(node_bytes.checked_add(record_bytes(record.batch != 0, record.value.len()))?)?;
+        let (at, to) =
+            self.take(node_bytes.checked_add(record_bytes(record.batch != 0, record.value.len()))?)?;
         // SAFETY: behind the node's bytes; a row that has a number of its own has all of its memory there.
         let record_to = unsafe { to.add(node_bytes) };
         let newest = self.write_record((at + node_bytes as u32, record_to), record, None);
@@ -337,7 +338,9 @@ impl<'a> Writer<'a> {
     fn add(&mut self, number: usize, memory: Memory) -> *mut u8 {
         let base = memory.base();
         self.arena.taken.fetch_add(memory.capacity(), Ordering::Relaxed);
-        for (nth, block) in self.arena.blocks[number..].iter().take(memory.capacity().div_ceil(BLOCK_BYTES)).enumerate() {
+        for (nth, block) in
+            self.arena.blocks[number..].iter().take(memory.capacity().div_ceil(BLOCK_BYTES)).enumerate()
+        {
             // Release: pairs with `address`.
             block.store(base.wrapping_add(nth * BLOCK_BYTES), Ordering::Release);
         }

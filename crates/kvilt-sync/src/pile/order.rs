@@ -67,7 +67,9 @@ impl Order {
         if !sorted.lacks_many(arrivals.len()) {
             return sorted;
         }
-        let sorted = Arc::new(sorted.with(in_order(arrivals.between(sorted.len(), arrivals.len()), &compare), &compare));
+        let sorted = Arc::new(
+            sorted.with(in_order(arrivals.between(sorted.len(), arrivals.len()), &compare), &compare),
+        );
         self.bytes.store(sorted.bytes(), atomic::Ordering::Relaxed);
         self.sorted.replace(Arc::clone(&sorted));
         sorted
@@ -108,8 +110,7 @@ impl Sorted {
         let mut all = Sorted { heads: Vec::with_capacity(count), places: Vec::with_capacity(count) };
         let mut kept = 0;
         for other in others {
-            let upto = kept
-                + self.heads[kept..].partition_point(|&head| head < other.head);
+            let upto = kept + self.heads[kept..].partition_point(|&head| head < other.head);
             let same = self.heads[upto..].iter().take_while(|&&head| head == other.head).count();
             let upto = (upto..upto + same)
                 .find(|&position| compare(self.get(position), other).is_gt())

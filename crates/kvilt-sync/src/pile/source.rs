@@ -90,7 +90,11 @@ impl<'a> PileSource<'a> {
         let (next, range) =
             if is_since { (since, &mut self.since_remaining) } else { (sorted, &mut self.remaining) };
         if next.is_some() {
-            if forward { range.start += 1 } else { range.end -= 1 };
+            if forward {
+                range.start += 1
+            } else {
+                range.end -= 1
+            };
         }
         if !is_since {
             self.fetch_ahead();

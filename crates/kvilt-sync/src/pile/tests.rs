@@ -63,7 +63,8 @@ fn room_that_was_promised_is_there_to_the_last_byte() {
             let value = vec![1; inserted as usize * 7919 % large];
             let has_room = list.has_room(Pile::room_for(key.len(), value.len()));
             let (used, len) = (list.used_bytes(), list.len());
-            let outcome = list.insert(key.as_bytes(), hash(key.as_bytes()), v(1), Kind::Put, inserted % 2, &value);
+            let outcome =
+                list.insert(key.as_bytes(), hash(key.as_bytes()), v(1), Kind::Put, inserted % 2, &value);
             assert!(!has_room || outcome.is_ok());
             promised += u64::from(has_room);
             if outcome == Err(Full) {
@@ -337,8 +338,15 @@ fn readers_meet_whole_records_in_order_while_others_insert() {
                     for i in 0..INSERTS / 2 {
                         // Each writer has keys of its own; versions rise.
                         let key = (i * 7919 % KEYS) * 2 + writer;
-                        list.insert(&key.to_be_bytes(), hash(&key.to_be_bytes()), v(i + 1), Kind::Put, 0, &value_of(key, i + 1))
-                            .unwrap();
+                        list.insert(
+                            &key.to_be_bytes(),
+                            hash(&key.to_be_bytes()),
+                            v(i + 1),
+                            Kind::Put,
+                            0,
+                            &value_of(key, i + 1),
+                        )
+                        .unwrap();
                         done.store(i + 1, Memory::Release);
                     }
                 })
@@ -353,7 +361,9 @@ fn readers_meet_whole_records_in_order_while_others_insert() {
                     let last = done[0].load(Memory::Acquire);
                     if last > 0 {
                         let key = (last - 1) * 7919 % KEYS * 2;
-                        let found = list.find(&key.to_be_bytes(), hash(&key.to_be_bytes()), |_| true).expect("it was inserted");
+                        let found = list
+                            .find(&key.to_be_bytes(), hash(&key.to_be_bytes()), |_| true)
+                            .expect("it was inserted");
                         assert!(found.version >= v(last));
                         assert_eq!(found.value, value_of(key, found.version.to_u64()));
                     }
