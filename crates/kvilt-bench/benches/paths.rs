@@ -15,7 +15,7 @@ use kvilt_format::{
     table::{Table, TableOptions, TableWriter},
 };
 use kvilt_io::MemoryDisk;
-use kvilt_sync::{AppendBuffer, RowCache, Skiplist};
+use kvilt_sync::{AppendBuffer, Pile, RowCache};
 
 /// Bytes of a value, as in the benchmark's workloads.
 const VALUE: [u8; 800] = [7; 800];
@@ -47,19 +47,21 @@ fn tail(criterion: &mut Criterion) {
     group.throughput(Throughput::Elements(ROWS as u64));
     for order in ORDERS {
         let keys = keys(order, ROWS);
-        let fill = |list: Skiplist| {
-            for key in &keys {
-                list.insert(key, Version::new(1, 0), Kind::Put, 0, &VALUE).unwrap();
+        let hashes: Vec<u32> = (0..ROWS).map(|i| (scattered(i) as u32).wrapping_mul(0x9e37_79b9)).collect();
+        let fill = |pile: Pile| {
+            for (key, hash) in keys.iter().zip(&hashes) {
+                pile.insert(key, *hash, Version::new(1, 0), Kind::Put, 0, &VALUE).unwrap();
             }
-            list
+            pile
         };
-        let empty = || Skiplist::with_capacity(ROWS * 1000, 1);
+        let empty = || Pile::with_capacity(ROWS * 1000);
         group.bench_function(BenchmarkId::new("insert", order), |bencher| {
             bencher.iter_batched(empty, fill, BatchSize::PerIteration);
         });
         let full = fill(empty());
         group.bench_function(BenchmarkId::new("find", order), |bencher| {
-            bencher.iter(|| keys.iter().filter(|key| full.find(key, |_| true).is_some()).count());
+            let is_found = |(key, hash): &(&Vec<u8>, &u32)| full.find(key, **hash, |_| true).is_some();
+            bencher.iter(|| keys.iter().zip(&hashes).filter(is_found).count());
         });
     }
     group.finish();

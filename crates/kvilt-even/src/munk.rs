@@ -1,7 +1,7 @@
 //! `Munk`: a chunk's memory form (EvenDB §2.2, §3.1): everything the chunk holds, ready to be read.
 //!
 //! ```text
-//!   puts ──▶ tail (skip list) ──full──▶ frozen tails ──background──▶ run (sorted, immutable)
+//!   puts ──▶ tail (pile) ──full──▶ frozen tails ──background──▶ run (sorted, immutable)
 //! ```
 //!
 //! A reader looks at the tails, newest first, then at the run; the first entry it may see is the answer.

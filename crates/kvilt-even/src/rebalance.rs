@@ -145,6 +145,8 @@ impl Worker for Checkpointer {
         }
         // A failure poisons, or is seen by those who sync; the next round tries again.
         let _ = store.checkpoint_now(false);
+        // If each checkpoint takes as long as its interval, no step is left for it.
+        store.files.remove_leftover();
         // From beginning to beginning, unless a checkpoint takes longer than that.
         self.due = now + store.config.durability.interval();
         Next::Rest(Some(self.due.saturating_sub(store.world.clock.now())))

@@ -60,13 +60,7 @@ pub(crate) fn open(
     let listed = disk.list().map_err(|e| Error::io("list the store", e).in_file(disk.place()))?;
     refuse_false_reserve(&listed)?;
     let leftovers = Leftovers::find(&root, &listed, &*disk)?;
-    if mutant(Mutant::OrphansRemovedEarly) {
-        leftovers.orphans.iter().for_each(|name| drop(disk.remove(*name)));
-    }
-    if !is_new && !mutant(Mutant::VisibleNotDurable) {
-        make_visible_durable(&*disk, &listed)?;
-    }
-    let orphans_of_rows = leftovers.remove_small_orphans(&*disk);
+    let orphans_of_rows = leftovers.make_way(&*disk, &listed, is_new)?;
     let (epoch_base, dead) = next_epoch(&root, is_new);
     let counters = Arc::<Counters>::default();
     counters.torn_tails.add(leftovers.torn_tails);
@@ -84,6 +78,10 @@ pub(crate) fn open(
     );
     files.log_piece_bytes = config.log_piece_bytes;
     files.leave(orphans_of_rows);
+    if files.reserve.is_short() {
+        // Whoever puts next may need their room.
+        while files.remove_leftover() {}
+    }
     let versions = Versions::new(epoch_base);
     let store = Store {
         versions,
@@ -307,6 +305,17 @@ impl Leftovers {
 }
 
 impl Leftovers {
+    /// Makes what can be read durable, and then removes orphans but for those that it gives.
+    fn make_way(&self, disk: &dyn Disk, listed: &[Listed], is_new: bool) -> Result<Vec<FileName>> {
+        if mutant(Mutant::OrphansRemovedEarly) {
+            self.orphans.iter().for_each(|name| drop(disk.remove(*name)));
+        }
+        if !is_new && !mutant(Mutant::VisibleNotDurable) {
+            make_visible_durable(disk, listed)?;
+        }
+        Ok(self.remove_small_orphans(disk))
+    }
+
     /// Removes what may be in the way of a new file, and gives what may be long, and has its name for itself.
     fn remove_small_orphans(&self, disk: &dyn Disk) -> Vec<FileName> {
         let (of_rows, small): (Vec<FileName>, Vec<FileName>) =

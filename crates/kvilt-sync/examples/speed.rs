@@ -5,15 +5,15 @@
 use std::{hint::black_box, time::Instant};
 
 use kvilt_base::{Direction, KeyRange, Kind, Source, Value, Version};
-use kvilt_sync::{AppendBuffer, Published, RowCache, Skiplist, Versions, pin};
+use kvilt_sync::{AppendBuffer, Pile, Published, RowCache, Versions, pin};
 
 fn main() {
     read_paths();
     write_paths();
-    skiplist("14-byte keys, random", 10_000, |i| format!("key{:011}", scatter(i)));
-    skiplist("14-byte keys, ascending", 10_000, |i| format!("key{i:011}"));
-    skiplist("24-byte keys, random", 200_000, |i| format!("app{:04}/{:016}", scatter(i) % 1000, scatter(i)));
-    skiplist("24-byte keys, ascending", 200_000, |i| format!("app{:04}/{i:016}", 7));
+    pile("14-byte keys, random", 10_000, |i| format!("key{:011}", scatter(i)));
+    pile("14-byte keys, ascending", 10_000, |i| format!("key{i:011}"));
+    pile("24-byte keys, random", 200_000, |i| format!("app{:04}/{:016}", scatter(i) % 1000, scatter(i)));
+    pile("24-byte keys, ascending", 200_000, |i| format!("app{:04}/{i:016}", 7));
 }
 
 fn read_paths() {
@@ -53,19 +53,22 @@ fn write_paths() {
     }
 }
 
-fn skiplist(name: &str, keys: usize, key: impl Fn(usize) -> String) {
+fn pile(name: &str, keys: usize, key: impl Fn(usize) -> String) {
     let keys: Vec<String> = (0..keys).map(key).collect();
-    let list = Skiplist::with_capacity(keys.len() * 300, 1);
+    let hashes: Vec<u32> =
+        (0..keys.len()).map(|i| (scatter(i) as u64).wrapping_mul(0x9e37_79b9_7f4a_7c15) as u32).collect();
+    let pile = Pile::with_capacity(keys.len() * 300);
     measure(&format!("insert, {} {name}", keys.len()), keys.len(), |i| {
-        let done = list.insert(keys[i].as_bytes(), Version::new(1, 0), Kind::Put, 0, &[7; 100]);
+        let done = pile.insert(keys[i].as_bytes(), hashes[i], Version::new(1, 0), Kind::Put, 0, &[7; 100]);
         assert!(done.is_ok());
     });
     measure(&format!("find, {} {name}", keys.len()), 1_000_000, |i| {
-        black_box(list.find(keys[scatter(i) % keys.len()].as_bytes(), |_| true));
+        let at = scatter(i) % keys.len();
+        black_box(pile.find(keys[at].as_bytes(), hashes[at], |_| true));
     });
     for direction in [Direction::Forward, Direction::Backward] {
-        let mut source = list.source(&KeyRange::all(), direction);
-        measure(&format!("step {direction:?}, {} {name}", keys.len()), list.len(), |_| {
+        let mut source = pile.source(&KeyRange::all(), direction);
+        measure(&format!("step {direction:?}, {} {name}", keys.len()), pile.len(), |_| {
             black_box(source.entry());
             source.advance().expect("memory does not fail");
         });

@@ -127,7 +127,7 @@ impl Memory {
         }
     }
 
-    /// The owner is about to drop it and has written so many of the first bytes: their pages can be passed on.
+    /// When the owner drops it, it has written so many of the first bytes: their pages can be passed on.
     pub(crate) fn give_up(&mut self, written: usize) {
         self.written = written;
     }

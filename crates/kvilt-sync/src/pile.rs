@@ -137,7 +137,9 @@ impl Pile {
     /// Memory, in bytes.
     pub fn memory_bytes(&self) -> usize {
         let slots = self.slots.load(&pin()).len() * size_of::<u64>();
-        self.arena.taken() + slots + self.arrivals.len() * size_of::<Arrival>() + self.order.bytes()
+        // Counted before it is made: who is charged for it puts, and who makes it scans.
+        let order = self.order.bytes().max(self.arrivals.len() * order::BYTES_A_KEY);
+        self.arena.taken() + slots + self.arrivals.len() * size_of::<Arrival>() + order
     }
 
     /// Records inserted, also those that took another's place.

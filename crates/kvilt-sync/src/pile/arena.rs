@@ -305,10 +305,14 @@ impl<'a> Writer<'a> {
 
     /// Memory for a row that is longer than a block.
     fn take_alone(&mut self, bytes: usize) -> Option<(u32, *mut u8)> {
-        let number = self.numbers(bytes.div_ceil(BLOCK_BYTES))?;
-        let base = self.add(number, Memory::passed_on_or_abort(bytes));
+        let needed = RESERVED_BYTES + bytes;
+        let number = self.numbers(needed.div_ceil(BLOCK_BYTES))?;
+        let mut memory = Memory::passed_on_or_abort(needed);
+        // The row fills it.
+        memory.give_up(needed);
+        let base = self.add(number, memory);
         self.count(bytes);
-        Some(((number * BLOCK_BYTES) as u32, base))
+        Some(((number * BLOCK_BYTES + RESERVED_BYTES) as u32, base.wrapping_add(RESERVED_BYTES)))
     }
 
     /// Goes on in another block, which has room for `bytes`.

@@ -22,6 +22,9 @@ const UNSORTED_MAX: usize = 32;
 /// … and this is the part.
 const UNSORTED_PART: usize = 8;
 
+/// Memory of a sorted key.
+pub(super) const BYTES_A_KEY: usize = size_of::<u64>() + size_of::<u32>();
+
 pub(super) struct Order {
     sorted: Published<Arc<Sorted>>,
     /// Held by who sorts for everybody.
@@ -97,7 +100,7 @@ impl Sorted {
     }
 
     fn bytes(&self) -> usize {
-        self.heads.capacity() * 8 + self.places.capacity() * 4
+        self.places.capacity() * BYTES_A_KEY
     }
 
     fn lacks_many(&self, all: usize) -> bool {
@@ -111,10 +114,9 @@ impl Sorted {
         let mut kept = 0;
         for other in others {
             let upto = kept + self.heads[kept..].partition_point(|&head| head < other.head);
-            let same = self.heads[upto..].iter().take_while(|&&head| head == other.head).count();
-            let upto = (upto..upto + same)
-                .find(|&position| compare(self.get(position), other).is_gt())
-                .unwrap_or(upto + same);
+            let upto = (upto..self.len())
+                .find(|&at| self.heads[at] != other.head || compare(self.get(at), other).is_gt())
+                .unwrap_or(self.len());
             all.keep(self, kept..upto);
             kept = upto;
             all.heads.push(other.head);

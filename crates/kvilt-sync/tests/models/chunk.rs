@@ -1,6 +1,6 @@
 //! M2, M3, M6 and M8, what meets in a chunk: puts, gets, and the background that changes what the chunk consists of.
 //!
-//! One key, or one count, stands for a chunk's entries; files, tables and the skiplist are left out. What is real:
+//! One key, or one count, stands for a chunk's entries; files, tables and the pile are left out. What is real:
 //! published states, the log's write buffer, versions, the row cache; the gate is a lock, as in the engine.
 
 use kvilt_base::{Value, Version};
