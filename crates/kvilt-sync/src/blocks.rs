@@ -42,13 +42,20 @@ impl Block {
     }
 
     fn bare() -> Option<Self> {
-        let mut bare = BARE.lock();
-        if bare.is_empty() {
-            let mut mapping = ManuallyDrop::new(MmapMut::map_anon(BLOCKS_A_MAPPING * BLOCK_BYTES).ok()?);
-            let blocks = mapping.chunks_exact_mut(BLOCK_BYTES);
-            bare.extend(blocks.map(|block| Bare(NonNull::from(block).cast())));
-        }
-        bare.pop().map(|bare| Block(ManuallyDrop::new(bare)))
+        let bare = BARE.lock().pop();
+        let bare = match bare {
+            Some(bare) => bare,
+            None => {
+                // Without the lock, which is never held across a call to the system: two threads may come here, and both are right.
+                let mut mapping = ManuallyDrop::new(MmapMut::map_anon(BLOCKS_A_MAPPING * BLOCK_BYTES).ok()?);
+                let mut blocks =
+                    mapping.chunks_exact_mut(BLOCK_BYTES).map(|block| Bare(NonNull::from(block).cast()));
+                let first = blocks.next();
+                BARE.lock().extend(blocks);
+                first?
+            }
+        };
+        Some(Block(ManuallyDrop::new(bare)))
     }
 
     pub(crate) fn base(&self) -> NonNull<u8> {

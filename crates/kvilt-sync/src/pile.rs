@@ -32,11 +32,7 @@ mod order;
 mod slots;
 mod source;
 
-use std::{
-    cmp::Ordering,
-    fmt,
-    sync::atomic::{AtomicU64, AtomicUsize, Ordering as Memory},
-};
+use std::{cmp::Ordering, fmt, ops::Range, sync::atomic::AtomicUsize};
 
 use kvilt_base::{Direction, EntryRef, KeyRange, Kind, Version};
 
@@ -47,7 +43,10 @@ use order::{Order, Sorted};
 use slots::Slots;
 pub use source::PileSource;
 
-use crate::published::{Published, pin};
+use crate::{
+    published::{Published, pin},
+    shim::{AtomicU64, Ordering as Memory},
+};
 
 /// So much of where an entry will be written is fetched ahead, at most: processors look ahead themselves once they see where it goes.
 const FETCHED_FREE_BYTES_MAX: usize = 1 << 10;
@@ -139,7 +138,7 @@ impl Pile {
         let slots = self.slots.load(&pin()).len() * size_of::<u64>();
         // Counted before it is made: who is charged for it puts, and who makes it scans.
         let order = self.order.bytes().max(self.arrivals.len() * order::BYTES_A_KEY);
-        self.arena.taken() + slots + self.arrivals.len() * size_of::<Arrival>() + order
+        self.arena.taken() + slots + self.arrivals.bytes() + order
     }
 
     /// Records inserted, also those that took another's place.
@@ -153,7 +152,7 @@ impl Pile {
     }
 
     /// Inserts a record, newest of its key; see S-12 for records of equal version. `batch` is 0 for a single put.
-    /// Readers see it when this returns. Panics if the key has a record of a higher version already: inserts of
+    /// Readers see it when this returns. More than the capacity may be taken: it is a promise of room, not a limit. Panics if the key has a record of a higher version already: inserts of
     /// one key come in order.
     pub fn insert(
         &self,
@@ -263,16 +262,20 @@ impl Pile {
 
     /// Whether it has a key of `range`.
     pub fn touches(&self, range: &KeyRange) -> bool {
-        self.inside(self.arrivals.between(0, self.arrivals.len()), range).next().is_some()
+        let (sorted, len) = (self.order.sorted(), self.arrivals.len());
+        let positions = self.positions(&sorted, range);
+        !positions.is_empty() || self.inside(self.arrivals.between(sorted.len(), len), range).next().is_some()
     }
 
-    /// Gives `each` the newest entries of some keys in `range`: so many, if enough of those that are looked at lie in it.
+    /// Gives `each` the newest entries of some keys in `range`, old and new: so many, if enough of those that are looked at lie in it.
     pub fn sample(&self, range: &KeyRange, count: usize, mut each: impl FnMut(EntryRef<'_>)) {
         let len = self.arrivals.len();
-        let step = len.div_ceil(LOOKED_AT_A_SAMPLE * count).max(1);
+        let step = len.div_ceil(LOOKED_AT_A_SAMPLE * count.max(1)).max(1);
         let looked_at = (0..len).step_by(step).flat_map(|at| self.arrivals.between(at, at + 1));
-        for arrival in self.inside(looked_at, range).take(count) {
-            let node = self.node(arrival);
+        let inside: Vec<Arrival> = self.inside(looked_at, range).collect();
+        let count = count.min(inside.len());
+        for nth in 0..count {
+            let node = self.node(inside[nth * inside.len() / count]);
             let newest = node.newest().found();
             each(EntryRef {
                 key: node.key(),
@@ -297,6 +300,12 @@ impl Pile {
         arrivals.filter(move |&arrival| {
             !is_below(arrival, &start) && end.as_ref().is_none_or(|end| is_below(arrival, end))
         })
+    }
+
+    /// Where the keys of `range` lie.
+    fn positions(&self, sorted: &Sorted, range: &KeyRange) -> Range<usize> {
+        let start = self.position(sorted, &range.start);
+        start..range.end.as_deref().map_or(sorted.len(), |end| self.position(sorted, end)).max(start)
     }
 
     /// The position of the first key that is at or above `key`.

@@ -21,7 +21,7 @@ use crate::{
     memory::in_pages,
 };
 
-/// Spare bytes of a process, at most, whatever its keepers want: what a few sorts give up and take. Outside of all budgets, like
+/// Spare bytes of a process in mappings, and as many in blocks, at most, whatever its keepers want: what a few sorts give up and take. Outside of all budgets, like
 /// other memory that is between two uses.
 const SPARE_BYTES_MAX: usize = 32 << 20;
 /// What nobody took for so long goes back to the system.
@@ -59,7 +59,7 @@ pub struct Keeper {
 }
 
 impl Keeper {
-    /// Keeps up to so many bytes, and 32 MiB at most.
+    /// Keeps up to so many bytes, and 32 MiB at most, in mappings, and as many in blocks.
     pub fn of_bytes(wanted: usize) -> Self {
         Self::of(&SPARE, wanted)
     }

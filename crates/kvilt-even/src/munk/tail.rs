@@ -108,6 +108,11 @@ impl Tail {
         self.pile.sample(range, SAMPLED_ENTRIES, each);
     }
 
+    /// Sorts what has come so far, so that who asks for order next has little left to do.
+    pub(crate) fn put_in_order(&self) {
+        self.source(&KeyRange::all(), Direction::Forward);
+    }
+
     /// Gives each key to `each`, in order.
     pub(crate) fn for_each_key(&self, mut each: impl FnMut(&[u8])) {
         let mut source = self.source(&KeyRange::all(), Direction::Forward);

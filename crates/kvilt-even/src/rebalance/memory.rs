@@ -60,7 +60,7 @@ const COMMON_TO_KEEP: u64 = 2;
 const COPIED_FOR_WASTE_MAX: usize = 8;
 /// And only if this part of what munks may have is left beside the rows themselves: else rows have to give way, not waste.
 const ROOM_PART: u64 = 8;
-/// Of the budget, so much may be spare beside it.
+/// Of the budget, so much may be spare beside it in mappings, and as much in blocks.
 const SPARE_PART: u64 = 16;
 /// Hardly a chunk is without a munk if it is at most one of so many.
 const COLD_PART_MAX: usize = 8;

@@ -3,13 +3,12 @@
 //! One writer, any number of readers without locks. What is always true: an arrival is written before the length counts it
 //! (Release), and never changes.
 
-use std::sync::{
-    OnceLock,
-    atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering},
-};
+use std::sync::OnceLock;
+
+use crate::shim::{AtomicU32, AtomicU64, AtomicUsize, IS_EXPLORED, Ordering};
 
 /// Keys of the first segment; each further one has twice as many. Segments never move.
-const SEGMENT_KEYS: usize = 32;
+const SEGMENT_KEYS: usize = if IS_EXPLORED { 1 } else { 32 };
 /// Segments enough for 2³² keys.
 const SEGMENTS: usize = 28;
 
@@ -40,6 +39,15 @@ impl Arrivals {
     pub(super) fn len(&self) -> usize {
         // Acquire: pairs with the store in `push`.
         self.len.load(Ordering::Acquire)
+    }
+
+    /// Memory, in bytes.
+    pub(super) fn bytes(&self) -> usize {
+        match self.len() {
+            0 => 0,
+            len => (SEGMENT_KEYS << (segment_of(len - 1).0 + 1)) - SEGMENT_KEYS,
+        }
+        .saturating_mul(size_of::<Written>())
     }
 
     /// The caller is the only writer.

@@ -1,8 +1,8 @@
 //! `Order`: the keys of a pile sorted, as many of them as somebody wanted.
 //!
 //! A put notes its key and no more. Who wants keys in order sorts what has come since somebody last did: if that is much, for
-//! everybody; if it is little, for itself. So puts pay nothing for an order that nobody wants, and who wants it looks at few
-//! keys one by one.
+//! everybody; if it is little, for itself, until all who did so have looked at as many keys as sorting would. So puts pay nothing
+//! for an order that nobody wants, and who wants it looks at few keys one by one.
 //!
 //! What is always true:
 //! - S-14: what is sorted has the keys that came first, each once, ascending; what takes its place has these and more.
@@ -17,7 +17,7 @@ use parking_lot::Mutex;
 use super::arrivals::{Arrival, Arrivals};
 use crate::published::{Published, pin};
 
-/// So many keys, and a part of those that are sorted, may be left unsorted: whoever wants order looks at each of them …
+/// So many keys, and a part of those that are sorted, may be left unsorted for a while: whoever wants order looks at each of them …
 const UNSORTED_MAX: usize = 32;
 /// … and this is the part.
 const UNSORTED_PART: usize = 8;
@@ -29,6 +29,8 @@ pub(super) struct Order {
     sorted: Published<Arc<Sorted>>,
     /// Held by who sorts for everybody.
     sorting: Mutex<()>,
+    /// How often a key was looked at that was not sorted, since somebody sorted.
+    looked_at: atomic::AtomicUsize,
     bytes: atomic::AtomicUsize,
 }
 
@@ -44,6 +46,7 @@ impl Order {
         Order {
             sorted: Published::new(Arc::default()),
             sorting: Mutex::new(()),
+            looked_at: atomic::AtomicUsize::new(0),
             bytes: atomic::AtomicUsize::new(0),
         }
     }
@@ -61,15 +64,17 @@ impl Order {
         compare: impl Fn(Arrival, Arrival) -> Ordering,
     ) -> Arc<Sorted> {
         let sorted = self.sorted();
-        if !sorted.lacks_many(arrivals.len()) {
+        if !self.is_worth_sorting(&sorted, arrivals.len()) {
             return sorted;
         }
         // Who is told that somebody sorts already goes on with what there is.
         let Some(_turn) = self.sorting.try_lock() else { return sorted };
         let sorted = self.sorted();
-        if !sorted.lacks_many(arrivals.len()) {
+        if !self.is_worth_sorting(&sorted, arrivals.len()) {
             return sorted;
         }
+        // Relaxed: a price, and no harm if somebody's part of it is lost.
+        self.looked_at.store(0, atomic::Ordering::Relaxed);
         let sorted = Arc::new(
             sorted.with(in_order(arrivals.between(sorted.len(), arrivals.len()), &compare), &compare),
         );
@@ -78,8 +83,19 @@ impl Order {
         sorted
     }
 
-    fn sorted(&self) -> Arc<Sorted> {
+    /// What is in order already.
+    pub(super) fn sorted(&self) -> Arc<Sorted> {
         Arc::clone(self.sorted.load(&pin()))
+    }
+
+    /// Whether one who wants all of so many keys in order should sort for everybody; if not, it will look at those that lack.
+    fn is_worth_sorting(&self, sorted: &Sorted, all: usize) -> bool {
+        let lacking = all - sorted.len();
+        if lacking == 0 || lacking > UNSORTED_MAX + sorted.len() / UNSORTED_PART {
+            return lacking > 0;
+        }
+        // Relaxed, as above.
+        self.looked_at.fetch_add(lacking, atomic::Ordering::Relaxed) + lacking >= UNSORTED_MAX + sorted.len()
     }
 }
 
@@ -101,10 +117,6 @@ impl Sorted {
 
     fn bytes(&self) -> usize {
         self.places.capacity() * BYTES_A_KEY
-    }
-
-    fn lacks_many(&self, all: usize) -> bool {
-        all - self.len() > UNSORTED_MAX + self.len() / UNSORTED_PART
     }
 
     /// These and others, which are in order, too, in one.

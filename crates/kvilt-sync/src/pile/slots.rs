@@ -7,12 +7,13 @@
 //! One writer, any number of readers without locks. What is always true: a slot is stored (Release) behind the node that it
 //! leads to (S-10), and is not changed afterwards; of two keys with one hash each has its slot.
 
-use std::sync::atomic::{AtomicU64, Ordering};
-
-use crate::ahead::fetch_ahead;
+use crate::{
+    ahead::fetch_ahead,
+    shim::{AtomicU64, IS_EXPLORED, Ordering},
+};
 
 /// Slots of a pile with few rows.
-const SLOTS_MIN: usize = 16;
+const SLOTS_MIN: usize = if IS_EXPLORED { 2 } else { 16 };
 
 pub(super) struct Slots(Box<[AtomicU64]>);
 

@@ -39,14 +39,13 @@ impl<'a> PileSource<'a> {
     pub(super) fn new(pile: &'a Pile, range: &KeyRange, direction: Direction) -> Self {
         let compare = |a, b| pile.compare(a, b);
         let sorted = pile.order.mostly(&pile.arrivals, compare);
-        let start = pile.position(&sorted, &range.start);
-        let end = range.end.as_deref().map_or(sorted.len(), |end| pile.position(&sorted, end)).max(start);
+        let remaining = pile.positions(&sorted, range);
         let since = pile.arrivals.between(sorted.len(), pile.arrivals.len());
         let since = in_order(pile.inside(since, range), compare);
         let mut source = PileSource {
             pile,
             direction,
-            remaining: start..end,
+            remaining,
             sorted,
             since_remaining: 0..since.len(),
             since,

@@ -154,11 +154,35 @@ fn keys_that_came_are_in_order_whoever_asked_for_it_before() {
         }
         let range = KeyRange::new("key00100".."key00103");
         assert!(list.touches(&range) && !list.touches(&KeyRange::new("key001000".."key001001")));
-        let mut sampled = 0;
-        list.sample(&KeyRange::all(), 16, |_| sampled += 1);
-        assert_eq!(sampled, 16);
-        list.sample(&range, 16, |entry| assert!(range.contains(entry.key)));
+        let sampled = |range: &KeyRange, count| {
+            let mut keys = Vec::new();
+            list.sample(range, count, |entry| keys.push(entry.key.to_vec()));
+            keys
+        };
+        let arrived = |key: &Vec<u8>| list.arrivals.between(0, KEYS).position(|a| list.node(a).key() == key);
+        let newest = sampled(&KeyRange::all(), 16).iter().map(arrived).max().flatten();
+        assert!(newest.is_some_and(|at| at > KEYS * 7 / 8), "{newest:?} of {KEYS}");
+        assert_eq!(sampled(&KeyRange::all(), 16).len(), 16);
+        assert!(sampled(&KeyRange::all(), 0).is_empty());
+        assert!(sampled(&range, 16).iter().all(|key| range.contains(key)));
     }
+}
+
+/// Who looks again and again at a few keys that came behind those that are sorted has them sorted in the end.
+#[test]
+fn keys_that_many_looked_at_are_sorted_for_all() {
+    let list = Pile::with_capacity(1 << 20);
+    let insert = |i: u32| list.insert(&i.to_be_bytes(), i, v(1), Kind::Put, 0, b"").unwrap();
+    (0..100).for_each(insert);
+    let sources =
+        |count: usize| (0..count).for_each(|_| drop(list.source(&KeyRange::all(), Direction::Forward)));
+    sources(1);
+    assert_eq!(list.order.sorted().len(), 100);
+    (100..110).for_each(insert);
+    sources(5);
+    assert_eq!(list.order.sorted().len(), 100, "not yet");
+    sources(20);
+    assert_eq!(list.order.sorted().len(), 110);
 }
 
 /// A hash that was not added is mostly known to be none, and one that was is always there.
