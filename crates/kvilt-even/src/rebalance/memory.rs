@@ -8,7 +8,7 @@
 use std::{
     sync::{
         Arc,
-        atomic::{AtomicBool, Ordering},
+        atomic::{AtomicBool, AtomicUsize, Ordering},
     },
     time::Duration,
 };
@@ -58,6 +58,9 @@ const COMMON_TO_KEEP: u64 = 2;
 
 /// Before munks are evicted, one is copied in which so great a part, at least, is memory that nobody can see.
 const COPIED_FOR_WASTE_MAX: usize = 8;
+/// The most wasteful of so many munks is copied, if any of them is wasteful: to look at one takes some microseconds, and there may
+/// be hundreds, and hundreds of copies a second.
+const LOOKED_AT_FOR_WASTE: usize = 24;
 /// And only if this part of what munks may have is left beside the rows themselves: else rows have to give way, not waste.
 const ROOM_PART: u64 = 8;
 /// Of the budget, so much may be spare beside it in mappings, and as much in blocks.
@@ -69,6 +72,8 @@ const COLD_PART_MAX: usize = 8;
 pub(crate) struct MunkRoom {
     /// Since when munks have been over their share, while what is over may be waiting to be freed.
     over_since: Mutex<Option<Duration>>,
+    /// Munks are looked at for waste in turn; with which one to go on.
+    looked_at: AtomicUsize,
     /// Whether all that there is would have room, when it was looked at last.
     is_enough_for_all: AtomicBool,
     /// What munks give up is kept for others for a moment.
@@ -79,7 +84,12 @@ impl MunkRoom {
     /// For a store with such a budget.
     pub(crate) fn new(budget_bytes: u64) -> Self {
         let spare = Keeper::of_bytes((budget_bytes / SPARE_PART) as usize);
-        MunkRoom { over_since: Mutex::default(), is_enough_for_all: AtomicBool::default(), spare }
+        MunkRoom {
+            over_since: Mutex::default(),
+            looked_at: AtomicUsize::default(),
+            is_enough_for_all: AtomicBool::default(),
+            spare,
+        }
     }
 }
 
@@ -91,7 +101,7 @@ impl Store {
         let used = self.files.budget.used(Part::Munks);
         if used > share {
             return self.is_really_over(share)
-                && (self.copy_most_wasteful() || self.evict_least_worthy() || self.close_unread());
+                && (self.copy_wasteful() || self.evict_least_worthy() || self.close_unread());
         }
         *self.munk_room.over_since.lock() = None;
         let common = self.common_worth();
@@ -164,24 +174,35 @@ impl Store {
         self.files.budget.used(Part::Munks) > share - share / 16
     }
 
-    /// Copies the munk that keeps most memory for what nobody can see, where nearly all chunks have one: what there is has room
+    /// Copies a munk that keeps much memory for what nobody can see, where nearly all chunks have one: what there is has room
     /// there, but for such memory. False if there is none that gains enough by it.
-    fn copy_most_wasteful(&self) -> bool {
-        let most = self.most_wasteful(&pin());
-        most.is_some_and(|chunk| self.attempt(&chunk, Self::copy_munk))
+    fn copy_wasteful(&self) -> bool {
+        let wasteful = self.wasteful(&pin());
+        wasteful.is_some_and(|chunk| self.attempt(&chunk, Self::copy_munk))
     }
 
-    fn most_wasteful(&self, pin: &Pin) -> Option<Arc<Chunk>> {
+    /// The most wasteful of a few munks, or of as many as must be looked at to find one.
+    fn wasteful(&self, pin: &Pin) -> Option<Arc<Chunk>> {
         if !self.nearly_all_have_munks(pin) || !self.rows_have_room(pin) {
             return None;
         }
         let views = self.kept_views();
-        let wasted = self.movable_munks(pin).filter_map(|(chunk, munk)| {
+        let wasted = |(chunk, munk): &(&Arc<Chunk>, &Arc<Munk>)| {
             let least = munk.run.run.entry_bytes() / COPIED_FOR_WASTE_MAX;
             let waste = wasted_bytes(chunk, munk, &views, least);
-            (waste > least).then_some((chunk, waste))
+            (waste > least).then(|| (Arc::clone(chunk), waste))
+        };
+        let mut munks: Vec<_> = self.movable_munks(pin).collect();
+        // Relaxed: where to begin does not matter.
+        let begin = self.munk_room.looked_at.load(Ordering::Relaxed) % munks.len().max(1);
+        munks.rotate_left(begin);
+        let (mut few, mut looked_at) = (munks.chunks(LOOKED_AT_FOR_WASTE), begin);
+        let most = few.find_map(|few| {
+            looked_at += few.len();
+            few.iter().filter_map(wasted).max_by_key(|(_, waste)| *waste)
         });
-        wasted.max_by_key(|(_, waste)| *waste).map(|(chunk, _)| Arc::clone(chunk))
+        self.munk_room.looked_at.store(looked_at, Ordering::Relaxed);
+        most.map(|(chunk, _)| chunk)
     }
 
     /// Whether the rows in munks leave room for others that overwrite them.
