@@ -152,8 +152,8 @@ impl Pile {
     }
 
     /// Inserts a record, newest of its key; see S-12 for records of equal version. `batch` is 0 for a single put.
-    /// Readers see it when this returns. More than the capacity may be taken: it is a promise of room, not a limit. Panics if the key has a record of a higher version already: inserts of
-    /// one key come in order.
+    /// Readers see it when this returns. More than the capacity may be taken: it is a promise of room, not a limit.
+    /// Panics if the key has a record of a higher version already: inserts of one key come in order.
     pub fn insert(
         &self,
         key: &[u8],
@@ -267,7 +267,8 @@ impl Pile {
         !positions.is_empty() || self.inside(self.arrivals.between(sorted.len(), len), range).next().is_some()
     }
 
-    /// Gives `each` the newest entries of some keys in `range`, old and new: so many, if enough of those that are looked at lie in it.
+    /// Gives `each` the newest entries of some keys in `range`, of such that came early and late: so many, if enough of those that
+    /// are looked at lie in it.
     pub fn sample(&self, range: &KeyRange, count: usize, mut each: impl FnMut(EntryRef<'_>)) {
         let len = self.arrivals.len();
         let step = len.div_ceil(LOOKED_AT_A_SAMPLE * count.max(1)).max(1);

@@ -21,8 +21,8 @@ use crate::{
     memory::in_pages,
 };
 
-/// Spare bytes of a process in mappings, and as many in blocks, at most, whatever its keepers want: what a few sorts give up and take. Outside of all budgets, like
-/// other memory that is between two uses.
+/// Spare bytes of a process in mappings, and as many in blocks, at most, whatever its keepers want: what a few sorts give up and
+/// take. Outside of all budgets, like other memory that is between two uses.
 const SPARE_BYTES_MAX: usize = 32 << 20;
 /// What nobody took for so long goes back to the system.
 const SPARE_AGE_MAX: Duration = Duration::from_secs(1);
