@@ -260,6 +260,12 @@ impl Pile {
         PileSource::new(self, range, direction)
     }
 
+    /// Gives each key to `each`, in the order in which they came.
+    pub fn for_each_key(&self, mut each: impl FnMut(&[u8])) {
+        let arrivals = self.arrivals.between(0, self.arrivals.len());
+        arrivals.for_each(|arrival| each(self.node(arrival).key()));
+    }
+
     /// Whether it has a key of `range`.
     pub fn touches(&self, range: &KeyRange) -> bool {
         let (sorted, len) = (self.order.sorted(), self.arrivals.len());

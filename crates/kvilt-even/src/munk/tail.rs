@@ -9,7 +9,7 @@ use std::sync::{
     atomic::{AtomicU64, AtomicUsize, Ordering},
 };
 
-use kvilt_base::{Direction, EntryRef, KeyRange, Kind, Source, Version};
+use kvilt_base::{Direction, EntryRef, KeyRange, Kind, Version};
 use kvilt_sync::{
     budget::{Budget, Part},
     pile::{Found, Pile, PileSource},
@@ -108,18 +108,9 @@ impl Tail {
         self.pile.sample(range, SAMPLED_ENTRIES, each);
     }
 
-    /// Sorts what has come so far, so that who asks for order next has little left to do.
-    pub(crate) fn put_in_order(&self) {
-        self.source(&KeyRange::all(), Direction::Forward);
-    }
-
-    /// Gives each key to `each`, in order.
-    pub(crate) fn for_each_key(&self, mut each: impl FnMut(&[u8])) {
-        let mut source = self.source(&KeyRange::all(), Direction::Forward);
-        while let Some(entry) = source.entry() {
-            each(entry.key);
-            source.advance().expect("memory can be read");
-        }
+    /// Gives each key to `each`, in any order.
+    pub(crate) fn for_each_key(&self, each: impl FnMut(&[u8])) {
+        self.pile.for_each_key(each);
     }
 
     /// Whether it has an entry of `range`.

@@ -58,11 +58,11 @@ const COMMON_TO_KEEP: u64 = 2;
 
 /// Before munks are evicted, one is copied in which so great a part, at least, is memory that nobody can see.
 const COPIED_FOR_WASTE_MAX: usize = 8;
-/// The most wasteful of so many munks is copied, if any of them is wasteful: to look at one takes some microseconds, and there may
-/// be hundreds, and hundreds of copies a second.
-const LOOKED_AT_FOR_WASTE: usize = 24;
 /// And only if this part of what munks may have is left beside the rows themselves: else rows have to give way, not waste.
 const ROOM_PART: u64 = 8;
+/// The most wasteful of so many munks is copied, if any of them is wasteful: to look at all of some 240 before each copy took a
+/// tenth of the processor time of puts (docs/performance.md).
+const LOOKED_AT_FOR_WASTE: usize = 24;
 /// Of the budget, so much may be spare beside it in mappings, and as much in blocks.
 const SPARE_PART: u64 = 16;
 /// Hardly a chunk is without a munk if it is at most one of so many.
@@ -187,22 +187,26 @@ impl Store {
             return None;
         }
         let views = self.kept_views();
-        let wasted = |(chunk, munk): &(&Arc<Chunk>, &Arc<Munk>)| {
+        let wasted = |chunk: &Chunk, munk: &Munk| {
             let least = munk.run.run.entry_bytes() / COPIED_FOR_WASTE_MAX;
             let waste = wasted_bytes(chunk, munk, &views, least);
-            (waste > least).then(|| (Arc::clone(chunk), waste))
+            (waste > least).then_some(waste)
         };
         let mut munks: Vec<_> = self.movable_munks(pin).collect();
-        // Relaxed: where to begin does not matter.
+        // Relaxed, here and below: where to begin does not matter.
         let begin = self.munk_room.looked_at.load(Ordering::Relaxed) % munks.len().max(1);
         munks.rotate_left(begin);
-        let (mut few, mut looked_at) = (munks.chunks(LOOKED_AT_FOR_WASTE), begin);
-        let most = few.find_map(|few| {
+        let mut looked_at = begin;
+        for few in munks.chunks(LOOKED_AT_FOR_WASTE) {
             looked_at += few.len();
-            few.iter().filter_map(wasted).max_by_key(|(_, waste)| *waste)
-        });
-        self.munk_room.looked_at.store(looked_at, Ordering::Relaxed);
-        most.map(|(chunk, _)| chunk)
+            let wasteful =
+                few.iter().filter_map(|(chunk, munk)| wasted(chunk, munk).map(|waste| (chunk, waste)));
+            if let Some((chunk, _)) = wasteful.max_by_key(|(_, waste)| *waste) {
+                self.munk_room.looked_at.store(looked_at, Ordering::Relaxed);
+                return Some(Arc::clone(*chunk));
+            }
+        }
+        None
     }
 
     /// Whether the rows in munks leave room for others that overwrite them.

@@ -24,7 +24,7 @@ impl Store {
     pub(super) fn split_munk(&self, chunk: &Occupied, frozen: &FrozenMunk, pieces: Vec<Run>) {
         let ranges = ranges_of(&chunk.range, &pieces);
         // What takes longer than a put may wait is done before the gate.
-        let log = put_in_order(chunk, frozen);
+        let log = chunk.state(&pin()).funk.log.clone();
         let keys = pieces.iter().flat_map(|run| (0..run.len()).map(|at| run.key_at(at)));
         let intervals = log.as_ref().and_then(|log| log.intervals_among(keys));
         let order = self.order_at_split(chunk, frozen, &pieces, &ranges);
@@ -127,15 +127,6 @@ impl Store {
         }
         children
     }
-}
-
-/// Sorts the tails that puts go to now, as far as they have come, and says which log they go to.
-fn put_in_order(chunk: &Chunk, frozen: &FrozenMunk) -> Option<Arc<ChunkLog>> {
-    let pin = pin();
-    let state = chunk.state(&pin);
-    let munk = state.munk.as_ref().expect("only the occupant evicts");
-    munk.tails.iter().filter(|tail| !frozen.has(tail)).for_each(|tail| tail.put_in_order());
-    state.funk.log.clone()
 }
 
 impl Funk {

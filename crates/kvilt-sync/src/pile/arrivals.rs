@@ -43,11 +43,8 @@ impl Arrivals {
 
     /// Memory, in bytes.
     pub(super) fn bytes(&self) -> usize {
-        match self.len() {
-            0 => 0,
-            len => (SEGMENT_KEYS << (segment_of(len - 1).0 + 1)) - SEGMENT_KEYS,
-        }
-        .saturating_mul(size_of::<Written>())
+        let segments = self.len().checked_sub(1).map_or(0, |last| segment_of(last).0 + 1);
+        ((SEGMENT_KEYS << segments) - SEGMENT_KEYS) * size_of::<Written>()
     }
 
     /// The caller is the only writer.

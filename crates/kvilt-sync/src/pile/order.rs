@@ -63,14 +63,15 @@ impl Order {
         arrivals: &Arrivals,
         compare: impl Fn(Arrival, Arrival) -> Ordering,
     ) -> Arc<Sorted> {
-        let sorted = self.sorted();
-        if !self.is_worth_sorting(&sorted, arrivals.len()) {
-            return sorted;
+        let before = self.sorted();
+        if self.pays_for_looking(&before, arrivals.len()) {
+            return before;
         }
         // Who is told that somebody sorts already goes on with what there is.
-        let Some(_turn) = self.sorting.try_lock() else { return sorted };
+        let Some(_turn) = self.sorting.try_lock() else { return before };
         let sorted = self.sorted();
-        if !self.is_worth_sorting(&sorted, arrivals.len()) {
+        if sorted.len() > before.len() {
+            // Somebody has just done it.
             return sorted;
         }
         // Relaxed: a price, and no harm if somebody's part of it is lost.
@@ -88,14 +89,17 @@ impl Order {
         Arc::clone(self.sorted.load(&pin()))
     }
 
-    /// Whether one who wants all of so many keys in order should sort for everybody; if not, it will look at those that lack.
-    fn is_worth_sorting(&self, sorted: &Sorted, all: usize) -> bool {
+    /// Charges who wants all of so many keys in order for a look at those that are not sorted. False if to sort them for everybody
+    /// is worth it instead.
+    fn pays_for_looking(&self, sorted: &Sorted, all: usize) -> bool {
         let lacking = all - sorted.len();
-        if lacking == 0 || lacking > UNSORTED_MAX + sorted.len() / UNSORTED_PART {
-            return lacking > 0;
+        if lacking == 0 {
+            return true;
         }
         // Relaxed, as above.
-        self.looked_at.fetch_add(lacking, atomic::Ordering::Relaxed) + lacking >= UNSORTED_MAX + sorted.len()
+        lacking <= UNSORTED_MAX + sorted.len() / UNSORTED_PART
+            && self.looked_at.fetch_add(lacking, atomic::Ordering::Relaxed) + lacking
+                < UNSORTED_MAX + sorted.len()
     }
 }
 

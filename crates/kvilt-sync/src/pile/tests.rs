@@ -140,6 +140,8 @@ fn a_long_first_row_is_found_by_a_hash_of_zeros() {
 #[test]
 fn keys_that_came_are_in_order_whoever_asked_for_it_before() {
     const KEYS: usize = if cfg!(miri) { 120 } else { 600 };
+    /// So many of the last are asked for one by one.
+    const LAST: usize = if cfg!(miri) { 1 } else { 9 };
     for step in [1, 7, 7919] {
         let list = Pile::for_prefix(1 << 20, b"key");
         let mut model = std::collections::BTreeSet::new();
@@ -147,11 +149,17 @@ fn keys_that_came_are_in_order_whoever_asked_for_it_before() {
             let key = format!("key{:05}", i * step % KEYS).into_bytes();
             list.insert(&key, hash(&key), v(1), Kind::Put, 0, b"").unwrap();
             model.insert(key);
-            if i % 41 == 0 || i + 2 > KEYS {
+            if i % 41 == 0 || i + LAST >= KEYS {
                 let found = drain(&list, &KeyRange::all(), Direction::Forward);
                 assert!(found.iter().map(|entry| &entry.0).eq(&model), "{i} of {step}");
             }
         }
+        let mut came = Vec::new();
+        list.for_each_key(|key| came.push(key.to_vec()));
+        assert!(
+            came.iter().enumerate().all(|(i, key)| *key == format!("key{:05}", i * step % KEYS).as_bytes())
+        );
+        assert!(came.into_iter().collect::<std::collections::BTreeSet<_>>() == model);
         let range = KeyRange::new("key00100".."key00103");
         assert!(list.touches(&range) && !list.touches(&KeyRange::new("key001000".."key001001")));
         let sampled = |range: &KeyRange, count| {
