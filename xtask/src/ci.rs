@@ -92,19 +92,20 @@ const PLANTED_BUGS: &str = "run --package kvilt-sim --features mutants -- mutant
 pub(crate) fn run(workspace: &Workspace, extent: Extent) -> Result<()> {
     let chosen: Vec<Step> = steps(workspace).into_iter().filter(|step| belongs(step, extent)).collect();
     let mut commands_done = Vec::new();
-    let mut outcomes = Vec::new();
+    let (mut outcomes, mut reasons) = (Vec::new(), Vec::new());
     for step in &chosen {
         println!("\n== {} ==", step.name);
         let started = Instant::now();
         let result = step.work.run(workspace, &mut commands_done);
-        if let Err(e) = &result {
-            eprintln!("{} failed: {e:#}", step.name);
-        }
         outcomes.push((step.name, started.elapsed(), result.is_ok()));
+        if let Err(error) = result {
+            let reason = format!("{} failed: {error:#}", step.name);
+            eprintln!("{reason}");
+            reasons.push(reason);
+        }
     }
     print!("\n{}", table(&outcomes));
-    let failed: Vec<&str> = outcomes.iter().filter(|outcome| !outcome.2).map(|outcome| outcome.0).collect();
-    if failed.is_empty() { Ok(()) } else { bail!("failed: {}", failed.join(", ")) }
+    if reasons.is_empty() { Ok(()) } else { bail!("{}", reasons.join("\n")) }
 }
 
 /// The full check runs every test once, so it leaves the quick selection of them out.

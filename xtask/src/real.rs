@@ -1,8 +1,11 @@
 //! `cargo xtask real …`: the tests on the real operating system, built for release; words are handed to `kvilt-real`.
 
-use std::process::Command;
+use std::{
+    io::{BufRead as _, BufReader},
+    process::{Command, Stdio},
+};
 
-use anyhow::{Context as _, Result, ensure};
+use anyhow::{Context as _, Result, bail, ensure};
 
 use crate::workspace::Workspace;
 
@@ -13,7 +16,20 @@ pub(crate) fn run(workspace: &Workspace, words: &[&str]) -> Result<()> {
     ensure!(status.success(), "cargo {}: {status}", build.join(" "));
     let program = workspace.target_directory().join("release/kvilt-real");
     println!("$ kvilt-real {}", words.join(" "));
-    let status = Command::new(program).args(words).status().context("start kvilt-real")?;
-    ensure!(status.success(), "kvilt-real {}: {status}", words.join(" "));
+    let mut child =
+        Command::new(program).args(words).stdout(Stdio::piped()).spawn().context("start kvilt-real")?;
+    // What failed is said again at the end of the check: this far up nobody looks, and a record may leave it out.
+    let mut failures = Vec::new();
+    for line in BufReader::new(child.stdout.take().context("it is piped")?).lines() {
+        let line = line.context("read what kvilt-real tells")?;
+        println!("{line}");
+        if line.starts_with("FAILED") {
+            failures.push(line);
+        }
+    }
+    let status = child.wait().context("wait for kvilt-real")?;
+    if !status.success() {
+        bail!("kvilt-real {}: {status}\n{}", words.join(" "), failures.join("\n"));
+    }
     Ok(())
 }
