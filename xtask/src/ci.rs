@@ -65,7 +65,7 @@ fn steps(workspace: &Workspace) -> Vec<Step> {
         step("loom", false, loom),
         step("shuttle", false, Work::Check(|workspace| explorers::shuttle(workspace, &[]))),
         step("miri", false, Work::Check(|workspace| explorers::miri(workspace, &["--seeds", "2"]))),
-        step("fuzz", false, Work::Check(|workspace| fuzz::run(workspace, &["--seconds", "20"]))),
+        step("fuzz", false, Work::Check(|workspace| fuzz::run(workspace, &["--seconds", "10"]))),
         step("real", false, Work::Check(|workspace| real::run(workspace, &["round"]))),
         step("readme", false, Work::Readme),
     ]

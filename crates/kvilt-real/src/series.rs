@@ -21,7 +21,7 @@ use crate::{
     child::{OPENING, WRITING},
     hunt::{Aim, hunt},
     level::{End, Level},
-    subject::Subject,
+    subject::{PEACEFUL_LIVES, Subject},
     tale::Style,
     tools,
 };
@@ -68,7 +68,7 @@ impl Series {
         let begun = Instant::now();
         let place = tempfile::tempdir().context("make a directory for the store")?;
         let mut subject = Subject::new(place.path(), self.seed, Style::Steady);
-        subject.furnish()?;
+        subject.furnish(PEACEFUL_LIVES)?;
         let mut dice = Dice::new(self.seed);
         let mut seen = Seen::default();
         let stride = (self.cycles / LOOKS).max(1);

@@ -21,7 +21,7 @@ use crate::{
 
 /// Lives of a steady store before those that are killed, and writes in each: enough that every chunk's log has filled
 /// and been rewritten several times, in lives of their kind, so that some are about to be rewritten and some just were.
-const PEACEFUL_LIVES: u64 = 80;
+pub(crate) const PEACEFUL_LIVES: u64 = 80;
 const PEACEFUL_STEPS: usize = 300;
 
 /// A store, its writers' diaries, and its rows as they were seen last.
@@ -68,10 +68,10 @@ impl Subject {
         }
     }
 
-    /// Gives a steady store its rows, durable, and some lives in peace, until every chunk has come to its usual size.
-    pub(crate) fn furnish(&mut self) -> Result<()> {
+    /// Gives a steady store its rows, durable, and so many lives in peace.
+    pub(crate) fn furnish(&mut self, lives: u64) -> Result<()> {
         let mut dice = Dice::new(self.seed);
-        for life in 0..=PEACEFUL_LIVES {
+        for life in 0..=lives {
             let db = self.level.open(&self.store)?;
             let steps = if life == 0 { STEADY_ROWS } else { PEACEFUL_STEPS };
             for step in 0..steps {

@@ -68,6 +68,8 @@ pub struct Case<'a> {
 pub struct Coverage {
     /// Disk calls of the script without a fault.
     pub calls: u64,
+    /// Of these, how many were to fail.
+    pub chosen: u64,
     /// Of these, how many met each kind of fault that was planned for them.
     pub points: u64,
     /// Runs with a fault.
@@ -78,6 +80,7 @@ impl Coverage {
     /// Adds another case's.
     pub fn add(&mut self, other: Coverage) {
         self.calls += other.calls;
+        self.chosen += other.chosen;
         self.points += other.points;
         self.runs += other.runs;
     }
@@ -99,9 +102,20 @@ impl<'a> Case<'a> {
 
     /// Lets every `stride`-th call of each kind fail in each way. `coverage` counts up to the failure, if there is one.
     pub fn explore(&self, stride: u64, coverage: &mut Coverage) -> Result<(), (Trouble, Failure)> {
+        self.explore_from(mix(self.seed) % stride, stride, coverage)
+    }
+
+    /// The same from the call with the number `first` on.
+    pub fn explore_from(
+        &self,
+        first: u64,
+        stride: u64,
+        coverage: &mut Coverage,
+    ) -> Result<(), (Trouble, Failure)> {
         for (call, count) in self.count_calls() {
             coverage.calls += count;
-            for passes in (mix(self.seed) % stride..count).step_by(stride as usize) {
+            for passes in (first..count).step_by(stride as usize) {
+                coverage.chosen += 1;
                 let mut has_met_all = true;
                 for (fault, times) in faults_of(call) {
                     let trouble = Trouble { call, passes, fault, times };

@@ -23,6 +23,9 @@ use crate::{
 const CGROUP_BYTES: u64 = 256 << 20;
 const CGROUP_ROWS: usize = 800_000;
 
+/// Lives of a store before it has to do with few descriptors: enough for hundreds of files.
+const DESCRIPTOR_LIVES: u64 = 10;
+
 /// A store of hundreds of files lives and is right with 64 descriptors.
 pub(super) fn few_descriptors(stage: &Stage) -> Result<Outcome> {
     if tools::find("prlimit").is_none() {
@@ -33,7 +36,7 @@ pub(super) fn few_descriptors(stage: &Stage) -> Result<Outcome> {
         let place = stage.place.join(level.name());
         fs::create_dir(&place)?;
         let mut subject = Subject::new(&place, 64, Style::Steady);
-        subject.furnish()?;
+        subject.furnish(DESCRIPTOR_LIVES)?;
         for _ in 0..2 {
             let child = subject.next_life(*level, 1, 300)?;
             let command = child.command(&["prlimit", "--nofile=64:64", "--"].map(String::from))?;

@@ -142,7 +142,8 @@ fn keys_that_came_are_in_order_whoever_asked_for_it_before() {
     const KEYS: usize = if cfg!(miri) { 120 } else { 600 };
     /// So many of the last are asked for one by one.
     const LAST: usize = if cfg!(miri) { 1 } else { 9 };
-    for step in [1, 7, 7919] {
+    const STEPS: &[usize] = if cfg!(miri) { &[7] } else { &[1, 7, 7919] };
+    for step in STEPS {
         let list = Pile::for_prefix(1 << 20, b"key");
         let mut model = std::collections::BTreeSet::new();
         for i in 0..KEYS {

@@ -99,7 +99,7 @@ fn the_limit_holds_and_rows_that_are_read_stay() {
 /// which is what linearizable means for a register that only rises.
 #[test]
 fn no_reader_goes_back_in_time() {
-    const WRITES: u64 = if cfg!(miri) { 40 } else { 40_000 };
+    const WRITES: u64 = if cfg!(miri) { 16 } else { 40_000 };
     const KEYS: usize = 3;
     let cache = RowCache::new(1 << 16);
     let below: [AtomicU64; KEYS] = Default::default();

@@ -71,7 +71,7 @@ fn batches_have_ids_of_their_own_and_are_in_flight_until_dropped() {
     let versions = versions();
     assert!(!versions.is_in_flight(0));
     let mut seen = std::collections::HashSet::new();
-    for _ in 0..1000 {
+    for _ in 0..if cfg!(miri) { 50 } else { 1000 } {
         let (a, b) = (versions.announce_batch(), versions.announce_batch());
         assert!(a.batch() != 0 && seen.insert(a.batch()) && seen.insert(b.batch()));
         assert!(versions.is_in_flight(a.batch()) && versions.is_in_flight(b.batch()));
@@ -84,15 +84,19 @@ fn batches_have_ids_of_their_own_and_are_in_flight_until_dropped() {
     assert_eq!(versions.announce().batch(), 0);
 }
 
+/// More views than there are places for, and how many of them are forgotten.
+const VIEWS: u32 = if cfg!(miri) { 280 } else { 600 };
+const FORGOTTEN: u32 = VIEWS - 20;
+
 #[test]
 fn more_views_than_places_are_all_listed_and_forgotten() {
     let versions = versions();
-    let mut views: Vec<View> = (0..600).map(|_| versions.open_view()).collect();
-    let expected: Vec<Version> = (0..600).map(|i| Version::new(3, i)).collect();
+    let mut views: Vec<View> = (0..VIEWS).map(|_| versions.open_view()).collect();
+    let expected: Vec<Version> = (0..VIEWS).map(|i| Version::new(3, u64::from(i))).collect();
     assert_eq!(versions.open_views(), expected);
-    assert_eq!(versions.open_view_count(), 600);
-    views.drain(..500);
-    assert_eq!(versions.open_views(), expected[500..]);
+    assert_eq!(versions.open_view_count(), VIEWS as usize);
+    views.drain(..FORGOTTEN as usize);
+    assert_eq!(versions.open_views(), expected[FORGOTTEN as usize..]);
     views.clear();
     assert!(versions.open_views().is_empty());
     assert_eq!(versions.open_view_count(), 0);
@@ -180,21 +184,21 @@ fn more_threads_than_cores_share_the_slots() {
 #[test]
 fn old_views_expire_by_their_age_and_are_counted_once() {
     let versions = Versions::new(Version::new(1, 0));
-    let at = Duration::from_secs;
-    let views: Vec<View> = (0..600).map(|second| versions.open_view_at(at(second))).collect();
+    let at = |second: u32| Duration::from_secs(second.into());
+    let views: Vec<View> = (0..VIEWS).map(|second| versions.open_view_at(at(second))).collect();
     let without_age = versions.open_view();
     assert_eq!(versions.oldest_view_opened(), Some(at(0)));
     assert_eq!(versions.expire_views(at(0)), 0);
-    assert_eq!(versions.expire_views(at(500)), 500, "in places and beyond them");
-    assert_eq!(versions.expire_views(at(500)), 0, "nobody expires twice");
-    assert_eq!(versions.oldest_view_opened(), Some(at(500)));
-    let expired = views.iter().filter(|view| versions.is_expired(view.version()));
-    assert_eq!(expired.count(), 500);
-    assert_eq!(versions.open_views().len(), 101, "nothing is kept for the others");
-    assert_eq!(versions.open_view_count(), 601, "they are still held");
+    let (expired, left) = (FORGOTTEN as usize, (VIEWS - FORGOTTEN) as usize);
+    assert_eq!(versions.expire_views(at(FORGOTTEN)), expired, "in places and beyond them");
+    assert_eq!(versions.expire_views(at(FORGOTTEN)), 0, "nobody expires twice");
+    assert_eq!(versions.oldest_view_opened(), Some(at(FORGOTTEN)));
+    assert_eq!(views.iter().filter(|view| versions.is_expired(view.version())).count(), expired);
+    assert_eq!(versions.open_views().len(), left + 1, "nothing is kept for the others");
+    assert_eq!(versions.open_view_count(), views.len() + 1, "they are still held");
     assert!(!versions.is_expired(without_age.version()) && !versions.is_expired(Version::NEWEST));
     drop(views);
-    let next = versions.open_view_at(at(600));
+    let next = versions.open_view_at(at(VIEWS));
     assert!(!versions.is_expired(next.version()), "a place used again has a moment of its own");
-    assert_eq!(versions.oldest_view_opened(), Some(at(600)));
+    assert_eq!(versions.oldest_view_opened(), Some(at(VIEWS)));
 }

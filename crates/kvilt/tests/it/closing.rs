@@ -4,7 +4,7 @@
 
 use std::{collections::BTreeSet, fs, path::Path, sync::Barrier, time::Duration};
 
-use kvilt::{Db, Durability, Env, ErrorKind};
+use kvilt::{Db, Durability, Env, ErrorKind, WriteBatch};
 
 const INTERVAL: Duration = Duration::from_millis(5);
 const MODES: [Durability; 3] =
@@ -150,8 +150,13 @@ fn a_closed_store_leaves_nothing_behind() {
             let pin = kvilt_sync::pin();
             let db = open(dir.path(), durability);
             // Until files were replaced.
-            let puts = (0..1_000_000_u32).take_while(|i| i % 100 > 0 || db.stats().funk_rebalances < 3);
-            puts.for_each(|i| db.put(format!("{:03}-{}", i % 97, i % 3001), [7; 100]).unwrap());
+            for i in (0..1_000_000_u32).step_by(100).take_while(|_| db.stats().funk_rebalances < 3) {
+                let mut batch = WriteBatch::new();
+                for i in i..i + 100 {
+                    batch.put(format!("{:03}-{}", i % 97, i % 3001), [7; 100]);
+                }
+                db.write(batch).unwrap();
+            }
             assert!(db.stats().funk_rebalances > 0);
             let mut scan = db.iter();
             scan.next().unwrap().unwrap();
