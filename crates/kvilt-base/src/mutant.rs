@@ -56,6 +56,12 @@ mutants! {
     /// versions for scans only).
     PaperGarbageCollection,
 
+    // Rows that replace others in a run.
+    /// A row takes the place of one that some view sees.
+    ReplacedUnderView,
+    /// A row takes the place of one in the run though a tail, which is looked at first, has the key.
+    ReplacedBelowTail,
+
     // Recovery.
     /// Recovery goes on counting in the crashed epoch and forgets which of its versions are dead.
     CheckpointWithoutEpoch,

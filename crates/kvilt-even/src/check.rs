@@ -12,6 +12,7 @@ use kvilt_sync::published::pin;
 use crate::{
     chunk::{Chunk, ChunkState},
     funk::{PartFile, Purpose, log::ChunkLog, table_file::TableFile},
+    munk::entries_of,
     store::Store,
 };
 
@@ -215,7 +216,9 @@ impl Check<'_> {
     /// E-3, E-4: a munk's entries are its chunk's, and come in order.
     fn order(&mut self, chunk: &Chunk, state: &ChunkState) -> Result<()> {
         let Some(munk) = &state.munk else { return Ok(()) };
-        let mut entries = munk.entries(&chunk.range, Direction::Forward);
+        let run = &munk.run.run;
+        let hold = run.hold();
+        let mut entries = entries_of(run.held(&hold), &munk.tails, &chunk.range, Direction::Forward);
         let mut last: Option<(Vec<u8>, Version)> = None;
         while let Some(entry) = entries.entry() {
             if !chunk.range.contains(entry.key) || entry.kind == Kind::RangeTombstone {
@@ -246,8 +249,12 @@ impl Check<'_> {
         let state = chunk.state(&pin()).clone();
         let Some(munk) = &state.munk else { return Ok(()) };
         let files = &self.store.files;
-        let in_memory = munk.entries(&chunk.range, Direction::Forward);
-        let in_memory = digest(in_memory, view.version(), munk.tombstone_list())?;
+        let in_memory = {
+            let run = &munk.run.run;
+            let hold = run.hold();
+            let entries = entries_of(run.held(&hold), &munk.tails, &chunk.range, Direction::Forward);
+            digest(entries, view.version(), munk.tombstone_list())?
+        };
         let tombstones = state.funk.tombstones(files)?;
         let purpose = Purpose::Scan { view: view.version(), rows: None, cost_bytes: None };
         let in_files = state.funk.entries(&chunk.range, Direction::Forward, files, purpose)?;

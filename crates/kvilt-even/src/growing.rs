@@ -13,11 +13,6 @@ use kvilt_sync::region::Region;
 pub(crate) struct Growing(Region);
 
 impl Growing {
-    /// Empty, with room for about this many bytes.
-    pub(crate) fn with_capacity(bytes: usize) -> Result<Self> {
-        reserve(bytes.max(1024)).map(Growing)
-    }
-
     /// Empty, with room for so many bytes of which there may be far fewer: pages that are not written to take no memory.
     pub(crate) fn with_capacity_at_most(bytes: usize) -> Result<Self> {
         Region::with_capacity_at_most(bytes.max(1024)).map_err(no_memory).map(Growing)
@@ -34,24 +29,9 @@ impl Growing {
         Ok(self.0.push(bytes))
     }
 
-    /// Nothing more is appended.
-    pub(crate) fn end(&mut self) {
-        self.0.end();
-    }
-
     /// What was appended.
     pub(crate) fn as_slice(&self) -> &[u8] {
         self.0.as_slice()
-    }
-
-    /// Has the processor fetch what lies from `start` up to `end` ahead of its being read.
-    pub(crate) fn fetch_ahead(&self, start: usize, end: usize) {
-        self.0.fetch_ahead(start, end);
-    }
-
-    /// How much that is.
-    pub(crate) fn len(&self) -> usize {
-        self.0.len()
     }
 }
 

@@ -1,43 +1,89 @@
 //! `Munk`: a chunk's memory form (EvenDB §2.2, §3.1): everything the chunk holds, ready to be read.
 //!
 //! ```text
-//!   puts ──▶ tail (pile) ──full──▶ frozen tails ──background──▶ run (sorted, immutable)
+//!   puts ──▶ tail (pile) ──full──▶ frozen tails ──background──▶ run (sorted)
+//!     └─────────────── a newer row of a key that is there ───────▶
 //! ```
 //!
 //! A reader looks at the tails, newest first, then at the run; the first entry it may see is the answer.
-//! A munk value is immutable except for what its newest tail takes in: freezing, compacting and splitting make
-//! a new munk that shares the parts that stayed. So nothing that a reader stands on ever changes under it,
-//! and no put waits while the background sorts.
+//! A munk value is immutable except for what its newest tail takes in, and for rows of its run that are replaced by newer ones:
+//! freezing, compacting and splitting make a new munk that shares the parts that stayed. So nothing that a reader stands on ever
+//! changes under it, and no put waits while the background sorts.
+//!
+//! A put goes to the tail, or, if the run has its key, no tail has, and no view sees the row that is there, takes that row's place
+//! (docs/design/0050-rows-replaced-one-by-one.md). While the background reads the run it holds it, and all puts go to the tail.
 //!
 //! * **E-3** A munk holds, for its chunk's range, every entry that a reader can see: reads of a chunk with a
 //!   munk never look at its funk.
 
-mod places;
 pub(crate) mod run;
 pub(crate) mod tail;
 
-use std::sync::Arc;
+use std::sync::{
+    Arc,
+    atomic::{AtomicU64, Ordering},
+};
 
 use kvilt_base::{Direction, EntryRef, KeyRange, Kind, Merge, RangeTombstone, Source, Version};
-use kvilt_sync::{budget::Charge, versions::Versions};
+use kvilt_sync::{
+    budget::{Budget, Part},
+    published::Pin,
+    rows::Replaced,
+    versions::Versions,
+};
 
-use self::{run::Run, tail::Tail};
+use self::{
+    run::{Run, RunReader},
+    tail::Tail,
+};
 use crate::{key_hash::key_hash, tombstones::Tombstones};
 
 /// Frozen tails that may wait for the background; a put that would make one more waits itself.
 pub(crate) const FROZEN_TAILS_MAX: usize = 4;
 
+/// A run's memory is charged in steps of so many bytes while rows are replaced.
+const CHARGE_STEP_BYTES: u64 = 16 << 10;
+
 /// A run with the budget it is charged to.
 pub(crate) struct ChargedRun {
     /// The entries.
     pub(crate) run: Run,
-    _charge: Charge,
+    budget: Arc<Budget>,
+    charged: AtomicU64,
 }
 
 impl ChargedRun {
     /// A run, charged.
-    pub(crate) fn new(run: Run, charge: Charge) -> Arc<Self> {
-        Arc::new(ChargedRun { run, _charge: charge })
+    pub(crate) fn new(run: Run, budget: &Arc<Budget>) -> Arc<Self> {
+        let bytes = run.memory_bytes() as u64;
+        budget.add(Part::Munks, bytes);
+        Arc::new(ChargedRun { run, budget: Arc::clone(budget), charged: AtomicU64::new(bytes) })
+    }
+
+    /// Puts an entry in the place of the newest of its key: see [`Run::replace`]. Tails, which are looked at first, must have
+    /// nothing of the key but what is as new.
+    pub(crate) fn replace(
+        &self,
+        entry: EntryRef<'_>,
+        hash: u32,
+        pin: &Pin,
+        may_replace: impl FnOnce(Version) -> bool,
+    ) -> Replaced {
+        let replaced = self.run.replace(entry, hash, pin, may_replace);
+        let used = self.run.memory_bytes() as u64;
+        // Relaxed, both: a number. Who makes it greater adds what it is more by.
+        if used > self.charged.load(Ordering::Relaxed) {
+            let wanted = used.next_multiple_of(CHARGE_STEP_BYTES);
+            let before = self.charged.fetch_max(wanted, Ordering::Relaxed);
+            self.budget.add(Part::Munks, wanted.saturating_sub(before));
+        }
+        replaced
+    }
+}
+
+impl Drop for ChargedRun {
+    fn drop(&mut self) {
+        self.budget.sub(Part::Munks, *self.charged.get_mut());
     }
 }
 
@@ -67,7 +113,13 @@ impl Munk {
     }
 
     /// The newest value of `key` at `view`, passing over batches in flight.
-    pub(crate) fn find<'a>(&'a self, key: &[u8], view: Version, versions: &Versions) -> Found<'a> {
+    pub(crate) fn find<'a>(
+        &'a self,
+        key: &[u8],
+        view: Version,
+        versions: &Versions,
+        pin: &'a Pin,
+    ) -> Found<'a> {
         let hash = key_hash(key);
         for tail in &self.tails {
             if let Some(found) = tail.find(key, hash, view, versions) {
@@ -75,7 +127,7 @@ impl Munk {
                 return self.answer(entry, found.value, view, versions);
             }
         }
-        match self.run.run.find(key, hash, view) {
+        match self.run.run.under(pin).find(key, hash, view) {
             Some(entry) => self.answer(entry, entry.value, view, versions),
             None => Found::Nothing,
         }
@@ -106,8 +158,8 @@ impl Munk {
     }
 
     /// All entries of `range`, merged, in `direction`.
-    pub(crate) fn entries(&self, range: &KeyRange, direction: Direction) -> Merge<'_> {
-        entries_of(&self.run.run, &self.tails, range, direction)
+    pub(crate) fn entries<'a>(&'a self, range: &KeyRange, direction: Direction, pin: &'a Pin) -> Merge<'a> {
+        entries_of(self.run.run.under(pin), &self.tails, range, direction)
     }
 
     /// The same parts behind a fresh tail; what was the tail is frozen.
@@ -141,18 +193,20 @@ impl Munk {
     }
 }
 
-/// About how many bytes of a run's entries in `range` nobody sees any more for what the tails have, if these views are open.
+/// About how many bytes of a run's entries and of tails' (newest first) in `range` nobody sees any more for what newer tails have, if
+/// these views are open.
 pub(crate) fn overwritten_bytes(
-    run: &Run,
+    run: RunReader<'_>,
     tails: &[Arc<Tail>],
     range: &KeyRange,
     views: &[Version],
 ) -> usize {
-    let overwritten = tails.iter().map(|tail| {
+    let overwritten = tails.iter().enumerate().map(|(nth, tail)| {
         let (mut sampled, mut unseen) = (0, 0);
         tail.sample(range, |newer| {
             sampled += run::bytes_of(newer);
-            let older = run.newest(newer.key).filter(|older| {
+            let in_tails = tails[nth + 1..].iter().find_map(|older| older.newest(newer.key));
+            let older = in_tails.or_else(|| run.newest(newer.key)).filter(|older| {
                 let seen_by = older.version..newer.version;
                 !views.iter().any(|view| seen_by.contains(view))
             });
@@ -165,7 +219,7 @@ pub(crate) fn overwritten_bytes(
 
 /// All entries of a run and of tails (newest first), merged.
 pub(crate) fn entries_of<'m>(
-    run: &'m Run,
+    run: RunReader<'m>,
     tails: &'m [Arc<Tail>],
     range: &KeyRange,
     direction: Direction,
@@ -174,7 +228,7 @@ pub(crate) fn entries_of<'m>(
     for tail in tails.iter().filter(|t| !t.is_empty()) {
         sources.push(Box::new(tail.source(range, direction)));
     }
-    if run.len() > 0 {
+    if run.run().len() > 0 {
         sources.push(Box::new(run.source(range, direction)));
     }
     Merge::new(sources, direction).expect("memory can be read")

@@ -19,6 +19,7 @@ mod funk;
 mod memory;
 mod munk;
 mod order;
+mod sink;
 mod split;
 
 use std::{
@@ -38,6 +39,7 @@ use crate::{
     chunk::{Chunk, ChunkState, Occupied},
     commit,
     funk::{Funk, PartFile},
+    munk::run::RunReader,
     reserve::Use,
     store::Store,
 };
@@ -188,7 +190,7 @@ impl Store {
             return Ok(false);
         }
         let state = chunk.state(&pin()).clone();
-        if state.munk.as_ref().is_some_and(|munk| self.munk_wants_sorting(chunk, munk)) {
+        if state.munk.as_ref().is_some_and(|munk| self.munk_wants_sorting(chunk, munk, &pin())) {
             self.compact_munk(chunk)?;
             return Ok(true);
         }
@@ -222,8 +224,8 @@ impl Store {
         self.rewrite_funk(chunk)
     }
 
-    fn is_too_large(&self, run: &crate::munk::run::Run) -> bool {
-        run.entry_bytes() as u64 >= self.config.chunk_bytes_rebalance && run.can_be_cut()
+    fn is_too_large(&self, run: RunReader<'_>) -> bool {
+        run.run().entry_bytes() as u64 >= self.config.chunk_bytes_rebalance && run.can_be_cut()
     }
 
     /// Whether the chunk's files should become one table.
@@ -308,7 +310,7 @@ impl Store {
             let state = chunk.state(&pin);
             let is_idle = chunk.heat.puts.load(Ordering::Relaxed) == 0;
             let needs = self.funk_wants_rewrite(chunk, state)
-                || state.munk.as_ref().is_some_and(|munk| self.munk_wants_sorting(chunk, munk))
+                || state.munk.as_ref().is_some_and(|munk| self.munk_wants_sorting(chunk, munk, &pin))
                 || (is_idle
                     && chunks.len() > 1
                     && self.is_small(state)

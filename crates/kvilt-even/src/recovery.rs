@@ -392,7 +392,7 @@ impl Store {
         let state = chunk.state(&pin).clone();
         if state.funk.log.is_none() {
             let munk = Munk {
-                run: ChargedRun::new(Run::empty(), self.files.budget.charge(BudgetPart::Munks, 0)),
+                run: ChargedRun::new(Run::empty(), &self.files.budget),
                 tails: vec![self.new_tail(0, &Run::empty())],
                 tombstones: Tombstones::none(),
             };

@@ -213,6 +213,8 @@ pub fn finder_of(mutant: Mutant) -> (Layer, &'static str) {
         Mutant::TombstoneNotInSpan => (Model, "E-4"),
         Mutant::RangeDeleteNotTold => (Model, "D3"),
         Mutant::TailNotFrozen => (Model, "E-3"),
+        Mutant::ReplacedUnderView => (Model, "E-13"),
+        Mutant::ReplacedBelowTail => (Model, "E-13"),
         Mutant::ViewsNotListed => (Model, "S-7"),
         Mutant::OldestFirst => (Model, "E-4"),
         Mutant::SyncRetried => (Faults, "B-6"),

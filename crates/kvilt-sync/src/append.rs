@@ -1,7 +1,7 @@
-//! `AppendBuffer`: a log's write buffer, or what is woven into a munk's run; one appends, everybody reads what was published.
+//! `AppendBuffer`: a log's write buffer; one appends, everybody reads what was published.
 //!
 //! A put appends its record here (no system call); gets read it back from here until a flush has written it to
-//! the file and a fresh buffer takes its place. A run that is woven of another shares its buffer, and knows how much of it is its own.
+//! the file and a fresh buffer takes its place.
 //!
 //! What is always true:
 //! - S-20: bytes below `len` never change. `len` only grows, and is stored (Release) after the bytes it covers
@@ -9,7 +9,7 @@
 //! - Appends exclude each other by an internal lock, held for one copy.
 #![expect(unsafe_code, reason = "bytes that are written beside bytes that are read")]
 
-use std::{fmt, io};
+use std::fmt;
 
 use crate::{
     memory::Memory,
@@ -36,17 +36,11 @@ pub struct AppendBuffer {
 impl AppendBuffer {
     /// An empty buffer for `capacity` bytes, which are touched as they are written.
     pub fn new(capacity: usize) -> Self {
-        Self::of(Memory::passed_on_or_abort(capacity))
-    }
-
-    /// The same, for who can do without, and will soon have written about `wanted` bytes. Fails if the system refuses the address
-    /// space.
-    pub fn try_new(capacity: usize, wanted: usize) -> io::Result<Self> {
-        Memory::passed_on(capacity, wanted).map(Self::of)
-    }
-
-    fn of(memory: Memory) -> Self {
-        AppendBuffer { memory, len: AtomicUsize::new(0), writer: Mutex::new(()) }
+        AppendBuffer {
+            memory: Memory::passed_on_or_abort(capacity),
+            len: AtomicUsize::new(0),
+            writer: Mutex::new(()),
+        }
     }
 
     /// Appends `bytes` whole and says at which offset, or changes nothing if they do not fit.
@@ -86,11 +80,6 @@ impl AppendBuffer {
         unsafe { std::slice::from_raw_parts(self.memory.base(), len) }
     }
 
-    /// Has the processor fetch what lies from `start` up to `end`, which will be read soon. Changes no result.
-    pub fn fetch_ahead(&self, start: usize, end: usize) {
-        self.memory.fetch_ahead(start, end);
-    }
-
     /// Bytes appended so far.
     pub fn len(&self) -> usize {
         // Pairs with the store in `append_parts`.
@@ -110,12 +99,6 @@ impl AppendBuffer {
     /// Bytes it can hold.
     pub fn capacity(&self) -> usize {
         self.memory.capacity()
-    }
-
-    /// Gives back what is spare behind what was appended: no more will be soon.
-    pub fn rest(&mut self) {
-        let len = self.len();
-        self.memory.end_at(len);
     }
 
     /// Makes it empty again, for another log. Nobody can be reading: `&mut self`.

@@ -15,6 +15,7 @@
 //!   │  Published      │   Versions::announce      waits for puts at or     what must be kept
 //!   │  index, state   │   AppendBuffer::append    below its view           Published::replace
 //!   └─────────────────┘   Pile::insert                                     under the chunk gate
+//!   Rows::under           Rows::replace                                    Rows::hold
 //!   Pile::find            RowCache::writing
 //!   RowCache::get         Pending dropped: retired
 //! ```
@@ -36,8 +37,8 @@
 //! | 2 | commit queue ([`Group`]) | queueing and taking items; never while a leader writes or syncs | – |
 //! | 3 | structure lock (chunk index, manifest edits in memory) | replacing the index | – |
 //! | 4 | one row-cache shard | map work | – |
-//! | 5 | one writer of a [`Pile`] or [`AppendBuffer`], who sorts a pile | one insert, one copy, one sort | – |
-//! | 6 | what is [`spare`] | putting in or taking out one mapping or block | – |
+//! | 5 | one writer of a [`Pile`], [`AppendBuffer`] or [`Rows`], who sorts a pile, who begins to hold rows | one insert, one copy, one sort | – |
+//! | 6 | what is [`spare`]; rows that pins have let go of | putting in or taking out one mapping or block, or a few rows | – |
 //!
 //! Not locks, but waits, and so in the order too: an announced put ([`Pending`]) waits for nothing and takes only
 //! 4 and 5 (its gates it has already). [`Versions::open_view`], [`Versions::cut`] and
@@ -69,6 +70,7 @@ pub mod versions;
 pub mod append;
 pub mod pile;
 pub mod region;
+pub mod rows;
 
 pub mod budget;
 pub mod group;
@@ -87,4 +89,5 @@ pub use pile::{Found, Full, Pile, PileSource};
 pub use published::{Pin, Published, pin, settle};
 pub use region::Region;
 pub use row_cache::{RowCache, Ticket, Writing, WritingRange};
+pub use rows::{Rows, RowsBuilder, RowsWeaver};
 pub use versions::{Pending, Versions, View};

@@ -266,6 +266,18 @@ impl Pile {
         arrivals.for_each(|arrival| each(self.node(arrival).key()));
     }
 
+    /// Gives the newest record of each key to `each`, in the order in which the keys came, until it says no; whether it never did.
+    pub fn each_newest(&self, each: &mut dyn FnMut(EntryRef<'_>) -> bool) -> bool {
+        let mut arrivals = self.arrivals.between(0, self.arrivals.len());
+        arrivals.all(|arrival| each(self.newest_of(arrival)))
+    }
+
+    fn newest_of(&self, arrival: Arrival) -> EntryRef<'_> {
+        let node = self.node(arrival);
+        let newest = node.newest().found();
+        EntryRef { key: node.key(), version: newest.version, kind: newest.kind, value: newest.value }
+    }
+
     /// Whether it has a key of `range`.
     pub fn touches(&self, range: &KeyRange) -> bool {
         let (sorted, len) = (self.order.sorted(), self.arrivals.len());
@@ -282,14 +294,7 @@ impl Pile {
         let inside: Vec<Arrival> = self.inside(looked_at, range).collect();
         let count = count.min(inside.len());
         for nth in 0..count {
-            let node = self.node(inside[nth * inside.len() / count]);
-            let newest = node.newest().found();
-            each(EntryRef {
-                key: node.key(),
-                version: newest.version,
-                kind: newest.kind,
-                value: newest.value,
-            });
+            each(self.newest_of(inside[nth * inside.len() / count]));
         }
     }
 

@@ -37,6 +37,12 @@ mod epoch {
         pub fn flush(&self) {
             self.0.flush();
         }
+
+        /// Drops `value` when every pin is gone that is there now, on whichever thread comes by then. It must neither pin nor
+        /// wait when it is dropped.
+        pub fn drop_later(&self, value: impl Send + 'static) {
+            self.0.defer(move || drop(value));
+        }
     }
 
     /// Destroys what was replaced or dropped, as far as no pin sees it and no other thread still keeps it to itself.
@@ -168,6 +174,11 @@ mod counted {
     impl Pin {
         /// Nothing to push.
         pub fn flush(&self) {}
+
+        /// It is never dropped: no explorer waits that long.
+        pub fn drop_later(&self, value: impl Send + 'static) {
+            std::mem::forget(value);
+        }
     }
 
     impl fmt::Debug for Pin {

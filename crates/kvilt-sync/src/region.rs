@@ -1,4 +1,4 @@
-//! `Region`: bytes written once from front to back, then only read; a munk's run lies in one.
+//! `Region`: bytes written once from front to back, then only read; the rows of a log that were read at one go lie in one.
 //!
 //! What is always true: the first `len` bytes are written and never change again, so a shared region is read
 //! without any lock; the memory goes back to the system when the region is dropped, or is spare for a moment, while a heap would
@@ -35,11 +35,6 @@ impl Region {
         Ok(Region { memory: Memory::zeroed(bytes)?, len: 0 })
     }
 
-    /// Gives back what is spare behind what was written. To be called when nothing more will be.
-    pub fn end(&mut self) {
-        self.memory.end_at(self.len);
-    }
-
     /// Bytes it can hold.
     pub fn capacity(&self) -> usize {
         self.memory.capacity()
@@ -60,11 +55,6 @@ impl Region {
         // SAFETY: the first `len` bytes are inside the memory and initialised; they change only through `push`,
         // which takes `&mut self` and so ends this borrow first.
         unsafe { std::slice::from_raw_parts(self.memory.base(), self.len) }
-    }
-
-    /// Has the processor fetch what was written from `start` up to `end`, which will be read soon. Changes no result.
-    pub fn fetch_ahead(&self, start: usize, end: usize) {
-        self.memory.fetch_ahead(start, end.min(self.len));
     }
 
     /// Appends `bytes` and says at which offset they begin. Panics if they do not fit.
@@ -113,16 +103,6 @@ mod tests {
         for capacity in [0, 1, 7, 4096, 128 << 10] {
             check(capacity);
         }
-    }
-
-    #[test]
-    fn fetching_ahead_is_allowed_anywhere_and_changes_nothing() {
-        let mut region = Region::with_capacity(100).unwrap();
-        region.push(&[3; 90]);
-        for (start, end) in [(0, 90), (89, 200), (90, 100), (200, 300), (50, 10), (0, usize::MAX)] {
-            region.fetch_ahead(start, end);
-        }
-        assert_eq!(region.as_slice(), [3; 90]);
     }
 
     #[test]

@@ -339,12 +339,10 @@ mod tests {
         for round in 0..8u8 {
             let mut region = Region::with_capacity(MIB + 300 * usize::from(round)).expect("there is memory");
             (0..MIB / 2000).for_each(|_| assert!(region.push(&[round; 1000]) < MIB));
-            region.end();
             assert_eq!(region.len(), MIB / 2000 * 1000);
             assert!(region.as_slice().iter().all(|byte| *byte == round));
-            let mut buffer = AppendBuffer::try_new(2 * MIB, MIB / 4).expect("there is memory");
+            let buffer = AppendBuffer::new(2 * MIB);
             assert_eq!(buffer.append(&[round; 70_000]), Some(0));
-            buffer.rest();
             assert_eq!(buffer.append(&[round; 200_000]), Some(70_000));
             assert!(buffer.read().iter().all(|byte| *byte == round));
             assert_eq!(buffer.len(), 270_000);

@@ -191,6 +191,15 @@ impl Versions {
         views
     }
 
+    /// Whether a view is open, and has not expired, whose version is one of these. For who replaces an entry: S-7 holds for it as it
+    /// does for [`open_views`](Versions::open_views).
+    pub fn is_viewed(&self, versions: std::ops::Range<Version>) -> bool {
+        // Acquire: as in `open_views`.
+        let expired_below = self.expired_below.load(Ordering::Acquire);
+        let is_one = |view: Version| view.to_u64() >= expired_below && versions.contains(&view);
+        !versions.is_empty() && self.views.any(is_one) && !mutant(Mutant::ViewsNotListed)
+    }
+
     /// Lets every view expire that was opened before this moment, with those that are older still by version; says how
     /// many. See S-9.
     pub fn expire_views(&self, opened_before: Duration) -> usize {

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use kvilt_base::{EntryRef, ErrorKind, FileName, KeyRange, Kind, Value, Version};
 use kvilt_io::{Call, Fault, FaultyDisk, MemoryDisk, Times};
-use kvilt_sync::{budget::Part, published::pin};
+use kvilt_sync::published::pin;
 
 use super::Check;
 use crate::{
@@ -53,9 +53,8 @@ fn with_munk(store: &Store, munk: Munk) {
 }
 
 fn munk_of(store: &Store, run: Run) -> Munk {
-    let charge = store.files.budget.charge(Part::Munks, run.memory_bytes() as u64);
     Munk {
-        run: ChargedRun::new(run, charge),
+        run: ChargedRun::new(run, &store.files.budget),
         tails: vec![store.new_tail(4 << 10, &Run::empty())],
         tombstones: Tombstones::none(),
     }

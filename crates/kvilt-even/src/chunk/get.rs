@@ -37,7 +37,7 @@ impl Store {
         if is_sampled() {
             self.count_get(chunk, state, key);
         }
-        match self.find_in_munk(state, key, view, found) {
+        match self.find_in_munk(state, key, view, found, &pin) {
             Some(is_found) => Ok(is_found),
             None => {
                 drop(pin);
@@ -58,13 +58,18 @@ impl Store {
 
     /// Counts what readers have had to look into tails for; when that is what it costs to have them no more, it is asked for.
     pub(super) fn count_tail_searches(&self, chunk: &Arc<Chunk>, munk: &Munk, count: u32) {
-        // Relaxed, both: a statistic, and a request that is there already. Nobody attends to what is damaged.
+        // Relaxed: a statistic.
         chunk.heat.tail_searches.fetch_add(count, Ordering::Relaxed);
+        if self.have_readers_paid(chunk, munk) {
+            self.want_for_readers(chunk);
+        }
+    }
+
+    /// Asks for what readers have paid for, unless it is asked for already.
+    pub(super) fn want_for_readers(&self, chunk: &Arc<Chunk>) {
+        // Relaxed: a request that is there already. Nobody attends to what is damaged.
         let is_of_no_use = chunk.is_queued.load(Ordering::Relaxed) || chunk.is_damaged();
-        if !is_of_no_use
-            && self.have_readers_paid(chunk, munk)
-            && !chunk.is_backing_off(self.world.clock.now())
-        {
+        if !is_of_no_use && !chunk.is_backing_off(self.world.clock.now()) {
             self.want(chunk);
         }
     }
@@ -86,10 +91,11 @@ impl Store {
         key: &[u8],
         view: Version,
         found: &mut dyn FnMut(&[u8]),
+        pin: &Pin,
     ) -> Option<bool> {
         let munk = state.munk.as_ref()?;
         self.counters.gets_from_munk.add(1);
-        match munk.find(key, view, &self.versions) {
+        match munk.find(key, view, &self.versions, pin) {
             Found::Value(value) => {
                 found(value);
                 Some(true)
@@ -103,7 +109,7 @@ impl Store {
             let (state, chunk_cold_id) = {
                 let pin = pin();
                 let state = self.state_of(key, &pin);
-                if let Some(is_found) = self.find_in_munk(state, key, view, found) {
+                if let Some(is_found) = self.find_in_munk(state, key, view, found, &pin) {
                     return Ok(is_found);
                 }
                 (state.clone(), state.cold_id)
@@ -179,7 +185,7 @@ impl Store {
             }
         };
         let is_found = match &state.munk {
-            Some(munk) => match munk.find(key, Version::NEWEST, &self.versions) {
+            Some(munk) => match munk.find(key, Version::NEWEST, &self.versions, &pin()) {
                 Found::Value(value) => {
                     compare(value);
                     true

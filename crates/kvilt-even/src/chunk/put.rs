@@ -11,6 +11,8 @@
 //! 5. retire the announcement: scans that waited for it go on; a batch becomes visible as a whole;
 //! 6. give the gate back.
 
+mod replacing;
+
 use std::{cell::Cell, sync::Arc, sync::atomic::Ordering};
 
 use kvilt_base::{EntryRef, KeyRange, Kind, Mutant, RangeTombstone, Result, Swap, mutant};
@@ -22,14 +24,14 @@ use kvilt_sync::{
 };
 use parking_lot::MutexGuard;
 
+use self::replacing::{fetch_ahead, fetch_replaced};
 use super::{Chunk, ChunkState, GateState, get::cold_key};
 use crate::{
     funk::{
         Funk,
         log::{ChunkLog, IfFull, ROTATE_BYTES, range_end_value},
     },
-    key_hash::key_hash,
-    munk::{FROZEN_TAILS_MAX, Munk, tail::Tail},
+    munk::{FROZEN_TAILS_MAX, Munk, run, tail::Tail},
     rebalance::DELETES_WORTH_A_REWRITE,
     stats::Stall,
     store::Store,
@@ -47,8 +49,12 @@ const LOG_OUTRUN: u64 = 4;
 /// A chunk may have so many files before puts wait for the rewrite.
 const PARTS_OUTRUN: usize = 40;
 
+/// A thread looks after what it has replaced each time that it has put so often.
+const PUTS_A_FLUSH: u32 = 32;
+
 thread_local! {
     static ENCODED: Cell<Vec<u8>> = const { Cell::new(Vec::new()) };
+    static PUTS: Cell<u32> = const { Cell::new(0) };
 }
 
 /// One thing to do to one key.
@@ -131,7 +137,7 @@ impl Store {
                 }
             }
             let needed = Needed::of(std::slice::from_ref(&change));
-            fetch_ahead(&chunk, change.key, needed.tail_bytes);
+            fetch_ahead(&chunk, change.key, run::entry_bytes(change.key.len(), change.bytes().len()));
             if let Room::Wait(reason) = self.make_room(&chunk, &gate, needed, if_full, &mut waits)? {
                 drop(gate);
                 self.stall(reason);
@@ -139,7 +145,7 @@ impl Store {
             }
             self.world.spawn.between();
             let pin = pin();
-            self.put_one(chunk.state(&pin), change);
+            self.put_one(chunk.state(&pin), change, &pin);
             drop(gate);
             self.after_put(&chunk, &pin, std::slice::from_ref(&change));
             return Ok(Swap::Done);
@@ -147,14 +153,15 @@ impl Store {
     }
 
     /// Steps 3 to 5 for one change.
-    fn put_one(&self, state: &ChunkState, change: Change<'_>) {
+    fn put_one(&self, state: &ChunkState, change: Change<'_>, pin: &Pin) {
+        let may_replace = state.munk.as_ref().is_some_and(|munk| fetch_replaced(munk, change.key));
         let cold_key = state.munk.is_none().then(|| cold_key(state.cold_id, change.key));
         // S-50: the cached row goes before the new entry can be read elsewhere.
         let cold_key = cold_key.filter(|_| !mutant(Mutant::RowCacheNotTold));
         let writing = cold_key.as_deref().map(|key| self.row_cache.writing(key));
         let half_done = self.poison.unless_done("a put");
         let pending = self.versions.announce();
-        self.append(state, &pending, change);
+        self.append(state, &pending, change, may_replace.then_some(pin));
         half_done.done();
         if let Some(writing) = writing {
             writing.written(change.value);
@@ -230,7 +237,7 @@ impl Store {
         for Entered { chunk, changes, .. } in entered {
             let state = chunk.state(pin);
             for change in *changes {
-                self.append(state, &pending, *change);
+                self.append(state, &pending, *change, None);
             }
         }
         half_done.done();
@@ -322,14 +329,16 @@ impl Store {
         drop(pending);
     }
 
-    /// Step 4 for one change: log first, then what makes it readable.
-    fn append(&self, state: &ChunkState, pending: &Pending<'_>, change: Change<'_>) {
+    /// Step 4 for one change: log first, then what makes it readable. With a pin it may replace a row.
+    fn append(&self, state: &ChunkState, pending: &Pending<'_>, change: Change<'_>, replacing: Option<&Pin>) {
         let (version, batch) = (pending.version(), pending.batch());
         let entry = EntryRef { key: change.key, version, kind: change.kind(), value: change.bytes() };
         let (log, offset) = self.append_record(state, entry, batch);
         match &state.munk {
             Some(munk) => {
-                munk.tail().insert(change.key, version, entry.kind, batch, entry.value);
+                if !replacing.is_some_and(|pin| self.replace_in_run(munk, entry, pin)) {
+                    munk.tail().insert(change.key, version, entry.kind, batch, entry.value);
+                }
                 log.index_record_of_munk(change.key, offset);
             }
             None => log.index_record(change.key, offset),
@@ -498,6 +507,12 @@ impl Store {
         self.counters.user_bytes.add(bytes as u64);
         // Relaxed, both: statistics.
         chunk.heat.puts.fetch_add(changes.len() as u32, Ordering::Relaxed);
+        let puts = PUTS.get().wrapping_add(1);
+        PUTS.set(puts);
+        if puts.is_multiple_of(PUTS_A_FLUSH) {
+            // Rows that were replaced wait for pins; until this thread says which, their memory serves no others.
+            pin.flush();
+        }
         if deletes > 0 {
             chunk.heat.deletes.fetch_add(deletes as u32, Ordering::Relaxed);
         }
@@ -508,19 +523,6 @@ impl Store {
         {
             self.want(chunk);
         }
-    }
-}
-
-/// Has the processor fetch what the put of a key will write to: it comes from memory while room is made.
-fn fetch_ahead(chunk: &Chunk, key: &[u8], tail_bytes: usize) {
-    let pin = pin();
-    let state = chunk.state(&pin);
-    let hash = key_hash(key);
-    if let Some(munk) = &state.munk {
-        munk.tail().fetch_ahead(hash, tail_bytes);
-    }
-    if let Some(log) = &state.funk.log {
-        log.fetch_index(&pin, hash);
     }
 }
 

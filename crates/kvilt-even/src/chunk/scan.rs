@@ -57,8 +57,11 @@ impl Store {
             let wanted = Wanted { view, range: &here, direction };
             let reached = match &state.munk {
                 Some(munk) => {
-                    let entries = munk.entries(&here, direction);
+                    let entries = munk.entries(&here, direction, &pin);
                     let (reached, turns) = self.give_rows(entries, munk.tombstone_list(), &wanted, rows)?;
+                    if munk.run.run.have_scans_paid_for_order() {
+                        self.want_for_readers(chunk);
+                    }
                     if munk.has_tails() {
                         self.count_tail_searches(chunk, munk, 1 + turns as u32);
                     }

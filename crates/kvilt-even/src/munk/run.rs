@@ -1,130 +1,184 @@
-//! `Run`: the sorted, immutable part of a munk (EvenDB §3.1: the munk's sorted prefix).
+//! `Run`: the sorted part of a munk (EvenDB §3.1: the munk's sorted prefix).
 //!
-//! Entries lie one behind the other in one region of memory, by key ascending and version descending; an
-//! array of offsets and one of key heads make them searchable. Never changed once built; so a run that consists of another's
-//! first entries shares the other's region. A run may also be woven: of another's entries, which stay where they are, and of
-//! some in a second region, which grows with each run that is woven of the last (docs/design/0042-tails-woven-into-runs.md,
-//! docs/design/0043-weaving-costs-what-is-new.md). Then offsets alone have the order.
-//!
-//! ```text
-//!   entry   key length u32 | value length u31, is a tombstone 1 bit | version u64 | key | value
-//! ```
+//! Which keys it has never changes once it is built; a row may be replaced by a newer one of its key, if no view sees the older
+//! (docs/design/0050-rows-replaced-one-by-one.md). A run that consists of another's first rows shares the other's memory. A run may
+//! also be woven: of another's rows, which stay where they are, and of some behind them (docs/design/0042-tails-woven-into-runs.md,
+//! docs/design/0043-weaving-costs-what-is-new.md).
 
 mod builder;
 mod weaver;
 
-use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
-use kvilt_base::{Direction, EntryRef, KeyRange, Kind, Result, Source, Version};
-use kvilt_sync::AppendBuffer;
+use kvilt_base::{Direction, EntryRef, KeyRange, Result, Source, Version};
+use kvilt_sync::{
+    published::Pin,
+    rows::{Hold, ROW_HEAD_BYTES, Reading, Replaced, Rows, row_bytes},
+};
 
 pub(crate) use self::{
     builder::{PiecesBuilder, RunBuilder},
     weaver::Weaver,
 };
-use super::places::Places;
-use crate::{growing::Growing, heads::Heads, key_hash::key_hash};
+use crate::{heads::Heads, key_hash::key_hash};
 
-/// Bytes of an entry besides key and value: key length 4, value length and kind 4, version 8.
-const ENTRY_HEAD_BYTES: usize = 16;
-/// Set in the length word for tombstones.
-const TOMBSTONE_BIT: u32 = 1 << 31;
 /// So many entries of a scan the processor is told to fetch before they are read. Fewer do not hide how long memory takes, more do
 /// not fit where the processor notes what is on its way (docs/design/0045-scans-walk-one-source.md).
 const ENTRIES_AHEAD_MAX: usize = 5;
+/// To copy an entry takes as long as a scan loses by so many that lie elsewhere than behind the last (0.2 µs and 0.07).
+const JUMPS_A_COPIED_ENTRY: usize = 3;
+/// An entry lies elsewhere if it is so many entries away, or so many bytes.
+const JUMP_ENTRIES: usize = 4;
+const JUMP_BYTES: usize = 4 << 10;
 /// So much of an entry is fetched ahead, at most: of a longer one the processor fetches the rest, if it is read at all.
 const FETCHED_AHEAD_BYTES_MAX: usize = 1 << 10;
 
 /// Bytes of an entry with a key and a value as long as these.
 pub(crate) fn entry_bytes(key_len: usize, value_len: usize) -> usize {
-    ENTRY_HEAD_BYTES + key_len + value_len
+    ROW_HEAD_BYTES + key_len + value_len
 }
 
 /// Bytes of this entry.
 pub(crate) fn bytes_of(entry: EntryRef<'_>) -> usize {
-    entry_bytes(entry.key.len(), entry.value.len())
+    row_bytes(entry)
 }
 
-/// Sorted entries in memory.
-#[derive(Debug, Default)]
+/// Sorted entries in memory. They are read by a [`RunReader`].
+#[derive(Debug)]
 pub(crate) struct Run {
-    /// If it is not woven, this has its entries in order from its beginning, and maybe others that are not the run's.
-    base: Option<Arc<Growing>>,
-    /// What was woven in, if it is woven. Offsets go on from the base's end into it. Maybe it goes on with what was woven in later.
-    woven: Option<Arc<AppendBuffer>>,
-    /// How much of that there was when this run was woven.
-    woven_bytes: usize,
-    entry_bytes: usize,
-    /// Bytes of entries that are not their keys' newest …
-    older_bytes: usize,
-    /// … which no view sees that is at this version or above.
-    older_until: Option<Version>,
-    /// Of an entry, on the average.
+    rows: Rows,
+    /// Entries that are not their keys' newest.
+    older: Older,
+    /// Bytes of an entry on the average, when it was built, and how much of one is fetched ahead.
     mean_entry_bytes: usize,
-    offsets: Vec<u32>,
+    fetched_ahead_bytes: usize,
     heads: Heads,
-    places: Places,
+    /// How often a scan came to an entry that lies elsewhere than behind the last.
+    jumps: AtomicUsize,
+}
+
+/// Of entries that are not their keys' newest …
+#[derive(Clone, Copy, Debug, Default)]
+struct Older {
+    /// … how many bytes there are …
+    bytes: usize,
+    /// … which no view sees that is at this version or above.
+    until: Option<Version>,
+}
+
+impl Older {
+    fn add(&mut self, older: EntryRef<'_>, newer: Version) {
+        self.bytes += bytes_of(older);
+        self.until = self.until.max(Some(newer));
+    }
+
+    fn and(self, other: Older) -> Older {
+        Older { bytes: self.bytes + other.bytes, until: self.until.max(other.until) }
+    }
+}
+
+/// The right to read a run, as long as a pin or a hold.
+#[derive(Clone, Copy)]
+pub(crate) struct RunReader<'r> {
+    run: &'r Run,
+    rows: Reading<'r>,
 }
 
 impl Run {
     /// A run without entries.
     pub(crate) fn empty() -> Self {
-        Run::default()
+        Run::of(Rows::empty(), Older::default())
     }
 
-    /// The run of the entries at `offsets`, which have so many bytes.
-    fn of(base: Option<Arc<Growing>>, entry_bytes: usize, offsets: Vec<u32>) -> Self {
-        Run { base, entry_bytes, offsets, ..Run::empty() }.searchable()
+    fn of(rows: Rows, older: Older) -> Self {
+        let heads = {
+            let hold = rows.hold();
+            let all = rows.held(&hold);
+            Heads::new((0..rows.len()).map(|at| all.entry_at(at).key))
+        };
+        Run::with_heads(rows, older, heads)
     }
 
-    /// The same with all that is found from the entries.
-    fn searchable(mut self) -> Self {
-        self.heads = Heads::new((0..self.len()).map(|i| self.key_at(i)));
-        let (mut older_bytes, mut older_until) = (0, None);
-        let mut last: Option<EntryRef<'_>> = None;
-        let newest = self.offsets.iter().filter_map(|&offset| {
-            let entry = self.entry_from(offset as usize);
-            let newer = last.replace(entry).filter(|newer| newer.key == entry.key);
-            if let Some(newer) = newer {
-                older_bytes += bytes_of(entry);
-                older_until = older_until.max(Some(newer.version));
-            }
-            newer.is_none().then(|| (key_hash(entry.key), offset))
-        });
-        let places = Places::new(self.len(), newest);
-        self.places = places;
-        (self.older_bytes, self.older_until) = (older_bytes, older_until);
-        self.mean_entry_bytes = self.entry_bytes.checked_div(self.len()).unwrap_or(0);
-        self
+    fn with_heads(rows: Rows, older: Older, heads: Heads) -> Self {
+        let mean_entry_bytes = rows.bytes().checked_div(rows.len()).unwrap_or(0);
+        let fetched_ahead_bytes = mean_entry_bytes.min(FETCHED_AHEAD_BYTES_MAX);
+        Run { rows, older, mean_entry_bytes, fetched_ahead_bytes, heads, jumps: AtomicUsize::new(0) }
     }
 
-    /// Its first `count` entries as a run that keeps all of this one's region. Not for one that is woven.
-    pub(crate) fn first(&self, count: usize) -> Run {
-        assert!(!self.is_woven(), "entries are one behind the other");
+    /// To be read as long as a pin.
+    #[inline]
+    pub(crate) fn under<'r>(&'r self, pin: &'r Pin) -> RunReader<'r> {
+        RunReader { run: self, rows: self.rows.under(pin) }
+    }
+
+    /// To be read as long as it is held.
+    pub(crate) fn held<'r>(&'r self, hold: &'r Hold) -> RunReader<'r> {
+        RunReader { run: self, rows: self.rows.held(hold) }
+    }
+
+    /// No entry of it is replaced as long as this lives.
+    pub(crate) fn hold(&self) -> Hold {
+        self.rows.hold()
+    }
+
+    /// Its first `count` entries as a run that keeps all of this one's memory. Not for one whose entries lie apart.
+    pub(crate) fn first(&self, count: usize, hold: &Hold) -> Run {
         if count == 0 {
             return Run::empty();
         }
-        Run::of(self.base.clone(), self.bytes_before(count), self.offsets[..count].to_vec())
+        let rows = self.rows.first(count, hold, key_hash);
+        let mut older = Older::default();
+        let all = self.held(hold);
+        for at in 1..count {
+            let (newer, entry) = (all.entry_at(at - 1), all.entry_at(at));
+            if newer.key == entry.key {
+                older.add(entry, newer.version);
+            }
+        }
+        Run::of(rows, older)
     }
 
-    /// Bytes of its first `count` entries, if it is not woven.
+    /// Puts an entry in the place of the newest of its key, if there is one of which `may_replace` says that nobody sees it
+    /// any more. If that cannot be, nothing is changed, and the entry belongs into a tail.
+    pub(crate) fn replace(
+        &self,
+        entry: EntryRef<'_>,
+        hash: u32,
+        pin: &Pin,
+        may_replace: impl FnOnce(Version) -> bool,
+    ) -> Replaced {
+        self.rows.replace(hash, entry, pin, may_replace, || self.under(pin).lower_bound(entry.key))
+    }
+
+    /// Has the processor fetch what finds a key with this hash, and where an entry of so many bytes would take the place of
+    /// another. False if none has yet, so that nobody knows where that would be.
+    pub(crate) fn fetch_ahead(&self, hash: u32, bytes: usize) -> bool {
+        self.rows.fetch_ahead(hash, bytes)
+    }
+
+    /// The same with the entry that may be replaced, a moment later. False if there is no key with this hash.
+    pub(crate) fn fetch_replaced(&self, hash: u32) -> bool {
+        self.rows.fetch_row(hash)
+    }
+
+    /// Bytes of its first `count` entries, if they do not lie apart.
     pub(crate) fn bytes_before(&self, count: usize) -> usize {
-        self.offsets.get(count).map_or(self.entry_bytes, |&offset| offset as usize)
+        self.rows.bytes_before(count)
     }
 
     /// Whether it has entries that lie apart.
-    pub(crate) fn is_woven(&self) -> bool {
-        self.woven.is_some()
+    pub(crate) fn is_scattered(&self) -> bool {
+        self.rows.is_scattered()
     }
 
     /// How many entries it has.
     pub(crate) fn len(&self) -> usize {
-        self.offsets.len()
+        self.rows.len()
     }
 
     /// Bytes of the entries themselves: what a chunk counts as its size.
     pub(crate) fn entry_bytes(&self) -> usize {
-        self.entry_bytes
+        self.rows.bytes()
     }
 
     /// Bytes of an entry on the average; 0 without entries.
@@ -132,144 +186,127 @@ impl Run {
         self.mean_entry_bytes
     }
 
-    /// Bytes in its regions that are none of its entries.
+    /// Bytes in its memory that are none of its entries, nor for such that replace others.
     pub(crate) fn waste_bytes(&self) -> usize {
-        self.region_bytes() - self.entry_bytes
+        self.rows.waste_bytes()
     }
 
     /// Bytes of its entries that have newer ones of their keys: wasted, too, if nobody looks that far back, and `oldest` is the
     /// oldest view that is open.
     pub(crate) fn unseen_bytes(&self, oldest: Option<Version>) -> usize {
-        let is_seen = oldest.is_some_and(|view| Some(view) < self.older_until);
-        if is_seen { 0 } else { self.older_bytes }
+        let is_seen = oldest.is_some_and(|view| Some(view) < self.older.until);
+        if is_seen { 0 } else { self.older.bytes }
     }
 
     /// Whether it has such entries.
     pub(crate) fn has_older(&self) -> bool {
-        self.older_bytes > 0
-    }
-
-    fn base_bytes(&self) -> usize {
-        self.base.as_ref().map_or(0, |base| base.len())
-    }
-
-    /// Bytes of its regions, with what of them other runs share.
-    pub(crate) fn region_bytes(&self) -> usize {
-        self.base_bytes() + self.woven_bytes
+        self.older.bytes > 0
     }
 
     /// Memory, all in all: with what of its regions other runs share.
     pub(crate) fn memory_bytes(&self) -> usize {
-        self.region_bytes() + self.offsets.capacity() * 4 + self.heads.bytes() + self.places.bytes()
+        self.rows.memory_bytes() + self.heads.bytes()
     }
 
-    /// The entry at a position.
-    pub(crate) fn entry_at(&self, position: usize) -> EntryRef<'_> {
-        self.entry_from(self.offsets[position] as usize)
-    }
-
-    /// The entry that begins at an offset.
-    #[inline]
-    fn entry_from(&self, offset: usize) -> EntryRef<'_> {
-        let bytes = match &self.base {
-            Some(base) if offset < base.len() => &base.as_slice()[offset..],
-            _ => {
-                &self.woven.as_ref().expect("offsets lie in the regions").read()[offset - self.base_bytes()..]
-            }
-        };
-        let word = |at: usize| u32::from_le_bytes(bytes[at..at + 4].try_into().expect("four bytes"));
-        let (key_len, value_word) = (word(0) as usize, word(4));
-        let version = u64::from_le_bytes(bytes[8..16].try_into().expect("eight bytes"));
-        let value_start = ENTRY_HEAD_BYTES + key_len;
-        let value_len = (value_word & !TOMBSTONE_BIT) as usize;
-        EntryRef {
-            key: &bytes[ENTRY_HEAD_BYTES..value_start],
-            version: Version::from_u64(version),
-            kind: if value_word & TOMBSTONE_BIT == 0 { Kind::Put } else { Kind::Tombstone },
-            value: &bytes[value_start..value_start + value_len],
-        }
-    }
-
-    /// Has the processor fetch the entry at a position: rows of a scan lie one behind the other, but in
-    /// other pages, where processors do not look ahead on their own.
-    fn fetch_ahead(&self, position: usize) {
-        self.fetch_ahead_from(self.offsets[position] as usize);
-    }
-
-    /// The same with the entry that begins at an offset.
-    #[inline]
-    fn fetch_ahead_from(&self, start: usize) {
-        let end = start + self.mean_entry_bytes.min(FETCHED_AHEAD_BYTES_MAX);
-        match (&self.base, &self.woven) {
-            (Some(base), _) if start < base.len() => base.fetch_ahead(start, end),
-            (_, Some(woven)) => woven.fetch_ahead(start - self.base_bytes(), end - self.base_bytes()),
-            _ => {}
-        }
-    }
-
-    /// Whether it has two keys, so that it can be cut between them.
-    pub(crate) fn can_be_cut(&self) -> bool {
-        self.len() > 1 && self.key_at(0) != self.key_at(self.len() - 1)
+    /// Whether scans have spent as much on entries that lie apart as it costs to lay them one behind the other.
+    pub(crate) fn have_scans_paid_for_order(&self) -> bool {
+        // Relaxed: a statistic.
+        self.jumps.load(Ordering::Relaxed) > JUMPS_A_COPIED_ENTRY * self.len().max(1)
     }
 
     /// What all its keys begin with.
     pub(crate) fn prefix(&self) -> &[u8] {
         self.heads.prefix()
     }
+}
+
+impl<'r> RunReader<'r> {
+    /// The run.
+    pub(crate) fn run(&self) -> &'r Run {
+        self.run
+    }
+
+    /// The entry at a position.
+    #[inline]
+    pub(crate) fn entry_at(&self, position: usize) -> EntryRef<'r> {
+        self.rows.entry_at(position)
+    }
+
+    /// Whether it has two keys, so that it can be cut between them.
+    pub(crate) fn can_be_cut(&self) -> bool {
+        self.run.len() > 1 && self.key_at(0) != self.key_at(self.run.len() - 1)
+    }
 
     /// Its first key.
-    pub(crate) fn first_key(&self) -> Option<&[u8]> {
-        (self.len() > 0).then(|| self.key_at(0))
+    pub(crate) fn first_key(&self) -> Option<&'r [u8]> {
+        (self.run.len() > 0).then(|| self.key_at(0))
     }
 
     /// The key at a position.
-    pub(crate) fn key_at(&self, position: usize) -> &[u8] {
-        self.entry_at(position).key
+    #[inline]
+    pub(crate) fn key_at(&self, position: usize) -> &'r [u8] {
+        self.rows.entry_at(position).key
     }
 
     /// The position of the first entry whose key is `>= key`.
     pub(crate) fn lower_bound(&self, key: &[u8]) -> usize {
-        self.heads.lower_bound(key, |i| self.key_at(i))
+        self.run.heads.lower_bound(key, |at| self.key_at(at))
     }
 
     /// The newest entry of `key`, to be looked at, not read.
-    pub(crate) fn newest(&self, key: &[u8]) -> Option<EntryRef<'_>> {
-        let is_it = |offset| self.entry_from(offset as usize).key == key;
-        self.places.find(key_hash(key), is_it).map(|offset| self.entry_from(offset as usize))
+    pub(crate) fn newest(&self, key: &[u8]) -> Option<EntryRef<'r>> {
+        self.rows.find(key, key_hash(key))
     }
 
     /// The newest entry of `key`, whose hash is `hash`, with a version up to `at`.
-    pub(crate) fn find(&self, key: &[u8], hash: u32, at: Version) -> Option<EntryRef<'_>> {
-        let is_it = |offset| {
-            // A get reads the value as well.
-            self.fetch_ahead_from(offset as usize);
-            self.entry_from(offset as usize).key == key
-        };
-        let newest = self.entry_from(self.places.find(hash, is_it)? as usize);
+    #[inline]
+    pub(crate) fn find(&self, key: &[u8], hash: u32, at: Version) -> Option<EntryRef<'r>> {
+        // A get reads the value as well.
+        let newest = self.rows.find_fetching(key, hash, self.run.fetched_ahead_bytes)?;
         if newest.version <= at {
             return Some(newest);
         }
-        let older = (self.lower_bound(key) + 1..self.len()).map(|position| self.entry_at(position));
+        let older = (self.lower_bound(key) + 1..self.run.len()).map(|position| self.entry_at(position));
         older.take_while(|entry| entry.key == key).find(|entry| entry.version <= at)
     }
 
     /// The entries of `range`, in `direction`.
-    pub(crate) fn source(&self, range: &KeyRange, direction: Direction) -> RunSource<'_> {
+    pub(crate) fn source(self, range: &KeyRange, direction: Direction) -> RunSource<'r> {
         let start = self.lower_bound(&range.start);
-        let end = range.end.as_deref().map_or(self.len(), |end| self.lower_bound(end)).max(start);
-        let mut source = RunSource { run: self, remaining: start..end, direction, fetched: 0 };
+        let end = range.end.as_deref().map_or(self.run.len(), |end| self.lower_bound(end)).max(start);
+        let jump_bytes = (JUMP_ENTRIES * self.run.mean_entry_bytes).max(JUMP_BYTES);
+        let mut source = RunSource {
+            run: self,
+            remaining: start..end,
+            direction,
+            fetched: 0,
+            fetched_last: None,
+            jumps: 0,
+            jump_bytes,
+        };
         source.fetch_ahead();
         source
+    }
+
+    /// Has the processor fetch the entry at a position ahead of its being read; says where it lies.
+    fn fetch_ahead(&self, position: usize) -> usize {
+        self.rows.fetch_ahead(position, self.run.fetched_ahead_bytes)
     }
 }
 
 /// Walks a run.
 pub(crate) struct RunSource<'r> {
-    run: &'r Run,
+    run: RunReader<'r>,
     remaining: std::ops::Range<usize>,
     direction: Direction,
     /// How many of what remains, from the entry it stands on, the processor was told to fetch.
     fetched: usize,
+    /// Where the last of these lies.
+    fetched_last: Option<usize>,
+    /// How many lie elsewhere than the one before.
+    jumps: usize,
+    /// How far away that is.
+    jump_bytes: usize,
 }
 
 impl RunSource<'_> {
@@ -278,10 +315,12 @@ impl RunSource<'_> {
     fn fetch_ahead(&mut self) {
         let wanted = self.remaining.len().min(ENTRIES_AHEAD_MAX).min(self.fetched + 2);
         for ahead in self.fetched..wanted {
-            self.run.fetch_ahead(match self.direction {
+            let place = self.run.fetch_ahead(match self.direction {
                 Direction::Forward => self.remaining.start + ahead,
                 Direction::Backward => self.remaining.end - 1 - ahead,
             });
+            let before = self.fetched_last.replace(place).unwrap_or(place);
+            self.jumps += usize::from(place.abs_diff(before) > self.jump_bytes);
         }
         self.fetched = wanted;
     }
@@ -306,6 +345,15 @@ impl Source for RunSource<'_> {
         self.fetched = self.fetched.saturating_sub(1);
         self.fetch_ahead();
         Ok(())
+    }
+}
+
+impl Drop for RunSource<'_> {
+    fn drop(&mut self) {
+        if self.jumps > 0 {
+            // Relaxed: a statistic.
+            self.run.run.jumps.fetch_add(self.jumps, Ordering::Relaxed);
+        }
     }
 }
 

@@ -93,6 +93,12 @@ impl Tail {
         self.pile.find_at(key, hash, view, |batch| versions.is_in_flight(batch))
     }
 
+    /// The newest entry of `key`.
+    pub(crate) fn newest<'k>(&'k self, key: &'k [u8]) -> Option<EntryRef<'k>> {
+        let found = self.pile.find(key, key_hash(key), |_| true)?;
+        Some(EntryRef { key, version: found.version, kind: found.kind, value: found.value })
+    }
+
     /// Whether a get of a key with this hash probably finds it here.
     pub(crate) fn may_have(&self, hash: u32) -> bool {
         self.pile.may_have(hash)
@@ -111,6 +117,11 @@ impl Tail {
     /// Gives each key to `each`, in any order.
     pub(crate) fn for_each_key(&self, each: impl FnMut(&[u8])) {
         self.pile.for_each_key(each);
+    }
+
+    /// Gives the newest entry of each key to `each`, in any order, until it says no; whether it never did.
+    pub(crate) fn each_newest(&self, each: &mut dyn FnMut(EntryRef<'_>) -> bool) -> bool {
+        self.pile.each_newest(each)
     }
 
     /// Whether it has an entry of `range`.

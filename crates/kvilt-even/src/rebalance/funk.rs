@@ -45,6 +45,8 @@ impl Store {
             if frozen.munk.is_some() { 1 } else { (bytes / self.config.chunk_bytes_rebalance.max(1)).max(1) };
         let mut tables = Tables::new(self, bytes / pieces + 1, pieces > 1);
         self.for_each_retained(&frozen, &chunk.range, &mut |entry| tables.add(entry))?;
+        // The run is read no more: rows of it may be replaced again while tables are synced.
+        drop(frozen);
         let tables = tables.finish()?;
         self.counters.funk_rebalances.add(1);
         // Relaxed: a statistic.
@@ -52,6 +54,7 @@ impl Store {
         chunk.heat.is_index_unwanted.store(false, Ordering::Relaxed);
         chunk.heat.deletes.fetch_sub(deletes, Ordering::Relaxed);
         self.flip_funk(chunk, tables);
+        self.sink_tails(chunk);
         if mutant(Mutant::PaperGarbageCollection) {
             self.commit_structure_without_cut()?;
         }
@@ -89,7 +92,7 @@ impl Store {
         // Views opened from here on are above everything frozen and see the newest of it, which is kept.
         let views = self.kept_views();
         if let Some(munk) = &frozen.munk {
-            let mut entries = entries_of(&munk.run.run, &munk.tails, range, Direction::Forward);
+            let mut entries = entries_of(munk.run(), &munk.tails, range, Direction::Forward);
             Retain::new(&views, munk.tombstones.list()).run(&mut entries, keep)?;
             return Ok(());
         }

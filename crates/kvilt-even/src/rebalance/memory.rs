@@ -189,7 +189,7 @@ impl Store {
         let views = self.kept_views();
         let wasted = |chunk: &Chunk, munk: &Munk| {
             let least = munk.run.run.entry_bytes() / COPIED_FOR_WASTE_MAX;
-            let waste = wasted_bytes(chunk, munk, &views, least);
+            let waste = wasted_bytes(chunk, munk, &views, least, pin);
             (waste > least).then_some(waste)
         };
         let mut munks: Vec<_> = self.movable_munks(pin).collect();
@@ -289,7 +289,7 @@ impl Store {
         if chunk.gate().is_retired {
             return Ok(false);
         }
-        let (munk, log, upto) = {
+        let (munk, hold, log, upto) = {
             let pin = pin();
             let _gate = chunk.gate();
             let state = chunk.state(&pin);
@@ -302,15 +302,15 @@ impl Store {
             }
             let log = state.funk.log.clone();
             let upto = log.as_ref().map_or(0, |log| log.len());
-            (Arc::clone(munk), log, upto)
+            (Arc::clone(munk), munk.run.run.hold(), log, upto)
         };
         let order = log.as_ref().and_then(|log| {
-            let runs = [(&munk.run.run, &chunk.range)].into_iter();
+            let runs = [(munk.run.run.held(&hold), &chunk.range)].into_iter();
             self.order_of((log, upto), runs, &munk.tails)
         });
         let notes = log.as_ref().zip(order).map(|(log, order)| Notes::of(&order, log.base(), &self.files));
         // Its memory is what is wanted.
-        drop(munk);
+        drop((munk, hold));
         let index = match &log {
             // Puts have entered all records, unless there were too many for a chunk that has a munk.
             Some(log) if !log.has_index() || mutant(Mutant::EvictedHalfIndexed) => {

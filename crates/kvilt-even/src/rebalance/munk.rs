@@ -3,13 +3,13 @@
 use std::sync::{Arc, atomic::Ordering};
 
 use kvilt_base::{Direction, KeyRange, Mutant, Result, Source as _, Version, mutant};
-use kvilt_sync::budget::Part;
+use kvilt_sync::{published::Pin, rows::Hold};
 
 use crate::{
     chunk::{Chunk, ChunkState, Occupied},
     munk::{
         ChargedRun, FROZEN_TAILS_MAX, Munk, entries_of, overwritten_bytes,
-        run::{PiecesBuilder, Run, Weaver},
+        run::{PiecesBuilder, Run, RunReader, Weaver},
         tail::Tail,
     },
     retain::Retain,
@@ -33,18 +33,26 @@ const ROWS_A_SEARCH: usize = 16;
 /// What a munk held at one moment, without its open tail.
 pub(super) struct FrozenMunk {
     pub(super) run: Arc<ChargedRun>,
+    /// What keeps the run as it was.
+    hold: Hold,
     pub(super) tails: Vec<Arc<Tail>>,
     pub(super) tombstones: Arc<Tombstones>,
 }
 
 impl FrozenMunk {
-    /// The frozen part of `munk`.
+    /// The frozen part of `munk`. The caller holds the chunk's gate.
     pub(super) fn of(munk: &Munk) -> Self {
         FrozenMunk {
             run: Arc::clone(&munk.run),
+            hold: munk.run.run.hold(),
             tails: munk.tails[1..].to_vec(),
             tombstones: Arc::clone(&munk.tombstones),
         }
+    }
+
+    /// The run, as it was.
+    pub(super) fn run(&self) -> RunReader<'_> {
+        self.run.run.held(&self.hold)
     }
 
     /// Whether `tail` is in it.
@@ -80,11 +88,12 @@ fn bytes_of_tails(tails: &[Arc<Tail>]) -> usize {
 impl Store {
     /// Whether a munk's tails should be sorted into its run now: where that is due anyway, where puts would wait for it, and
     /// where readers gain by it.
-    pub(super) fn munk_wants_sorting(&self, chunk: &Chunk, munk: &Munk) -> bool {
+    pub(super) fn munk_wants_sorting(&self, chunk: &Chunk, munk: &Munk, pin: &Pin) -> bool {
         !munk.tombstones.is_empty()
-            || self.is_copy_due(chunk, &munk.run.run, &munk.tails[1..])
+            || self.is_copy_due(chunk, munk.run.run.under(pin), &munk.tails[1..])
             || self.puts_wait_for_sorting(munk)
             || self.have_readers_paid(chunk, munk)
+            || self.are_tails_overwriting(chunk, munk, pin)
     }
 
     /// Whether a put that needs another tail waits until what is frozen is sorted: there are too many, or the chunk is so far
@@ -105,11 +114,12 @@ impl Store {
 
     /// Whether the run should be copied, together with these tails.
     ///
-    /// That costs much, so it waits until the chunk is due to be split or the tails have as much as the run, half of
+    /// That costs much, so it waits until the chunk is due to be split, scans have paid for order, or the tails have as much as the run, half of
     /// it where they are mostly overwritten rows; but not where overwritten rows keep memory that is short.
-    fn is_copy_due(&self, chunk: &Chunk, run: &Run, frozen: &[Arc<Tail>]) -> bool {
+    fn is_copy_due(&self, chunk: &Chunk, reader: RunReader<'_>, frozen: &[Arc<Tail>]) -> bool {
+        let run = reader.run();
         let run_bytes = run.entry_bytes();
-        if self.is_too_large(run) {
+        if self.is_too_large(reader) || run.have_scans_paid_for_order() {
             return true;
         }
         let waste_part = if self.munks_are_short() { WASTE_PART_SHORT } else { WASTE_PART };
@@ -117,7 +127,7 @@ impl Store {
             return run.waste_bytes() > run_bytes / waste_part;
         }
         let views = self.kept_views();
-        let frozen_waste = overwritten_bytes(run, frozen, &chunk.range, &views);
+        let frozen_waste = overwritten_bytes(reader, frozen, &chunk.range, &views);
         let waste = unseen_bytes(run, &views) + frozen_waste;
         // What overwrites takes no more room than there is.
         let new_bytes = bytes_of_tails(frozen).saturating_sub(frozen_waste);
@@ -129,8 +139,9 @@ impl Store {
 
     /// Sorts what is frozen, and splits the chunk if that is too large.
     pub(super) fn compact_munk(&self, chunk: &Occupied) -> Result<()> {
+        self.sink_tails(chunk);
         let Some(frozen) = self.freeze(chunk, false) else { return Ok(()) };
-        if frozen.tombstones.is_empty() && !self.is_copy_due(chunk, &frozen.run.run, &frozen.tails) {
+        if frozen.tombstones.is_empty() && !self.is_copy_due(chunk, frozen.run(), &frozen.tails) {
             if frozen.tails.is_empty() {
                 // Puts meanwhile raised the price.
                 return Ok(());
@@ -141,7 +152,7 @@ impl Store {
                 return Ok(());
             }
         }
-        self.copy_frozen(chunk, &frozen)
+        self.copy_frozen(chunk, frozen)
     }
 
     /// Sorts all that there is into memory of its own, whether that is due or not. False if there is no munk.
@@ -150,17 +161,19 @@ impl Store {
             return Ok(false);
         }
         let Some(frozen) = self.freeze(chunk, true) else { return Ok(false) };
-        self.copy_frozen(chunk, &frozen)?;
+        self.copy_frozen(chunk, frozen)?;
         Ok(true)
     }
 
-    fn copy_frozen(&self, chunk: &Occupied, frozen: &FrozenMunk) -> Result<()> {
-        let mut runs = self.sorted_runs(chunk, frozen)?;
+    fn copy_frozen(&self, chunk: &Occupied, frozen: FrozenMunk) -> Result<()> {
+        let mut runs = self.sorted_runs(chunk, &frozen)?;
         self.counters.munk_compactions.add(1);
         if runs.len() > 1 {
-            self.split_munk(chunk, frozen, runs);
+            self.split_munk(chunk, &frozen, runs);
         } else {
-            self.replace_run(chunk, frozen, runs.pop().expect("a run, if an empty one"));
+            self.replace_run(chunk, &frozen, runs.pop().expect("a run, if an empty one"));
+            drop(frozen);
+            self.sink_tails(chunk);
         }
         Ok(())
     }
@@ -170,11 +183,11 @@ impl Store {
     fn woven(&self, chunk: &Occupied, frozen: &FrozenMunk) -> Result<Option<Run>> {
         // As in `sorted`.
         let views = self.kept_views();
-        let before = &frozen.run.run;
         let nothing = Run::empty();
-        let mut new = entries_of(&nothing, &frozen.tails, &chunk.range, Direction::Forward);
+        let hold = nothing.hold();
+        let mut new = entries_of(nothing.held(&hold), &frozen.tails, &chunk.range, Direction::Forward);
         let count = frozen.tails.iter().map(|tail| tail.len()).sum();
-        let mut weaver = Weaver::new(before, frozen.tail_bytes(), count)?;
+        let mut weaver = Weaver::new(&frozen.run.run, &frozen.hold, count);
         let mut retain = Retain::new(&views, &[]);
         let mut has_room = true;
         let mut key = Vec::new();
@@ -221,7 +234,8 @@ impl Store {
         let (runs, count) = self.sorted(frozen, &chunk.range, (frozen.bytes(), 1))?;
         let is_overwritten = runs[0].len() < count - count / OVERWRITTEN_PART;
         // If it is too large all the same, the next sort cuts it.
-        has_overwrites.store(is_overwritten && !self.is_too_large(&runs[0]), Ordering::Relaxed);
+        let is_too_large = self.is_too_large(runs[0].held(&runs[0].hold()));
+        has_overwrites.store(is_overwritten && !is_too_large, Ordering::Relaxed);
         Ok(runs)
     }
 
@@ -245,15 +259,15 @@ impl Store {
     /// The part of the run that lies before the tails' first key, which comes with it, if that is nearly all of the run.
     fn kept_of_run(&self, frozen: &FrozenMunk, range: &KeyRange) -> Option<(Run, Vec<u8>)> {
         let run = &frozen.run.run;
-        if run.is_woven() || !frozen.tombstones.is_empty() {
+        if run.is_scattered() || !frozen.tombstones.is_empty() {
             return None;
         }
         let first_key = frozen.first_key_of_tails(range)?;
-        let kept = run.lower_bound(&first_key);
+        let kept = frozen.run().lower_bound(&first_key);
         let (kept_bytes, bytes) = (run.bytes_before(kept), run.entry_bytes());
         let is_worth_it =
             kept_bytes as u64 >= self.config.chunk_bytes_min && bytes - kept_bytes <= bytes / BESIDE_RUN_PART;
-        is_worth_it.then(|| (run.first(kept), first_key))
+        is_worth_it.then(|| (run.first(kept, &frozen.hold), first_key))
     }
 
     /// What of the munk does not change any more. With range tombstones the open tail is frozen too, so that
@@ -283,7 +297,7 @@ impl Store {
     ) -> Result<(Vec<Run>, usize)> {
         // Views opened from here on are above everything frozen and see the newest of it, which is kept.
         let views = self.kept_views();
-        let mut entries = entries_of(&frozen.run.run, &frozen.tails, range, Direction::Forward);
+        let mut entries = entries_of(frozen.run(), &frozen.tails, range, Direction::Forward);
         let mut runs = PiecesBuilder::new(bytes, pieces)?;
         let retain = Retain::new(&views, frozen.tombstones.list());
         let count = retain.run(&mut entries, &mut |entry| runs.push(entry))?;
@@ -312,8 +326,7 @@ impl Store {
 
     /// A run, charged to the budget.
     pub(super) fn charged(&self, run: Run) -> Arc<ChargedRun> {
-        let bytes = run.memory_bytes() as u64;
-        ChargedRun::new(run, self.files.budget.charge(Part::Munks, bytes))
+        ChargedRun::new(run, &self.files.budget)
     }
 }
 
@@ -323,14 +336,14 @@ fn unseen_bytes(run: &Run, views: &[Version]) -> usize {
 }
 
 /// About how many bytes of a munk's memory a copy of all of it would give back; not looked at closely if that is at most `least`.
-pub(super) fn wasted_bytes(chunk: &Chunk, munk: &Munk, views: &[Version], least: usize) -> usize {
+pub(super) fn wasted_bytes(chunk: &Chunk, munk: &Munk, views: &[Version], least: usize, pin: &Pin) -> usize {
     let run = &munk.run.run;
     let unseen = unseen_bytes(run, views);
     let entries: usize = munk.tails.iter().map(|tail| tail.len()).sum();
     if unseen + entries * run.mean_entry_bytes() <= least {
         return unseen;
     }
-    unseen + overwritten_bytes(run, &munk.tails, &chunk.range, views)
+    unseen + overwritten_bytes(run.under(pin), &munk.tails, &chunk.range, views)
 }
 
 /// Into how many pieces of about half the limit so many bytes go.

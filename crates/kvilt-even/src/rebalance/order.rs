@@ -6,7 +6,7 @@ use kvilt_base::{Direction, EntryRef, KeyRange};
 
 use crate::{
     funk::{log::ChunkLog, log_order::LogOrder},
-    munk::{entries_of, run::Run, tail::Tail},
+    munk::{entries_of, run::RunReader, tail::Tail},
     retain::Retain,
     store::Store,
 };
@@ -18,7 +18,7 @@ impl Store {
     pub(super) fn order_of<'m>(
         &self,
         (log, upto): (&ChunkLog, u64),
-        runs: impl Iterator<Item = (&'m Run, &'m KeyRange)>,
+        runs: impl Iterator<Item = (RunReader<'m>, &'m KeyRange)>,
         tails: &[Arc<Tail>],
     ) -> Option<LogOrder> {
         let mut order = log.order_of_munk(upto)?;

@@ -9,13 +9,16 @@
 use std::sync::Arc;
 
 use kvilt_base::KeyRange;
-use kvilt_sync::published::pin;
+use kvilt_sync::{published::pin, rows::Hold};
 
 use super::munk::FrozenMunk;
 use crate::{
     chunk::{Chunk, ChunkState, Occupied},
     funk::{Funk, Part, log::ChunkLog, log_order::LogOrder},
-    munk::{Munk, run::Run},
+    munk::{
+        Munk,
+        run::{Run, RunReader},
+    },
     store::Store,
 };
 
@@ -25,9 +28,14 @@ impl Store {
         let ranges = ranges_of(&chunk.range, &pieces);
         // What takes longer than a put may wait is done before the gate.
         let log = chunk.state(&pin()).funk.log.clone();
-        let keys = pieces.iter().flat_map(|run| (0..run.len()).map(|at| run.key_at(at)));
-        let intervals = log.as_ref().and_then(|log| log.intervals_among(keys));
-        let order = self.order_at_split(chunk, frozen, &pieces, &ranges);
+        let (intervals, order) = {
+            let holds: Vec<Hold> = pieces.iter().map(Run::hold).collect();
+            let runs: Vec<RunReader<'_>> =
+                pieces.iter().zip(&holds).map(|(run, hold)| run.held(hold)).collect();
+            let keys = runs.iter().flat_map(|run| (0..run.run().len()).map(|at| run.key_at(at)));
+            let intervals = log.as_ref().and_then(|log| log.intervals_among(keys));
+            (intervals, self.order_at_split(chunk, frozen, &runs, &ranges))
+        };
         let pin = pin();
         let mut gate = chunk.gate();
         let state = chunk.state(&pin);
@@ -71,7 +79,7 @@ impl Store {
         &self,
         chunk: &Occupied,
         frozen: &FrozenMunk,
-        pieces: &[Run],
+        pieces: &[RunReader<'_>],
         ranges: &[KeyRange],
     ) -> Option<(Arc<ChunkLog>, LogOrder)> {
         let (log, upto, since) = {
@@ -84,7 +92,7 @@ impl Store {
             let since: Vec<_> = munk.tails.iter().filter(|tail| !frozen.has(tail)).cloned().collect();
             (log, upto, since)
         };
-        let order = self.order_of((&log, upto), pieces.iter().zip(ranges), &since)?;
+        let order = self.order_of((&log, upto), pieces.iter().copied().zip(ranges), &since)?;
         Some((log, order))
     }
 
@@ -145,7 +153,10 @@ impl Funk {
 
 /// The ranges that chunks for these runs have: each but the first begins with its run's first key.
 fn ranges_of(parent: &KeyRange, runs: &[Run]) -> Vec<KeyRange> {
-    let first_key = |run: &Run| run.first_key().expect("a cut gives no empty run").to_vec();
+    let first_key = |run: &Run| {
+        let hold = run.hold();
+        run.held(&hold).first_key().expect("a cut gives no empty run").to_vec()
+    };
     ranges_between(parent, runs.iter().skip(1).map(first_key).collect())
 }
 

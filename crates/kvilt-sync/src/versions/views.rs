@@ -102,24 +102,16 @@ impl Registry {
 
     /// Versions of all views, ascending.
     pub(super) fn versions(&self) -> Vec<Version> {
-        let mut versions = Vec::new();
-        for place in self.used() {
-            let mut patience = Patience::new();
-            loop {
-                // Acquire: pairs with `close` and with the store in `open`.
-                match place.load(Ordering::Acquire) {
-                    FREE => break,
-                    INTENDED => patience.wait(),
-                    version => {
-                        versions.push(Version::from_u64(version));
-                        break;
-                    }
-                }
-            }
-        }
+        let mut versions: Vec<Version> = self.used().iter().filter_map(version_in).collect();
         versions.extend(self.overflow.lock().keys());
         versions.sort_unstable();
         versions
+    }
+
+    /// Whether `is_one` is true of the version of some view.
+    pub(super) fn any(&self, is_one: impl Fn(Version) -> bool) -> bool {
+        self.used().iter().filter_map(version_in).any(&is_one)
+            || self.overflow.lock().keys().any(|version| is_one(*version))
     }
 
     /// Version and moment of opening of the views that have a version, in no order. Waits for nobody.
@@ -145,5 +137,18 @@ impl Registry {
     fn used(&self) -> &[AtomicU64] {
         // Relaxed: stored before the claim, and ordered with it.
         &self.places[..self.looked_at.load(Ordering::Relaxed)]
+    }
+}
+
+/// The version of the view in a place, if there is one. Waits for one that is about to take its version.
+fn version_in(place: &AtomicU64) -> Option<Version> {
+    let mut patience = Patience::new();
+    loop {
+        // Acquire: pairs with `close` and with the store in `open`.
+        match place.load(Ordering::Acquire) {
+            FREE => return None,
+            INTENDED => patience.wait(),
+            version => return Some(Version::from_u64(version)),
+        }
     }
 }

@@ -39,7 +39,8 @@ fn a_log_that_is_empty_at_a_checkpoint_is_named_by_the_next() {
         let room = store.make_room(&chunk, &gate, needed, IfFull::Fail, &mut 0).unwrap();
         assert!(matches!(room, Room::Made));
         store.checkpoint_now(false).unwrap();
-        store.put_one(chunk.state(&pin()), change);
+        let pin = pin();
+        store.put_one(chunk.state(&pin), change, &pin);
         drop(gate);
         store.checkpoint_now(false).unwrap();
         let left = open(disk.crash_image(Keep::SyncedOnly));

@@ -3,65 +3,48 @@
 //! What it costs grows with what is new: of what the run was searched by, the parts between two new keys are copied whole, and no
 //! entry that stays is looked at (docs/design/0043-weaving-costs-what-is-new.md).
 
-use std::sync::Arc;
+use kvilt_base::{EntryRef, Version};
+use kvilt_sync::rows::{Hold, RowsWeaver};
 
-use kvilt_base::{EntryRef, Error, Result, Version};
-use kvilt_sync::AppendBuffer;
-
-use super::{Run, builder::head_of, bytes_of};
-use crate::{heads::HeadsWeaver, key_hash::key_hash, munk::places::Places};
+use super::{Older, Run, RunReader, bytes_of};
+use crate::{heads::HeadsWeaver, key_hash::key_hash};
 
 /// Weaves entries into a run. For each key that is new or changes, in order: [`Weaver::begin_key`], the new entries, and, of all the
 /// older ones ([`Weaver::next_older`] until it has none), those that are still needed.
 pub(crate) struct Weaver<'r> {
-    before: &'r Run,
-    woven: Arc<AppendBuffer>,
+    before: RunReader<'r>,
+    rows: RowsWeaver<'r>,
     /// Entries before this position are kept, or overwritten.
     position: usize,
-    offsets: Vec<u32>,
     heads: HeadsWeaver<'r>,
-    /// None if there was no room for all keys.
-    places: Option<Places>,
     entry_bytes: usize,
-    older_bytes: usize,
-    older_until: Option<Version>,
+    older: Older,
     key: Option<Key>,
 }
 
 /// The key whose entries come.
 struct Key {
     hash: u32,
-    /// Where in the offsets its newest entry is, once it is there.
+    /// Where its newest entry is, once it is there.
     start: usize,
-    /// The offset of what was its newest entry.
-    newest_before: Option<u32>,
+    /// The position of what was its newest entry.
+    newest_before: Option<usize>,
     /// The version of the entry that came last.
     newer: Option<Version>,
 }
 
 impl<'r> Weaver<'r> {
-    /// Weaves into `before`, about so many bytes of so many entries. Fails if the system refuses memory.
-    pub(crate) fn new(before: &'r Run, bytes: usize, count: usize) -> Result<Self> {
-        let woven = match &before.woven {
-            Some(woven) => Arc::clone(woven),
-            None => {
-                // Untouched memory is free; when a run's second region is as large as its first, it is time to copy it.
-                let region = AppendBuffer::try_new(before.base_bytes().max(bytes), bytes);
-                Arc::new(region.map_err(|e| Error::io("reserve memory", e))?)
-            }
-        };
-        Ok(Weaver {
-            before,
-            woven,
+    /// Weaves about so many entries into `before`.
+    pub(crate) fn new(before: &'r Run, hold: &'r Hold, count: usize) -> Self {
+        Weaver {
+            before: before.held(hold),
+            rows: RowsWeaver::new(&before.rows, hold, count),
             position: 0,
-            offsets: Vec::with_capacity(before.len() + count),
             heads: before.heads.woven(before.len() + count),
-            places: Some(before.places.clone()),
-            entry_bytes: before.entry_bytes,
-            older_bytes: before.older_bytes,
-            older_until: before.older_until,
+            entry_bytes: before.entry_bytes(),
+            older: before.older,
             key: None,
-        })
+        }
     }
 
     /// What comes next has this key, which is behind all that came.
@@ -69,22 +52,20 @@ impl<'r> Weaver<'r> {
         self.end_key();
         self.keep_up_to(self.before.lower_bound(key));
         self.key =
-            Some(Key { hash: key_hash(key), start: self.offsets.len(), newest_before: None, newer: None });
+            Some(Key { hash: key_hash(key), start: self.rows.len(), newest_before: None, newer: None });
     }
 
     /// The place of what was found by the key's hash is that of its newest entry now.
     fn end_key(&mut self) {
         let Some(key) = self.key.take() else { return };
-        let after = self.offsets.get(key.start).copied();
-        if self.places.as_mut().is_some_and(|places| !places.replace(key.hash, key.newest_before, after)) {
-            self.places = None;
-        }
+        let after = Some(key.start).filter(|&start| start < self.rows.len());
+        self.rows.newest(key.hash, key.newest_before, after);
     }
 
     /// All entries up to a position stay, of those that were not looked at.
     fn keep_up_to(&mut self, position: usize) {
         let kept = self.position..position;
-        self.offsets.extend_from_slice(&self.before.offsets[kept.clone()]);
+        self.rows.keep(kept.clone());
         self.heads.keep(kept);
         self.position = position;
     }
@@ -92,44 +73,43 @@ impl<'r> Weaver<'r> {
     /// The next older entry of the key and its position: it does not stay unless it is kept.
     pub(crate) fn next_older(&mut self, key: &[u8]) -> Option<(usize, EntryRef<'r>)> {
         let position = self.position;
-        let &offset = self.before.offsets.get(position)?;
-        let older = self.before.entry_from(offset as usize);
+        if position == self.before.run().len() {
+            return None;
+        }
+        let older = self.before.entry_at(position);
         if older.key != key {
             return None;
         }
         self.position += 1;
         self.entry_bytes -= bytes_of(older);
         match &mut self.current().newest_before {
-            newest @ None => *newest = Some(offset),
-            Some(_) => self.older_bytes -= bytes_of(older),
+            newest @ None => *newest = Some(position),
+            Some(_) => self.older.bytes -= bytes_of(older),
         }
         Some((position, older))
     }
 
     /// The older entry at `position` stays.
     pub(crate) fn keep(&mut self, position: usize) {
-        let offset = self.before.offsets[position];
-        self.add(offset, self.before.entry_from(offset as usize));
+        self.rows.keep(position..position + 1);
+        self.add(self.before.entry_at(position));
     }
 
     /// An entry that is not in the run yet. False if there is no room for it: then the run has to be copied.
     #[must_use]
     pub(crate) fn push(&mut self, entry: EntryRef<'_>) -> bool {
-        let at = self.woven.append_parts(&[&head_of(entry), entry.key, entry.value]);
-        let Some(offset) = at.and_then(|at| u32::try_from(self.before.base_bytes() + at).ok()) else {
-            return false;
-        };
-        self.add(offset, entry);
-        true
+        let has_room = self.rows.push(entry);
+        if has_room {
+            self.add(entry);
+        }
+        has_room
     }
 
-    fn add(&mut self, offset: u32, entry: EntryRef<'_>) {
+    fn add(&mut self, entry: EntryRef<'_>) {
         self.entry_bytes += bytes_of(entry);
-        if let newer @ Some(_) = self.current().newer.replace(entry.version) {
-            self.older_bytes += bytes_of(entry);
-            self.older_until = self.older_until.max(newer);
+        if let Some(newer) = self.current().newer.replace(entry.version) {
+            self.older.add(entry, newer);
         }
-        self.offsets.push(offset);
         self.heads.push(entry.key);
     }
 
@@ -140,26 +120,11 @@ impl<'r> Weaver<'r> {
     /// The run.
     pub(crate) fn finish(mut self) -> Run {
         self.end_key();
-        self.keep_up_to(self.before.len());
-        self.offsets.shrink_to_fit();
-        // Only if it is new: else others read it.
-        if let Some(woven) = Arc::get_mut(&mut self.woven) {
-            woven.rest();
-        }
-        let run = Run {
-            base: self.before.base.clone(),
-            woven_bytes: self.woven.len(),
-            woven: Some(self.woven),
-            entry_bytes: self.entry_bytes,
-            older_bytes: self.older_bytes,
-            older_until: self.older_until,
-            mean_entry_bytes: self.entry_bytes.checked_div(self.offsets.len()).unwrap_or(0),
-            offsets: self.offsets,
-            ..Run::empty()
-        };
-        match (self.heads.finish(), self.places) {
-            (Some(heads), Some(places)) => Run { heads, places, ..run },
-            _ => run.searchable(),
+        self.keep_up_to(self.before.run().len());
+        let rows = self.rows.finish(self.entry_bytes, key_hash);
+        match self.heads.finish() {
+            Some(heads) => Run::with_heads(rows, self.older, heads),
+            None => Run::of(rows, self.older),
         }
     }
 }

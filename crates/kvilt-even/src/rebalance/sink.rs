@@ -1,0 +1,137 @@
+//! Sinking: rows of tails take the places of those in the run that they overwrite, where that is all that a tail has.
+//!
+//! While the background reads a run, puts go to a tail; and a key that a tail has stays with the tails, which are looked at first. To
+//! sort so few rows into the run would mean to copy or weave all of it (docs/design/0050-rows-replaced-one-by-one.md).
+
+use std::sync::Arc;
+
+use kvilt_base::{EntryRef, Kind};
+use kvilt_sync::{
+    published::{Pin, pin, settle},
+    rows::Replaced,
+};
+
+use crate::{
+    chunk::{Chunk, ChunkState, Occupied},
+    key_hash::key_hash,
+    munk::{ChargedRun, Munk, tail::Tail},
+    store::Store,
+};
+
+/// So many rows sink while puts wait: some twenty microseconds' worth.
+const ROWS_AT_GATE_MAX: usize = 32;
+/// What comes while rows sink is next; each time it is a small part of the last.
+const ROUNDS_MAX: usize = 8;
+/// More than this part of a run in tails is sorted rather: rows are put one by one at some three times the cost.
+const PART_MAX: usize = 2;
+/// How often a row waits for room: a moment, until nobody can be reading what was replaced before.
+const WAITS_MAX: usize = 4;
+
+/// Who waits for a row that has no room yet.
+#[derive(Clone, Copy, PartialEq)]
+enum Patience {
+    Some,
+    /// Puts are waiting.
+    None,
+}
+
+impl Store {
+    /// Whether the munk's frozen tails mostly overwrite what is below them. Then they are worth sorting: their keys go where rows
+    /// take each other's places.
+    pub(super) fn are_tails_overwriting(&self, chunk: &Chunk, munk: &Munk, pin: &Pin) -> bool {
+        let (mut sampled, mut overwriting) = (0, 0);
+        for (nth, tail) in munk.tails.iter().enumerate().skip(1) {
+            tail.sample(&chunk.range, |entry| {
+                let hash = key_hash(entry.key);
+                let is_below = || munk.tails[nth + 1..].iter().any(|older| older.may_have(hash));
+                sampled += 1;
+                overwriting += usize::from(munk.run.run.under(pin).newest(entry.key).is_some() || is_below());
+            });
+        }
+        overwriting > sampled / 2
+    }
+
+    /// Sinks the rows of the chunk's tails, the oldest tail first, for as long as all of a tail's do.
+    pub(super) fn sink_tails(&self, chunk: &Occupied) {
+        for _ in 0..ROUNDS_MAX {
+            let Some((run, tails)) = self.to_sink(chunk) else { return };
+            let sunk = self.count_sunk(chunk, (&run, &tails), Patience::Some);
+            let is_all = sunk == tails.len();
+            drop((run, tails));
+            let pin = pin();
+            let gate = chunk.gate();
+            let state = chunk.state(&pin);
+            let munk = state.munk.as_ref().expect("only the occupant evicts");
+            let left = munk.tails.len() - sunk;
+            let munk = Munk { tails: munk.tails[..left].to_vec(), ..Munk::clone(munk) };
+            chunk.replace_state(&gate, ChunkState { munk: Some(Arc::new(munk)), ..state.clone() });
+            if !is_all {
+                return;
+            }
+        }
+    }
+
+    /// The run and its tails, frozen, if they are worth it and too many to be done with here and now, which is done if not.
+    fn to_sink(&self, chunk: &Occupied) -> Option<(Arc<ChargedRun>, Vec<Arc<Tail>>)> {
+        let pin = pin();
+        let gate = chunk.gate();
+        let state = chunk.state(&pin);
+        let munk = state.munk.as_ref().filter(|munk| !gate.is_retired && munk.tombstones.is_empty())?;
+        let rows: usize = munk.tails.iter().map(|tail| tail.len()).sum();
+        if rows == 0 || rows > munk.run.run.len() / PART_MAX {
+            return None;
+        }
+        if rows > ROWS_AT_GATE_MAX {
+            let munk = Arc::new(munk.with_fresh_tail(self.new_tail(0, &munk.run.run)));
+            let frozen = (Arc::clone(&munk.run), munk.tails[1..].to_vec());
+            chunk.replace_state(&gate, ChunkState { munk: Some(munk), ..state.clone() });
+            return Some(frozen);
+        }
+        let sunk = self.count_sunk(chunk, (&munk.run, &munk.tails), Patience::None);
+        if sunk > 0 {
+            let mut tails = munk.tails[..munk.tails.len() - sunk].to_vec();
+            if tails.is_empty() {
+                tails.push(self.new_tail(0, &munk.run.run));
+            }
+            let munk = Munk { tails, ..Munk::clone(munk) };
+            chunk.replace_state(&gate, ChunkState { munk: Some(Arc::new(munk)), ..state.clone() });
+        }
+        None
+    }
+
+    /// How many tails have sunk: the oldest ones, since what is below would show if a newer one went first.
+    fn count_sunk(
+        &self,
+        chunk: &Occupied,
+        (run, tails): (&ChargedRun, &[Arc<Tail>]),
+        patience: Patience,
+    ) -> usize {
+        let has_sunk = |tail: &&Arc<Tail>| {
+            // It may have a sibling's rows, too.
+            tail.each_newest(&mut |entry| {
+                !chunk.range.contains(entry.key) || self.has_row_sunk(run, entry, patience)
+            })
+        };
+        tails.iter().rev().take_while(has_sunk).count()
+    }
+
+    fn has_row_sunk(&self, run: &ChargedRun, entry: EntryRef<'_>, patience: Patience) -> bool {
+        let sink = || {
+            run.replace(entry, key_hash(entry.key), &pin(), |older| {
+                older <= entry.version && !self.versions.is_viewed(older..entry.version)
+            })
+        };
+        if entry.kind != Kind::Put {
+            return false;
+        }
+        let mut waits = if patience == Patience::Some { WAITS_MAX } else { 0 };
+        loop {
+            match sink() {
+                Replaced::Done => return true,
+                Replaced::NoRoom if waits > 0 => settle(0),
+                Replaced::NoRoom | Replaced::No => return false,
+            }
+            waits -= 1;
+        }
+    }
+}

@@ -1,0 +1,132 @@
+//! `Room`: memory that replaced rows had, until other rows have it.
+//!
+//! ```text
+//!   replaced ─► waiting (few) ─► batch, with a pin ─► returned ─► free ─► taken
+//! ```
+
+use std::{collections::BTreeSet, sync::Arc};
+
+use crate::shim::Mutex;
+
+/// So many replaced rows go to a pin together, which costs an allocation …
+const BATCH_ROWS: usize = 8;
+/// … or as many as have so many bytes.
+const BATCH_BYTES: usize = 32 << 10;
+/// What is left of a span that was taken is used for another row, or it is lost, if it is shorter.
+const REST_BYTES_MIN: u32 = 32;
+/// More free spans than this mean that rows have lengths for which they are of no use.
+const FREE_MAX: usize = 1 << 12;
+
+/// A row's memory.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) struct Span {
+    pub(super) bytes: u32,
+    pub(super) place: u32,
+}
+
+/// Replaced rows that a pin may still see: its drop says that none does.
+pub(super) struct Batch {
+    spans: Vec<Span>,
+    returned: Arc<Mutex<Vec<Span>>>,
+}
+
+pub(super) struct Room {
+    /// By length, so that the shortest is taken in which a row fits.
+    free: BTreeSet<Span>,
+    waiting: Vec<Span>,
+    waiting_bytes: usize,
+    returned: Arc<Mutex<Vec<Span>>>,
+    /// Bytes of all spans above and of batches.
+    reusable: usize,
+    /// So much fresh memory may still be taken for rows that replace others.
+    growth_left: usize,
+}
+
+impl Default for Room {
+    fn default() -> Self {
+        Room {
+            free: BTreeSet::new(),
+            waiting: Vec::new(),
+            waiting_bytes: 0,
+            returned: Arc::new(Mutex::new(Vec::new())),
+            reusable: 0,
+            growth_left: 0,
+        }
+    }
+}
+
+impl Room {
+    pub(super) fn grows_at_most(&mut self, bytes: usize) {
+        self.growth_left = bytes;
+    }
+
+    /// Whether so much fresh memory may be taken; then it counts as taken.
+    pub(super) fn may_grow(&mut self, bytes: usize) -> bool {
+        let may = bytes <= self.growth_left;
+        if may {
+            self.growth_left -= bytes;
+        }
+        may
+    }
+
+    /// Where a row of so many bytes can be written.
+    pub(super) fn take(&mut self, bytes: usize) -> Option<u32> {
+        let bytes = u32::try_from(bytes).ok()?;
+        let span = self.shortest(bytes).or_else(|| {
+            self.collect();
+            self.shortest(bytes)
+        })?;
+        self.free.remove(&span);
+        self.reusable -= span.bytes as usize;
+        let rest = Span { bytes: span.bytes - bytes, place: span.place + bytes };
+        if rest.bytes >= REST_BYTES_MIN {
+            self.reusable += rest.bytes as usize;
+            self.free.insert(rest);
+        }
+        Some(span.place)
+    }
+
+    /// Where the next one of so many bytes would be.
+    pub(super) fn next(&self, bytes: usize) -> Option<u32> {
+        self.shortest(bytes as u32).map(|span| span.place)
+    }
+
+    fn shortest(&self, bytes: u32) -> Option<Span> {
+        self.free.range(Span { bytes, place: 0 }..).next().copied()
+    }
+
+    /// What pins have let go of is free.
+    fn collect(&mut self) {
+        let returned = std::mem::take(&mut *self.returned.lock());
+        for span in returned {
+            if self.free.len() < FREE_MAX {
+                self.free.insert(span);
+            } else {
+                self.reusable -= span.bytes as usize;
+            }
+        }
+    }
+
+    /// A row was replaced that had this memory. Perhaps there are enough of them now to wait for together.
+    pub(super) fn replaced(&mut self, span: Span) -> Option<Batch> {
+        self.reusable += span.bytes as usize;
+        self.waiting_bytes += span.bytes as usize;
+        self.waiting.push(span);
+        if self.waiting.len() < BATCH_ROWS && self.waiting_bytes < BATCH_BYTES {
+            return None;
+        }
+        self.waiting_bytes = 0;
+        Some(Batch { spans: std::mem::take(&mut self.waiting), returned: Arc::clone(&self.returned) })
+    }
+
+    /// Bytes of memory that rows have had and others will have.
+    pub(super) fn reusable(&self) -> usize {
+        self.reusable
+    }
+}
+
+impl Drop for Batch {
+    fn drop(&mut self) {
+        self.returned.lock().append(&mut self.spans);
+    }
+}
