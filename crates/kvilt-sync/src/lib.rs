@@ -49,7 +49,8 @@
 //!
 //! # What is always true
 //!
-//! - No user code runs under a lock of this crate, and no disk is touched by it.
+//! - No user code runs under a lock of this crate, and no disk is touched by it. (The engine's own does in [`Rows::replace`], which
+//!   says what it must not do.)
 //! - Every atomic access says its partner; where a store must come before a later load, there is an explicit
 //!   `fence(SeqCst)`.
 //! - The safe interface is sound whatever safe code does with it: an invariant numbered S- that callers must keep

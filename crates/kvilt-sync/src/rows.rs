@@ -159,8 +159,9 @@ impl Rows {
         ByHash::new(count, newest.map(|at| (hash_of(all.entry_at(at).key), self.place(at))))
     }
 
-    /// Puts a row in the place of the newest of the same key, if `may_replace` says so of that one's version. A row knows its position, unless others were woven in before it: then `search` is asked. Panics if its
-    /// answer is not the position of the key's newest row.
+    /// Puts a row in the place of the newest of the same key, if `may_replace` says so of that one's version. A row knows its
+    /// position, unless others were woven in before it: then `search` is asked. Panics if its answer is not the position of the
+    /// key's newest row. Both are asked under a lock of these rows: they must neither replace nor hold any.
     pub fn replace(
         &self,
         hash: u32,

@@ -202,10 +202,10 @@ impl Store {
                 })?;
                 new.advance()?;
             }
-            while let Some((position, older)) = weaver.next_older(&key) {
+            while let Some(older) = weaver.next_older(&key) {
                 retain.next(older, &mut |entry| {
                     if entry.version == older.version {
-                        weaver.keep(position);
+                        weaver.keep(entry);
                     } else {
                         // A tombstone that somebody sees, if only because of this entry. It is written once more.
                         has_room &= weaver.push(entry);

@@ -4,14 +4,12 @@ use std::{ops::Range, sync::Arc};
 
 use kvilt_base::{EntryRef, Result};
 
-use super::{Hold, Reading, Rows, by_hash::ByHash, memory::RowMemory, row_bytes};
+use super::{Hold, Reading, Rows, by_hash::ByHash, memory::RowMemory};
 use crate::shim::AtomicU32;
 
 /// Builds rows from entries in order: by key ascending, of a key the newest version first.
 pub struct RowsBuilder {
     memory: RowMemory,
-    /// Bytes of its rows: some in `memory` may have been split off.
-    bytes: usize,
     places: Vec<u32>,
     /// Hash and place of each key's newest row, in order.
     newest: Vec<(u32, u32)>,
@@ -22,13 +20,12 @@ impl RowsBuilder {
     pub fn new(bytes: usize) -> Result<Self> {
         // An empty memory would have nothing to grow into.
         let memory = RowMemory::new(bytes.max(1024))?;
-        Ok(RowsBuilder { memory, bytes: 0, places: Vec::new(), newest: Vec::new() })
+        Ok(RowsBuilder { memory, places: Vec::new(), newest: Vec::new() })
     }
 
     /// Adds the next row; the newest of a key comes with the key's hash. Fails at four GiB, or if the system refuses memory.
     pub fn push(&mut self, entry: EntryRef<'_>, hash: Option<u32>) -> Result<()> {
         let place = self.memory.push(entry, self.places.len())?;
-        self.bytes += row_bytes(entry);
         self.places.push(place);
         self.newest.extend(hash.map(|hash| (hash, place)));
         Ok(())
@@ -40,15 +37,15 @@ impl RowsBuilder {
         Some(self.memory.entry_built(place))
     }
 
-    /// Moves the rows from `position` on to `other`, which is empty, and gives that back.
+    /// Moves the rows from `position` on to `other`, and gives that back. Panics if it is not empty.
     pub fn split_off(&mut self, position: usize, mut other: RowsBuilder) -> Result<RowsBuilder> {
+        assert!(other.is_empty(), "it would have two orders");
         if let Some(&start) = self.places.get(position) {
-            other.memory.push_from(&mut self.memory, start as usize, self.bytes)?;
+            other.memory.push_from(&mut self.memory, start as usize)?;
             other.places.extend(self.places.drain(position..).map(|place| place - start));
             let newest = self.newest.partition_point(|&(_, place)| place < start);
             other.newest.extend(self.newest.drain(newest..).map(|(hash, place)| (hash, place - start)));
-            other.bytes = other.memory.len();
-            self.bytes = start as usize;
+            self.memory.truncate(start as usize);
         }
         Ok(other)
     }
@@ -65,26 +62,44 @@ impl RowsBuilder {
 
     /// Bytes of the rows.
     pub fn bytes(&self) -> usize {
-        self.bytes
+        self.memory.len()
     }
 
     /// The rows.
     pub fn finish(mut self) -> Rows {
         self.memory.end();
+        let bytes = self.bytes();
         let by_hash = ByHash::new(self.places.len(), self.newest.into_iter());
         let places = self.places.into_iter().map(AtomicU32::new).collect();
-        Rows::of(Arc::new(self.memory), places, by_hash, self.bytes, false)
+        Rows::of(Arc::new(self.memory), places, by_hash, bytes, false)
     }
 }
 
-/// Weaves new rows into others, which stay where they are: the memory is that of both. In order of keys: parts of the old are
-/// [kept](RowsWeaver::keep) between what is new.
+/// Weaves new rows into others, which stay where they are: the memory is that of both. Keys in order: for each that is new or changes
+/// [`RowsWeaver::begin_key`], its new rows, and, of all that it had ([`RowsWeaver::next_old`] until it has none), those that
+/// are kept. Old rows of other keys stay.
+///
+/// Whatever is done with it, each row has one place by position and at most one by hash: S-17 rests on that.
 pub struct RowsWeaver<'r> {
     before: &'r Rows,
     hold: &'r Hold,
     places: Vec<u32>,
     /// None if there was no room for all keys.
     by_hash: Option<ByHash>,
+    /// The old rows before this position are kept, or were given out.
+    position: usize,
+    /// The one that was given out last, as long as it is not kept.
+    given: Option<usize>,
+    key: Option<Key>,
+}
+
+/// The key whose rows come.
+struct Key {
+    hash: u32,
+    /// Where its newest row is, once it is there.
+    start: usize,
+    /// The place of what was its newest row.
+    newest_before: Option<u32>,
 }
 
 impl<'r> RowsWeaver<'r> {
@@ -93,7 +108,7 @@ impl<'r> RowsWeaver<'r> {
         let _is_held = before.held(hold);
         let places = Vec::with_capacity(before.len() + count);
         let by_hash = Some(before.by_hash.copied());
-        RowsWeaver { before, hold, places, by_hash }
+        RowsWeaver { before, hold, places, by_hash, position: 0, given: None, key: None }
     }
 
     /// The old rows.
@@ -101,9 +116,49 @@ impl<'r> RowsWeaver<'r> {
         self.before.held(self.hold)
     }
 
-    /// The old rows at these positions come next.
-    pub fn keep(&mut self, positions: Range<usize>) {
-        self.places.extend(positions.map(|position| self.before.place(position)));
+    /// What comes next has a key with this hash, and what was there of it begins at `position`: all old rows before that which were
+    /// not looked at stay; says which. Panics if it lies before one that was.
+    pub fn begin_key(&mut self, position: usize, hash: u32) -> Range<usize> {
+        self.end_key();
+        let kept = self.keep_up_to(position);
+        self.key = Some(Key { hash, start: self.places.len(), newest_before: None });
+        kept
+    }
+
+    /// The place of what is found by the key's hash is that of its newest row now.
+    fn end_key(&mut self) {
+        let Some(key) = self.key.take() else { return };
+        let after = self.places.get(key.start).copied();
+        if self.by_hash.as_mut().is_some_and(|by_hash| !by_hash.replace(key.hash, key.newest_before, after)) {
+            self.by_hash = None;
+        }
+    }
+
+    fn keep_up_to(&mut self, position: usize) -> Range<usize> {
+        assert!(self.position <= position, "keys come in order");
+        let kept = self.position..position;
+        self.places.extend(kept.clone().map(|position| self.before.place(position)));
+        self.position = position;
+        self.given = None;
+        kept
+    }
+
+    /// The next old row of the key, and its position: it does not stay unless it is kept. Panics if no key was begun.
+    pub fn next_old(&mut self, key: &[u8]) -> Option<(usize, EntryRef<'r>)> {
+        let position = self.position;
+        let old = (position < self.before.len()).then(|| self.old().entry_at(position));
+        let old = old.filter(|old| old.key == key)?;
+        let place = self.before.place(position);
+        self.key.as_mut().expect("a key was begun").newest_before.get_or_insert(place);
+        self.position += 1;
+        self.given = Some(position);
+        Some((position, old))
+    }
+
+    /// The old row that came last stays. Panics if there is none, or it was kept before.
+    pub fn keep(&mut self) {
+        let position = self.given.take().expect("an old row came, and is kept once");
+        self.places.push(self.before.place(position));
     }
 
     /// A new row comes next. False if there is no room for it: then all have to be built anew.
@@ -115,27 +170,10 @@ impl<'r> RowsWeaver<'r> {
         place.is_some()
     }
 
-    /// How many rows came so far.
-    pub fn len(&self) -> usize {
-        self.places.len()
-    }
-
-    /// Whether none came.
-    pub fn is_empty(&self) -> bool {
-        self.places.is_empty()
-    }
-
-    /// A key with this hash is done: what was its newest row was at `before`, if it had one, and is at `after` now, if it has one.
-    pub fn newest(&mut self, hash: u32, before: Option<usize>, after: Option<usize>) {
-        let before = before.map(|position| self.before.place(position));
-        let after = after.map(|position| self.places[position]);
-        if self.by_hash.as_mut().is_some_and(|by_hash| !by_hash.replace(hash, before, after)) {
-            self.by_hash = None;
-        }
-    }
-
-    /// The rows, of so many bytes. `hash_of` is what the old ones were built with.
-    pub fn finish(self, bytes: usize, hash_of: impl Fn(&[u8]) -> u32) -> Rows {
+    /// The rows, of so many bytes, and which of the old ones stay behind the last key. `hash_of` is what the old ones were built with.
+    pub fn finish(mut self, bytes: usize, hash_of: impl Fn(&[u8]) -> u32) -> (Rows, Range<usize>) {
+        self.end_key();
+        let kept = self.keep_up_to(self.before.len());
         let memory = Arc::clone(&self.before.memory);
         let places = self.places.into_iter().map(AtomicU32::new).collect();
         let is_complete = self.by_hash.is_some();
@@ -143,6 +181,6 @@ impl<'r> RowsWeaver<'r> {
         if !is_complete {
             rows.by_hash = rows.hashed(rows.len(), self.hold, hash_of);
         }
-        rows
+        (rows, kept)
     }
 }

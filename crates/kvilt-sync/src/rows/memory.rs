@@ -58,7 +58,7 @@ impl RowMemory {
 
     /// Appends a row while it is built. It grows when it must.
     pub(super) fn push(&mut self, entry: EntryRef<'_>, position: usize) -> Result<u32> {
-        let (len, bytes) = (self.len(), super::row_bytes(entry));
+        let (len, bytes) = (self.len(), bytes_of(entry).ok_or_else(too_long)?);
         self.grow_for(len + bytes)?;
         self.len = AtomicUsize::new(len + bytes);
         // SAFETY: these bytes are inside the memory, were nobody's, and nobody else has it (`&mut self`).
@@ -66,10 +66,10 @@ impl RowMemory {
         Ok(len as u32)
     }
 
-    /// Appends what lies from `start` to `end` in another one that is being built.
-    pub(super) fn push_from(&mut self, other: &mut RowMemory, start: usize, end: usize) -> Result<()> {
-        let len = self.len();
-        assert!(start <= end && end <= other.len(), "bytes that were given out");
+    /// Appends what lies from `start` on in another one that is being built.
+    pub(super) fn push_from(&mut self, other: &mut RowMemory, start: usize) -> Result<()> {
+        let (len, end) = (self.len(), other.len());
+        assert!(start <= end, "bytes that were given out");
         self.grow_for(len + end - start)?;
         let from = other.memory.base().wrapping_add(start);
         let to = self.memory.base().wrapping_add(len);
@@ -82,16 +82,20 @@ impl RowMemory {
 
     fn grow_for(&mut self, needed: usize) -> Result<()> {
         if needed > u32::MAX as usize {
-            return Err(Error::new(ErrorKind::LimitReached, "a munk cannot hold 4 GiB"));
+            return Err(too_long());
         }
         // Some is left in any case.
         if needed + GROWTH_BYTES > self.memory.capacity() {
             let mut larger = RowMemory::new(needed.max(2 * self.len()))?;
-            let len = self.len();
-            larger.push_from(self, 0, len)?;
+            larger.push_from(self, 0)?;
             *self = larger;
         }
         Ok(())
+    }
+
+    /// The rows from `len` on, which is where one begins, are no more, while it is built.
+    pub(super) fn truncate(&mut self, len: usize) {
+        self.len = AtomicUsize::new(len.min(self.len()));
     }
 
     /// Nothing more will be written soon: what is spare behind what was written goes back. Says how much was built.
@@ -103,7 +107,7 @@ impl RowMemory {
 
     /// Writes a row where there is room for it, beside those that were built.
     pub(super) fn write_more(&self, room: &mut Room, entry: EntryRef<'_>, position: usize) -> Option<u32> {
-        let bytes = super::row_bytes(entry);
+        let bytes = bytes_of(entry)?;
         let place = room.take(bytes).or_else(|| self.give_out(bytes))?;
         // SAFETY: just taken, from what is free or from behind `len`; who has the room's lock has it alone.
         unsafe { self.write(place, entry, position) };
@@ -117,7 +121,7 @@ impl RowMemory {
         entry: EntryRef<'_>,
         position: usize,
     ) -> Option<u32> {
-        let bytes = super::row_bytes(entry);
+        let bytes = bytes_of(entry)?;
         let place = room.take(bytes).or_else(|| room.may_grow(bytes).then(|| self.give_out(bytes))?)?;
         // SAFETY: as in `write_more`.
         unsafe { self.write(place, entry, position) };
@@ -212,6 +216,16 @@ impl Drop for RowMemory {
         let len = self.len();
         self.memory.give_up(len);
     }
+}
+
+/// Bytes of a row; none if no head can say how long its parts are.
+fn bytes_of(entry: EntryRef<'_>) -> Option<usize> {
+    let is_sayable = entry.key.len() <= u32::MAX as usize && entry.value.len() < TOMBSTONE_BIT as usize;
+    is_sayable.then(|| super::row_bytes(entry))
+}
+
+fn too_long() -> Error {
+    Error::new(ErrorKind::LimitReached, "a munk cannot hold 4 GiB")
 }
 
 /// What stands before a row's key.

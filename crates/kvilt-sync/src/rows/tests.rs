@@ -104,13 +104,34 @@ fn a_wrong_position_is_a_bug() {
     let rows = {
         let hold = old.hold();
         let mut weaver = RowsWeaver::new(&old, &hold, 1);
+        weaver.begin_key(0, hash_of(b"a"));
         assert!(weaver.push(row(b"a", 1, b"1")));
-        weaver.newest(hash_of(b"a"), None, Some(0));
-        weaver.keep(0..1);
-        weaver.finish(old.bytes() * 2, hash_of)
+        weaver.finish(old.bytes() * 2, hash_of).0
     };
     drop(old);
     let _ = rows.replace(hash_of(b"b"), row(b"b", 2, b"2"), &pin(), |_| true, || 0);
+}
+
+#[test]
+#[should_panic(expected = "keys come in order")]
+fn an_old_row_is_woven_once() {
+    let old = rows_of(&[(b"a", 1, b"1"), (b"b", 1, b"1")]);
+    let hold = old.hold();
+    let mut weaver = RowsWeaver::new(&old, &hold, 1);
+    weaver.begin_key(2, hash_of(b"c"));
+    weaver.begin_key(1, hash_of(b"b"));
+}
+
+#[test]
+#[should_panic(expected = "is kept once")]
+fn an_old_row_is_kept_once() {
+    let old = rows_of(&[(b"a", 1, b"1")]);
+    let hold = old.hold();
+    let mut weaver = RowsWeaver::new(&old, &hold, 1);
+    weaver.begin_key(0, hash_of(b"a"));
+    assert!(weaver.next_old(b"a").is_some());
+    weaver.keep();
+    weaver.keep();
 }
 
 #[test]
@@ -150,14 +171,11 @@ proptest::proptest! {
                         proptest::prop_assert_eq!(replace(&rows, key, version, b"held"), Replaced::No);
                         let at = keys.iter().position(|other| other == key).unwrap();
                         let mut weaver = RowsWeaver::new(&rows, &hold, 1);
-                        weaver.keep(0..at);
+                        weaver.begin_key(at, hash_of(key));
                         let has_room = weaver.push(row(key, version, &value));
-                        has_room.then(|| {
-                            weaver.newest(hash_of(key), Some(at), Some(at));
-                            weaver.keep(at + 1..rows.len());
-                            let bytes = rows.bytes() + value.len() - expected[key].1.len();
-                            weaver.finish(bytes, hash_of)
-                        })
+                        assert!(weaver.next_old(key).is_some() && weaver.next_old(key).is_none());
+                        let bytes = rows.bytes() + value.len() - expected[key].1.len();
+                        has_room.then(|| weaver.finish(bytes, hash_of).0)
                     };
                     if let Some(woven) = woven {
                         rows = woven;

@@ -149,10 +149,12 @@ fn woven(run: &Run, new: &[(String, u64, Option<String>)], keeps: impl Fn(usize)
     for row in new {
         weaver.begin_key(row.0.as_bytes());
         assert!(weaver.push(owned(row)));
-        while let Some((position, _)) = weaver.next_older(row.0.as_bytes()) {
+        let mut position = run.held(&hold).lower_bound(row.0.as_bytes());
+        while let Some(older) = weaver.next_older(row.0.as_bytes()) {
             if keeps(position) {
-                weaver.keep(position);
+                weaver.keep(older);
             }
+            position += 1;
         }
     }
     weaver.finish()

@@ -14,22 +14,12 @@ use crate::{heads::HeadsWeaver, key_hash::key_hash};
 pub(crate) struct Weaver<'r> {
     before: RunReader<'r>,
     rows: RowsWeaver<'r>,
-    /// Entries before this position are kept, or overwritten.
-    position: usize,
     heads: HeadsWeaver<'r>,
     entry_bytes: usize,
     older: Older,
-    key: Option<Key>,
-}
-
-/// The key whose entries come.
-struct Key {
-    hash: u32,
-    /// Where its newest entry is, once it is there.
-    start: usize,
-    /// The position of what was its newest entry.
-    newest_before: Option<usize>,
-    /// The version of the entry that came last.
+    /// Whether the key has had older entries.
+    is_known: bool,
+    /// The version of the key's entry that came last.
     newer: Option<Version>,
 }
 
@@ -39,60 +29,36 @@ impl<'r> Weaver<'r> {
         Weaver {
             before: before.held(hold),
             rows: RowsWeaver::new(&before.rows, hold, count),
-            position: 0,
             heads: before.heads.woven(before.len() + count),
             entry_bytes: before.entry_bytes(),
             older: before.older,
-            key: None,
+            is_known: false,
+            newer: None,
         }
     }
 
     /// What comes next has this key, which is behind all that came.
     pub(crate) fn begin_key(&mut self, key: &[u8]) {
-        self.end_key();
-        self.keep_up_to(self.before.lower_bound(key));
-        self.key =
-            Some(Key { hash: key_hash(key), start: self.rows.len(), newest_before: None, newer: None });
-    }
-
-    /// The place of what was found by the key's hash is that of its newest entry now.
-    fn end_key(&mut self) {
-        let Some(key) = self.key.take() else { return };
-        let after = Some(key.start).filter(|&start| start < self.rows.len());
-        self.rows.newest(key.hash, key.newest_before, after);
-    }
-
-    /// All entries up to a position stay, of those that were not looked at.
-    fn keep_up_to(&mut self, position: usize) {
-        let kept = self.position..position;
-        self.rows.keep(kept.clone());
+        let kept = self.rows.begin_key(self.before.lower_bound(key), key_hash(key));
         self.heads.keep(kept);
-        self.position = position;
+        (self.is_known, self.newer) = (false, None);
     }
 
-    /// The next older entry of the key and its position: it does not stay unless it is kept.
-    pub(crate) fn next_older(&mut self, key: &[u8]) -> Option<(usize, EntryRef<'r>)> {
-        let position = self.position;
-        if position == self.before.run().len() {
-            return None;
-        }
-        let older = self.before.entry_at(position);
-        if older.key != key {
-            return None;
-        }
-        self.position += 1;
+    /// The next older entry of the key: it does not stay unless it is kept.
+    pub(crate) fn next_older(&mut self, key: &[u8]) -> Option<EntryRef<'r>> {
+        let (_, older) = self.rows.next_old(key)?;
         self.entry_bytes -= bytes_of(older);
-        match &mut self.current().newest_before {
-            newest @ None => *newest = Some(position),
-            Some(_) => self.older.bytes -= bytes_of(older),
+        if self.is_known {
+            self.older.bytes -= bytes_of(older);
         }
-        Some((position, older))
+        self.is_known = true;
+        Some(older)
     }
 
-    /// The older entry at `position` stays.
-    pub(crate) fn keep(&mut self, position: usize) {
-        self.rows.keep(position..position + 1);
-        self.add(self.before.entry_at(position));
+    /// The older entry that came last stays.
+    pub(crate) fn keep(&mut self, older: EntryRef<'_>) {
+        self.rows.keep();
+        self.add(older);
     }
 
     /// An entry that is not in the run yet. False if there is no room for it: then the run has to be copied.
@@ -107,21 +73,16 @@ impl<'r> Weaver<'r> {
 
     fn add(&mut self, entry: EntryRef<'_>) {
         self.entry_bytes += bytes_of(entry);
-        if let Some(newer) = self.current().newer.replace(entry.version) {
+        if let Some(newer) = self.newer.replace(entry.version) {
             self.older.add(entry, newer);
         }
         self.heads.push(entry.key);
     }
 
-    fn current(&mut self) -> &mut Key {
-        self.key.as_mut().expect("a key was begun")
-    }
-
     /// The run.
     pub(crate) fn finish(mut self) -> Run {
-        self.end_key();
-        self.keep_up_to(self.before.run().len());
-        let rows = self.rows.finish(self.entry_bytes, key_hash);
+        let (rows, kept) = self.rows.finish(self.entry_bytes, key_hash);
+        self.heads.keep(kept);
         match self.heads.finish() {
             Some(heads) => Run::with_heads(rows, self.older, heads),
             None => Run::of(rows, self.older),
