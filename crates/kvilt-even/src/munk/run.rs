@@ -25,8 +25,8 @@ use crate::{heads::Heads, key_hash::key_hash};
 /// So many entries of a scan the processor is told to fetch before they are read. Fewer do not hide how long memory takes, more do
 /// not fit where the processor notes what is on its way (docs/design/0045-scans-walk-one-source.md).
 const ENTRIES_AHEAD_MAX: usize = 5;
-/// To copy an entry takes as long as a scan loses by so many that lie elsewhere than behind the last (0.2 µs and 0.07).
-const JUMPS_A_COPIED_ENTRY: usize = 3;
+/// To copy an entry takes as long as a scan loses by so many that lie elsewhere than behind the last (0.2 µs and 0.1).
+const JUMPS_A_COPIED_ENTRY: usize = 2;
 /// An entry lies elsewhere if it is so many entries away, or so many bytes.
 const JUMP_ENTRIES: usize = 4;
 const JUMP_BYTES: usize = 4 << 10;
