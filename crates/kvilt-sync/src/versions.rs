@@ -191,8 +191,9 @@ impl Versions {
         views
     }
 
-    /// Whether a view is open, and has not expired, whose version is one of these. For who replaces an entry: S-7 holds for it as it
-    /// does for [`open_views`](Versions::open_views).
+    /// Whether a view is open, and has not expired, whose version is one of these, or may be. For who replaces an entry: S-7 holds for
+    /// it as it does for [`open_views`](Versions::open_views), but it waits for no view (S-4): one that is about to learn its
+    /// version may have any.
     pub fn is_viewed(&self, versions: std::ops::Range<Version>) -> bool {
         // Acquire: as in `open_views`.
         let expired_below = self.expired_below.load(Ordering::Acquire);

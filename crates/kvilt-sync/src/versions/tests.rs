@@ -202,3 +202,28 @@ fn old_views_expire_by_their_age_and_are_counted_once() {
     assert!(!versions.is_expired(next.version()), "a place used again has a moment of its own");
     assert_eq!(versions.oldest_view_opened(), Some(at(VIEWS)));
 }
+
+#[test]
+fn views_are_seen_between_two_versions_until_they_expire() {
+    let versions = Versions::new(Version::new(1, 0));
+    let at = |n| Version::new(1, n);
+    assert!(!versions.is_viewed(at(0)..at(9)));
+    let first = versions.open_view_at(Duration::from_secs(1));
+    versions.advance();
+    let second = versions.open_view_at(Duration::from_secs(5));
+    assert_eq!((first.version(), second.version()), (at(0), at(2)));
+    assert!(
+        versions.is_viewed(at(0)..at(1))
+            && versions.is_viewed(at(0)..at(9))
+            && versions.is_viewed(at(2)..at(3))
+    );
+    assert!(!versions.is_viewed(at(1)..at(2)) && !versions.is_viewed(at(3)..at(9)), "neither is in there");
+    assert!(!versions.is_viewed(at(0)..at(0)), "nothing is");
+    versions.expire_views(Duration::from_secs(3));
+    assert!(!versions.is_viewed(at(0)..at(1)) && versions.is_viewed(at(2)..at(3)));
+    drop(second);
+    assert!(!versions.is_viewed(at(0)..at(9)));
+    // Beyond the places there is a map.
+    let many: Vec<View> = (0..260).map(|_| versions.open_view()).collect();
+    assert!(many.iter().rev().take(8).all(|view| versions.is_viewed(view.version()..view.version().next())));
+}

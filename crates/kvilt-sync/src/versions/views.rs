@@ -108,10 +108,15 @@ impl Registry {
         versions
     }
 
-    /// Whether `is_one` is true of the version of some view.
+    /// Whether `is_one` is true of the version of some view, or there is one that is about to take its version. Waits for nobody.
     pub(super) fn any(&self, is_one: impl Fn(Version) -> bool) -> bool {
-        self.used().iter().filter_map(version_in).any(&is_one)
-            || self.overflow.lock().keys().any(|version| is_one(*version))
+        // Acquire: as in `version_in`.
+        let is_one_in = |place: &AtomicU64| match place.load(Ordering::Acquire) {
+            FREE => false,
+            INTENDED => true,
+            version => is_one(Version::from_u64(version)),
+        };
+        self.used().iter().any(is_one_in) || self.overflow.lock().keys().any(|version| is_one(*version))
     }
 
     /// Version and moment of opening of the views that have a version, in no order. Waits for nobody.
