@@ -222,6 +222,12 @@ impl Rows {
         self.memory.fetch_free(bytes)
     }
 
+    /// Whether the next row that replaces another will probably have no room, unless pins let go of such as were replaced before: who
+    /// may [flush](Pin::flush) some should.
+    pub fn is_short_of_room(&self) -> bool {
+        self.memory.is_short()
+    }
+
     /// Has the processor fetch what tells of a row with this hash whether it is the one, a moment after [`Rows::fetch_ahead`].
     /// False if there is no key with this hash.
     pub fn fetch_row(&self, hash: u32) -> bool {

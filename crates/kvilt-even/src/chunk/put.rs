@@ -49,12 +49,14 @@ const LOG_OUTRUN: u64 = 4;
 /// A chunk may have so many files before puts wait for the rewrite.
 const PARTS_OUTRUN: usize = 40;
 
-/// A thread looks after what it has replaced each time that it has put so often.
-const PUTS_A_FLUSH: u32 = 32;
+/// A thread looks after what it has replaced each time that it has put so often …
+const PUTS_A_FLUSH: usize = 32;
+/// … and so many bytes count as another put.
+const BYTES_A_PUT: usize = 2 << 10;
 
 thread_local! {
     static ENCODED: Cell<Vec<u8>> = const { Cell::new(Vec::new()) };
-    static PUTS: Cell<u32> = const { Cell::new(0) };
+    static UNFLUSHED: Cell<usize> = const { Cell::new(0) };
 }
 
 /// One thing to do to one key.
@@ -507,12 +509,12 @@ impl Store {
         self.counters.user_bytes.add(bytes as u64);
         // Relaxed, both: statistics.
         chunk.heat.puts.fetch_add(changes.len() as u32, Ordering::Relaxed);
-        let puts = PUTS.get().wrapping_add(1);
-        PUTS.set(puts);
-        if puts.is_multiple_of(PUTS_A_FLUSH) {
+        let unflushed = UNFLUSHED.get() + changes.len() + bytes / BYTES_A_PUT;
+        if unflushed >= PUTS_A_FLUSH {
             // Rows that were replaced wait for pins; until this thread says which, their memory serves no others.
             pin.flush();
         }
+        UNFLUSHED.set(unflushed % PUTS_A_FLUSH);
         if deletes > 0 {
             chunk.heat.deletes.fetch_add(deletes as u32, Ordering::Relaxed);
         }

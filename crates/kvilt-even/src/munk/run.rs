@@ -156,6 +156,11 @@ impl Run {
         self.rows.fetch_ahead(hash, bytes)
     }
 
+    /// Whether the next entry that takes another's place will probably have no room for it, unless pins are flushed.
+    pub(crate) fn is_short_of_room(&self) -> bool {
+        self.rows.is_short_of_room()
+    }
+
     /// The same with the entry that may be replaced, a moment later. False if there is no key with this hash.
     pub(crate) fn fetch_replaced(&self, hash: u32) -> bool {
         self.rows.fetch_row(hash)

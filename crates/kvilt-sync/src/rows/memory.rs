@@ -19,7 +19,7 @@ const POSITION_AT: usize = 16;
 const TOMBSTONE_BIT: u32 = 1 << 31;
 /// Rows that replace others take so much fresh memory at most, beside this part of what was built, until replaced ones are free.
 const GROWTH_BYTES: usize = 64 << 10;
-const GROWTH_PART: usize = 32;
+const GROWTH_PART: usize = 16;
 /// Of where a row will be written, so much is fetched ahead at most.
 const FETCHED_FREE_BYTES_MAX: usize = 1 << 10;
 
@@ -29,6 +29,8 @@ pub(super) struct RowMemory {
     len: AtomicUsize,
     /// Where the next row will probably be written that replaces another; 0 as long as none did. For fetching ahead only.
     next: AtomicU32,
+    /// Whether it will have no room: 0 or 1.
+    is_short: AtomicU32,
     room: Mutex<Room>,
 }
 
@@ -42,6 +44,7 @@ impl RowMemory {
             memory,
             len: AtomicUsize::new(0),
             next: AtomicU32::new(0),
+            is_short: AtomicU32::new(0),
             room: Mutex::new(Room::default()),
         })
     }
@@ -125,8 +128,10 @@ impl RowMemory {
         let place = room.take(bytes).or_else(|| room.may_grow(bytes).then(|| self.give_out(bytes))?)?;
         // SAFETY: as in `write_more`.
         unsafe { self.write(place, entry, position) };
-        // Relaxed: a hint.
-        self.next.store(room.next(bytes).unwrap_or(self.len() as u32), Ordering::Relaxed);
+        let next = room.look_ahead(bytes).unwrap_or(self.len() as u32);
+        // Relaxed, both: hints.
+        self.next.store(next, Ordering::Relaxed);
+        self.is_short.store(u32::from(room.is_short()), Ordering::Relaxed);
         Some(place)
     }
 
@@ -199,6 +204,11 @@ impl RowMemory {
     #[inline]
     pub(super) fn fetch_ahead(&self, place: u32, bytes: usize) {
         self.memory.fetch_ahead(place as usize, place as usize + bytes);
+    }
+
+    /// Whether the next row that replaces another will probably have no room.
+    pub(super) fn is_short(&self) -> bool {
+        self.is_short.load(Ordering::Relaxed) != 0
     }
 
     /// The same with where a row of so many bytes will probably be written that replaces another; false if none was yet.

@@ -40,6 +40,8 @@ pub(super) struct Room {
     reusable: usize,
     /// So much fresh memory may still be taken for rows that replace others.
     growth_left: usize,
+    /// Whether the next row like the last will have no room unless what was replaced is free by then.
+    is_short: bool,
 }
 
 impl Default for Room {
@@ -51,6 +53,7 @@ impl Default for Room {
             returned: Arc::new(Mutex::new(Vec::new())),
             reusable: 0,
             growth_left: 0,
+            is_short: false,
         }
     }
 }
@@ -86,9 +89,16 @@ impl Room {
         Some(span.place)
     }
 
-    /// Where the next one of so many bytes would be.
-    pub(super) fn next(&self, bytes: usize) -> Option<u32> {
-        self.shortest(bytes as u32).map(|span| span.place)
+    /// Where the next row of so many bytes would be that replaces another, if memory is free for it; looks whether there is any.
+    pub(super) fn look_ahead(&mut self, bytes: usize) -> Option<u32> {
+        let next = self.shortest(bytes as u32).map(|span| span.place);
+        self.is_short = next.is_none() && self.growth_left < bytes;
+        next
+    }
+
+    /// Whether there was none, nor any to grow into.
+    pub(super) fn is_short(&self) -> bool {
+        self.is_short
     }
 
     fn shortest(&self, bytes: u32) -> Option<Span> {
@@ -112,11 +122,15 @@ impl Room {
         self.reusable += span.bytes as usize;
         self.waiting_bytes += span.bytes as usize;
         self.waiting.push(span);
-        if self.waiting.len() < BATCH_ROWS && self.waiting_bytes < BATCH_BYTES {
-            return None;
-        }
+        let is_enough =
+            self.waiting.len() >= BATCH_ROWS || self.waiting_bytes >= BATCH_BYTES || self.is_short;
+        is_enough.then(|| self.batch())
+    }
+
+    /// All that waits.
+    fn batch(&mut self) -> Batch {
         self.waiting_bytes = 0;
-        Some(Batch { spans: std::mem::take(&mut self.waiting), returned: Arc::clone(&self.returned) })
+        Batch { spans: std::mem::take(&mut self.waiting), returned: Arc::clone(&self.returned) }
     }
 
     /// Bytes of memory that rows have had and others will have.

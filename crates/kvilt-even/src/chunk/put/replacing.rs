@@ -8,6 +8,9 @@ use kvilt_sync::{
 
 use crate::{chunk::Chunk, key_hash::key_hash, munk::Munk, store::Store};
 
+/// How often a pin is flushed for a row that will have no room.
+const FLUSHES_IF_SHORT: usize = 3;
+
 impl Store {
     /// Lets a single put take the place of the row that the munk's run has of its key. False if there is none, or if it has to stay:
     /// some view sees it, or the background reads the run. A tail must have nothing of the key, for it is looked at first;
@@ -30,7 +33,13 @@ impl Store {
 }
 
 /// Has the processor fetch what finds a key, and where its row will probably be written: it comes from memory while room is made.
+/// If rows that were replaced are wanted back for that, asks for them.
 pub(super) fn fetch_ahead(chunk: &Chunk, key: &[u8], row_bytes: usize) {
+    let is_short = chunk.state(&pin()).munk.as_ref().is_some_and(|munk| munk.run.run.is_short_of_room());
+    if is_short {
+        // Now, while nobody waits for this put. Two of them let go of what no pin sees, the third finds it.
+        (0..FLUSHES_IF_SHORT).for_each(|_| pin().flush());
+    }
     let pin = pin();
     let state = chunk.state(&pin);
     let hash = key_hash(key);
