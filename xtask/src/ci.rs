@@ -5,9 +5,15 @@
 //! Models and coverage have flags of their own, and so target directories of their own, `loom`, `shuttle` and
 //! `coverage` below the other. Coverage needs llvm-tools, Miri and the fuzz targets a nightly toolchain; without them
 //! they skip, and say why.
+//!
+//! Whatever has a target directory of its own runs *beside* the other steps, in a second process: no cargo waits for the other,
+//! and two cores have something to do while a step of one thread runs.
 
 use std::{
+    io::{BufRead as _, BufReader},
     path::PathBuf,
+    process::{Child, Command},
+    thread::{self, JoinHandle},
     time::{Duration, Instant},
 };
 
@@ -20,6 +26,8 @@ use crate::{coverage, explorers, floors, fuzz, readme, real, tidy, workspace::Wo
 pub(crate) enum Extent {
     /// Everything.
     Full,
+    /// Of everything, what runs beside the rest.
+    Beside,
     /// What answers within a minute or two on a warm build.
     Quick,
 }
@@ -27,8 +35,19 @@ pub(crate) enum Extent {
 /// One step of the check.
 struct Step {
     name: &'static str,
-    is_quick: bool,
+    place: Place,
     work: Work,
+}
+
+/// Which runs of the check a step belongs to.
+#[derive(Clone, Copy, PartialEq)]
+enum Place {
+    /// All.
+    Both,
+    Full,
+    Quick,
+    /// The full one, beside the others.
+    Beside,
 }
 
 enum Work {
@@ -48,26 +67,26 @@ fn steps(workspace: &Workspace) -> Vec<Step> {
             ("CARGO_TARGET_DIR", workspace.target_directory().join("loom")),
         ],
     };
-    let step = |name, is_quick, work| Step { name, is_quick, work };
+    let step = |name, place, work| Step { name, place, work };
     vec![
-        step("fmt", true, cargo("fmt --all -- --check")),
-        step("floors", true, Work::Check(floors::run)),
-        step("tidy", true, Work::Check(tidy::run)),
-        step("clippy", true, cargo(CLIPPY)),
-        step("docs", false, docs),
-        step("tests", false, cargo(TESTS)),
-        step("unit tests", true, cargo(UNIT_TESTS)),
-        step("bench", false, cargo(BENCH)),
-        step("crashes", false, cargo(CRASHES)),
-        step("histories", false, cargo(HISTORIES)),
-        step("planted bugs", false, cargo(PLANTED_BUGS)),
-        step("coverage", false, Work::Check(|workspace| coverage::run(workspace, &[]))),
-        step("loom", false, loom),
-        step("shuttle", false, Work::Check(|workspace| explorers::shuttle(workspace, &[]))),
-        step("miri", false, Work::Check(|workspace| explorers::miri(workspace, &["--seeds", "2"]))),
-        step("fuzz", false, Work::Check(|workspace| fuzz::run(workspace, &["--seconds", "10"]))),
-        step("real", false, Work::Check(|workspace| real::run(workspace, &["round"]))),
-        step("readme", false, Work::Readme),
+        step("fmt", Place::Both, cargo("fmt --all -- --check")),
+        step("floors", Place::Both, Work::Check(floors::run)),
+        step("tidy", Place::Both, Work::Check(tidy::run)),
+        step("clippy", Place::Both, cargo(CLIPPY)),
+        step("docs", Place::Full, docs),
+        step("tests", Place::Full, cargo(TESTS)),
+        step("unit tests", Place::Quick, cargo(UNIT_TESTS)),
+        step("bench", Place::Full, cargo(BENCH)),
+        step("crashes", Place::Full, cargo(CRASHES)),
+        step("histories", Place::Full, cargo(HISTORIES)),
+        step("planted bugs", Place::Full, cargo(PLANTED_BUGS)),
+        step("coverage", Place::Beside, Work::Check(|workspace| coverage::run(workspace, &[]))),
+        step("loom", Place::Beside, loom),
+        step("shuttle", Place::Beside, Work::Check(|workspace| explorers::shuttle(workspace, &[]))),
+        step("miri", Place::Beside, Work::Check(|workspace| explorers::miri(workspace, &["--seeds", "2"]))),
+        step("fuzz", Place::Beside, Work::Check(|workspace| fuzz::run(workspace, &["--seconds", "10"]))),
+        step("real", Place::Full, Work::Check(|workspace| real::run(workspace, &["round"]))),
+        step("readme", Place::Full, Work::Readme),
     ]
 }
 
@@ -90,6 +109,7 @@ const PLANTED_BUGS: &str = "run --package kvilt-sim --features mutants -- mutant
 
 /// Runs the steps; fails if one failed.
 pub(crate) fn run(workspace: &Workspace, extent: Extent) -> Result<()> {
+    let beside = (extent == Extent::Full).then(Beside::start).transpose()?;
     let chosen: Vec<Step> = steps(workspace).into_iter().filter(|step| belongs(step, extent)).collect();
     let mut commands_done = Vec::new();
     let (mut outcomes, mut reasons) = (Vec::new(), Vec::new());
@@ -104,15 +124,57 @@ pub(crate) fn run(workspace: &Workspace, extent: Extent) -> Result<()> {
             reasons.push(reason);
         }
     }
+    if let Some(beside) = beside {
+        let started = Instant::now();
+        let result = beside.wait();
+        // With what had to be waited for it at the end.
+        outcomes.push(("beside", started.elapsed(), result.is_ok()));
+        reasons.extend(result.err().map(|error| format!("{error:#}")));
+    }
     print!("\n{}", table(&outcomes));
     if reasons.is_empty() { Ok(()) } else { bail!("{}", reasons.join("\n")) }
 }
 
-/// The full check runs every test once, so it leaves the quick selection of them out.
 fn belongs(step: &Step, extent: Extent) -> bool {
     match extent {
-        Extent::Full => step.name != "unit tests",
-        Extent::Quick => step.is_quick,
+        // It runs every test once, so it leaves the quick selection of them out.
+        Extent::Full => matches!(step.place, Place::Both | Place::Full),
+        Extent::Beside => step.place == Place::Beside,
+        Extent::Quick => matches!(step.place, Place::Both | Place::Quick),
+    }
+}
+
+/// The steps that run beside the others: a process of this program, whose lines come between theirs, with a mark.
+struct Beside {
+    process: Child,
+    lines: JoinHandle<()>,
+}
+
+impl Beside {
+    /// Now, before a step builds this program anew.
+    fn start() -> Result<Self> {
+        let (output, input) = std::io::pipe().context("make a pipe")?;
+        let program = std::env::current_exe().context("find this program")?;
+        // With it go the ends of the pipe that are written to, so that reading ends when the process has.
+        let process = Command::new(program)
+            .args(["ci", "--beside"])
+            .stdout(input.try_clone().context("share a pipe")?)
+            .stderr(input)
+            .spawn()
+            .context("start the steps beside the others")?;
+        let lines = thread::spawn(move || {
+            for line in BufReader::new(output).split(b'\n').map_while(Result::ok) {
+                println!("beside | {}", String::from_utf8_lossy(&line));
+            }
+        });
+        Ok(Beside { process, lines })
+    }
+
+    fn wait(mut self) -> Result<()> {
+        let status = self.process.wait().context("wait for the steps beside the others")?;
+        let are_shown = self.lines.join().is_ok();
+        ensure!(status.success() && are_shown, "what ran beside the others failed ({status}): see its table");
+        Ok(())
     }
 }
 
@@ -170,15 +232,11 @@ mod tests {
                 "crashes",
                 "histories",
                 "planted bugs",
-                "coverage",
-                "loom",
-                "shuttle",
-                "miri",
-                "fuzz",
                 "real",
                 "readme"
             ]
         );
+        assert_eq!(names(Extent::Beside), ["coverage", "loom", "shuttle", "miri", "fuzz"]);
         assert_eq!(names(Extent::Quick), ["fmt", "floors", "tidy", "clippy", "unit tests"]);
     }
 

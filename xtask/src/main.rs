@@ -25,8 +25,10 @@ use workspace::Workspace;
 const USAGE: &str = "\
 usage: cargo xtask <command>
 
-  ci [--quick]   everything that must hold before a change lands, with the time of each step;
-                 --quick leaves out whatever needs a full build: integration tests, docs, loom, README
+  ci [--quick | --beside]
+                 everything that must hold before a change lands, with the time of each step;
+                 --quick leaves out whatever needs a full build: integration tests, docs, loom, README;
+                 --beside is the part of it that runs beside the rest: coverage, models, miri, fuzz targets
   floors         imports between our crates go down only (docs/design/0001-floors.md)
   tidy           file heads, file sizes, names, words, invariant numbers, documents (STYLE.md)
 
@@ -72,6 +74,7 @@ fn run(words: &[&str]) -> Result<()> {
         ["soak", words @ ..] => soak::run(&workspace, words),
         ["ci"] => ci::run(&workspace, ci::Extent::Full),
         ["ci", "--quick"] => ci::run(&workspace, ci::Extent::Quick),
+        ["ci", "--beside"] => ci::run(&workspace, ci::Extent::Beside),
         ["floors"] => floors::run(&workspace),
         ["tidy"] => tidy::run(&workspace),
         ["help" | "--help" | "-h"] => {
