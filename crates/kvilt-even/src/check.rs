@@ -12,7 +12,6 @@ use kvilt_sync::published::pin;
 use crate::{
     chunk::{Chunk, ChunkState},
     funk::{PartFile, Purpose, log::ChunkLog, table_file::TableFile},
-    munk::entries_of,
     store::Store,
 };
 
@@ -216,9 +215,8 @@ impl Check<'_> {
     /// E-3, E-4: a munk's entries are its chunk's, and come in order.
     fn order(&mut self, chunk: &Chunk, state: &ChunkState) -> Result<()> {
         let Some(munk) = &state.munk else { return Ok(()) };
-        let run = &munk.run.run;
-        let hold = run.hold();
-        let mut entries = entries_of(run.held(&hold), &munk.tails, &chunk.range, Direction::Forward);
+        let hold = munk.run.run.hold();
+        let mut entries = munk.entries_held(&chunk.range, Direction::Forward, &hold);
         let mut last: Option<(Vec<u8>, Version)> = None;
         while let Some(entry) = entries.entry() {
             if !chunk.range.contains(entry.key) || entry.kind == Kind::RangeTombstone {
@@ -250,9 +248,8 @@ impl Check<'_> {
         let Some(munk) = &state.munk else { return Ok(()) };
         let files = &self.store.files;
         let in_memory = {
-            let run = &munk.run.run;
-            let hold = run.hold();
-            let entries = entries_of(run.held(&hold), &munk.tails, &chunk.range, Direction::Forward);
+            let hold = munk.run.run.hold();
+            let entries = munk.entries_held(&chunk.range, Direction::Forward, &hold);
             digest(entries, view.version(), munk.tombstone_list())?
         };
         let tombstones = state.funk.tombstones(files)?;

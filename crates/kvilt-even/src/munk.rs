@@ -28,7 +28,7 @@ use kvilt_base::{Direction, EntryRef, KeyRange, Kind, Merge, RangeTombstone, Sou
 use kvilt_sync::{
     budget::{Budget, Part},
     published::Pin,
-    rows::Replaced,
+    rows::{Hold, Replaced},
     versions::Versions,
 };
 
@@ -162,8 +162,18 @@ impl Munk {
         entries_of(self.run.run.under(pin), &self.tails, range, direction)
     }
 
+    /// The same, for who holds the run.
+    pub(crate) fn entries_held<'a>(
+        &'a self,
+        range: &KeyRange,
+        direction: Direction,
+        hold: &'a Hold,
+    ) -> Merge<'a> {
+        entries_of(self.run.run.held(hold), &self.tails, range, direction)
+    }
+
     /// The same parts behind a fresh tail; what was the tail is frozen.
-    pub(crate) fn with_fresh_tail(&self, tail: Arc<Tail>) -> Munk {
+    pub(crate) fn behind(&self, tail: Arc<Tail>) -> Munk {
         let mut tails = Vec::with_capacity(self.tails.len() + 1);
         tails.push(tail);
         tails.extend(self.tails.iter().filter(|t| !t.is_empty()).cloned());

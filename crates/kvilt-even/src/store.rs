@@ -24,7 +24,7 @@ use crate::{
     files::Files,
     funk::log::ChunkLog,
     index::ChunkIndex,
-    munk::{run::Run, tail::Tail},
+    munk::{Munk, run::Run, tail::Tail},
     options::Config,
     poison::Poison,
     rebalance::MunkRoom,
@@ -74,6 +74,11 @@ impl Store {
     /// An empty tail that can take at least `bytes`, for entries that are mostly like those of `run`.
     pub(crate) fn new_tail(&self, bytes: usize, run: &Run) -> Arc<Tail> {
         Tail::new(self.config.tail_bytes.max(bytes), run, &self.files.budget)
+    }
+
+    /// A munk's parts behind a fresh tail with room for so many bytes; what was the tail is frozen.
+    pub(crate) fn with_fresh_tail(&self, munk: &Munk, bytes: usize) -> Arc<Munk> {
+        Arc::new(munk.behind(self.new_tail(bytes, &munk.run.run)))
     }
 
     /// Asks the background to look at a chunk.

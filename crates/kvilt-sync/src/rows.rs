@@ -174,12 +174,12 @@ impl Rows {
         if !self.is_alone() {
             return Replaced::No;
         }
-        let found = self.by_hash.find_slot(hash, |place, slot| {
+        let found = self.by_hash.find_slot(hash, |place| {
             // SAFETY: as in `Reading::entry_at`, with the pin.
             let old = unsafe { self.memory.entry(place) };
-            (old.key == entry.key).then_some((old, place, slot))
+            (old.key == entry.key).then_some((old, place))
         });
-        let Some((old, old_place, slot)) = found.filter(|(old, ..)| may_replace(old.version)) else {
+        let Some(((old, old_place), slot)) = found.filter(|((old, _), _)| may_replace(old.version)) else {
             return Replaced::No;
         };
         // SAFETY: the place is that of a row that was found under the pin.
@@ -190,15 +190,17 @@ impl Rows {
         let Some(place) = self.memory.write_replacing(&mut room, entry, position) else {
             return Replaced::NoRoom;
         };
-        // Release, both: pairs with the loads in `Reading`. In this order: S-18.
-        slot.store(place, Ordering::Release);
+        // In this order: S-18.
+        self.by_hash.exchange(slot, place);
+        // Release: pairs with the load in `place`.
         self.places[position].store(place, Ordering::Release);
         let old_bytes = row_bytes(old);
         // Relaxed: changed under the lock only.
         let bytes = self.bytes.load(Ordering::Relaxed) + row_bytes(entry) - old_bytes;
         self.bytes.store(bytes, Ordering::Relaxed);
         self.is_scattered.store(1, Ordering::Relaxed);
-        let batch = room.replaced(Span { bytes: old_bytes as u32, place: old_place });
+        let old_span = Span { bytes: old_bytes as u32, place: old_place };
+        let batch = room.replaced(old_span, self.memory.is_short());
         drop(room);
         // S-16. Not under the lock: whatever else is dropped on the way may want it.
         if let Some(batch) = batch {

@@ -24,7 +24,7 @@ use kvilt_sync::{
 };
 use parking_lot::MutexGuard;
 
-use self::replacing::{fetch_ahead, fetch_replaced};
+use self::replacing::{Replacing, fetch_ahead, fetch_replaced, flush_replaced};
 use super::{Chunk, ChunkState, GateState, get::cold_key};
 use crate::{
     funk::{
@@ -49,14 +49,8 @@ const LOG_OUTRUN: u64 = 4;
 /// A chunk may have so many files before puts wait for the rewrite.
 const PARTS_OUTRUN: usize = 40;
 
-/// A thread looks after what it has replaced each time that it has put so often …
-const PUTS_A_FLUSH: usize = 32;
-/// … and so many bytes count as another put.
-const BYTES_A_PUT: usize = 2 << 10;
-
 thread_local! {
     static ENCODED: Cell<Vec<u8>> = const { Cell::new(Vec::new()) };
-    static UNFLUSHED: Cell<usize> = const { Cell::new(0) };
 }
 
 /// One thing to do to one key.
@@ -156,14 +150,14 @@ impl Store {
 
     /// Steps 3 to 5 for one change.
     fn put_one(&self, state: &ChunkState, change: Change<'_>, pin: &Pin) {
-        let may_replace = state.munk.as_ref().is_some_and(|munk| fetch_replaced(munk, change.key));
+        let replacing = state.munk.as_ref().and_then(|munk| fetch_replaced(munk, change.key, pin));
         let cold_key = state.munk.is_none().then(|| cold_key(state.cold_id, change.key));
         // S-50: the cached row goes before the new entry can be read elsewhere.
         let cold_key = cold_key.filter(|_| !mutant(Mutant::RowCacheNotTold));
         let writing = cold_key.as_deref().map(|key| self.row_cache.writing(key));
         let half_done = self.poison.unless_done("a put");
         let pending = self.versions.announce();
-        self.append(state, &pending, change, may_replace.then_some(pin));
+        self.append(state, &pending, change, replacing);
         half_done.done();
         if let Some(writing) = writing {
             writing.written(change.value);
@@ -331,14 +325,20 @@ impl Store {
         drop(pending);
     }
 
-    /// Step 4 for one change: log first, then what makes it readable. With a pin it may replace a row.
-    fn append(&self, state: &ChunkState, pending: &Pending<'_>, change: Change<'_>, replacing: Option<&Pin>) {
+    /// Step 4 for one change: log first, then what makes it readable, which may take a row's place.
+    fn append(
+        &self,
+        state: &ChunkState,
+        pending: &Pending<'_>,
+        change: Change<'_>,
+        replacing: Option<Replacing<'_>>,
+    ) {
         let (version, batch) = (pending.version(), pending.batch());
         let entry = EntryRef { key: change.key, version, kind: change.kind(), value: change.bytes() };
         let (log, offset) = self.append_record(state, entry, batch);
         match &state.munk {
             Some(munk) => {
-                if !replacing.is_some_and(|pin| self.replace_in_run(munk, entry, pin)) {
+                if !replacing.is_some_and(|replacing| self.replace_in_run(munk, entry, replacing)) {
                     munk.tail().insert(change.key, version, entry.kind, batch, entry.value);
                 }
                 log.index_record_of_munk(change.key, offset);
@@ -458,7 +458,7 @@ impl Store {
             *waits += 1;
             return Ok(Some(&self.counters.stalls_memory));
         }
-        let munk = Arc::new(munk.with_fresh_tail(self.new_tail(bytes, &munk.run.run)));
+        let munk = self.with_fresh_tail(munk, bytes);
         chunk.replace_state(gate, ChunkState { munk: Some(munk), ..state.clone() });
         // The state that was replaced keeps run and tails. Were it among what this thread keeps to itself, nobody could
         // free them until the thread has replaced some more.
@@ -509,12 +509,7 @@ impl Store {
         self.counters.user_bytes.add(bytes as u64);
         // Relaxed, both: statistics.
         chunk.heat.puts.fetch_add(changes.len() as u32, Ordering::Relaxed);
-        let unflushed = UNFLUSHED.get() + changes.len() + bytes / BYTES_A_PUT;
-        if unflushed >= PUTS_A_FLUSH {
-            // Rows that were replaced wait for pins; until this thread says which, their memory serves no others.
-            pin.flush();
-        }
-        UNFLUSHED.set(unflushed % PUTS_A_FLUSH);
+        flush_replaced(pin);
         if deletes > 0 {
             chunk.heat.deletes.fetch_add(deletes as u32, Ordering::Relaxed);
         }

@@ -49,9 +49,8 @@ pub(crate) struct Run {
     rows: Rows,
     /// Entries that are not their keys' newest.
     older: Older,
-    /// Bytes of an entry on the average, when it was built, and how much of one is fetched ahead.
+    /// Bytes of an entry on the average, when it was built.
     mean_entry_bytes: usize,
-    fetched_ahead_bytes: usize,
     heads: Heads,
     /// How often a scan came to an entry that lies elsewhere than behind the last.
     jumps: AtomicUsize,
@@ -101,8 +100,7 @@ impl Run {
 
     fn with_heads(rows: Rows, older: Older, heads: Heads) -> Self {
         let mean_entry_bytes = rows.bytes().checked_div(rows.len()).unwrap_or(0);
-        let fetched_ahead_bytes = mean_entry_bytes.min(FETCHED_AHEAD_BYTES_MAX);
-        Run { rows, older, mean_entry_bytes, fetched_ahead_bytes, heads, jumps: AtomicUsize::new(0) }
+        Run { rows, older, mean_entry_bytes, heads, jumps: AtomicUsize::new(0) }
     }
 
     /// To be read as long as a pin.
@@ -191,6 +189,16 @@ impl Run {
         self.mean_entry_bytes
     }
 
+    /// How much of an entry is fetched ahead.
+    fn fetched_ahead_bytes(&self) -> usize {
+        self.mean_entry_bytes.min(FETCHED_AHEAD_BYTES_MAX)
+    }
+
+    /// How far from the last an entry lies that lies elsewhere.
+    fn jump_bytes(&self) -> usize {
+        (JUMP_ENTRIES * self.mean_entry_bytes).max(JUMP_BYTES)
+    }
+
     /// Bytes in its memory that are none of its entries, nor for such that replace others.
     pub(crate) fn waste_bytes(&self) -> usize {
         self.rows.waste_bytes()
@@ -267,7 +275,7 @@ impl<'r> RunReader<'r> {
     #[inline]
     pub(crate) fn find(&self, key: &[u8], hash: u32, at: Version) -> Option<EntryRef<'r>> {
         // A get reads the value as well.
-        let newest = self.rows.find_fetching(key, hash, self.run.fetched_ahead_bytes)?;
+        let newest = self.rows.find_fetching(key, hash, self.run.fetched_ahead_bytes())?;
         if newest.version <= at {
             return Some(newest);
         }
@@ -279,7 +287,6 @@ impl<'r> RunReader<'r> {
     pub(crate) fn source(self, range: &KeyRange, direction: Direction) -> RunSource<'r> {
         let start = self.lower_bound(&range.start);
         let end = range.end.as_deref().map_or(self.run.len(), |end| self.lower_bound(end)).max(start);
-        let jump_bytes = (JUMP_ENTRIES * self.run.mean_entry_bytes).max(JUMP_BYTES);
         let mut source = RunSource {
             run: self,
             remaining: start..end,
@@ -287,7 +294,6 @@ impl<'r> RunReader<'r> {
             fetched: 0,
             fetched_last: None,
             jumps: 0,
-            jump_bytes,
         };
         source.fetch_ahead();
         source
@@ -295,7 +301,7 @@ impl<'r> RunReader<'r> {
 
     /// Has the processor fetch the entry at a position ahead of its being read; says where it lies.
     fn fetch_ahead(&self, position: usize) -> usize {
-        self.rows.fetch_ahead(position, self.run.fetched_ahead_bytes)
+        self.rows.fetch_ahead(position, self.run.fetched_ahead_bytes())
     }
 }
 
@@ -310,8 +316,6 @@ pub(crate) struct RunSource<'r> {
     fetched_last: Option<usize>,
     /// How many lie elsewhere than the one before.
     jumps: usize,
-    /// How far away that is.
-    jump_bytes: usize,
 }
 
 impl RunSource<'_> {
@@ -325,7 +329,7 @@ impl RunSource<'_> {
                 Direction::Backward => self.remaining.end - 1 - ahead,
             });
             let before = self.fetched_last.replace(place).unwrap_or(place);
-            self.jumps += usize::from(place.abs_diff(before) > self.jump_bytes);
+            self.jumps += usize::from(place.abs_diff(before) > self.run.run.jump_bytes());
         }
         self.fetched = wanted;
     }

@@ -69,11 +69,7 @@ impl Store {
         let funk = Arc::new(state.funk.closed());
         let munk = state.munk.as_ref().map(|munk| {
             let is_quiet = munk.tail().is_empty();
-            if is_quiet {
-                Arc::clone(munk)
-            } else {
-                Arc::new(munk.with_fresh_tail(self.new_tail(0, &munk.run.run)))
-            }
+            if is_quiet { Arc::clone(munk) } else { self.with_fresh_tail(munk, 0) }
         });
         let frozen = FrozenChunk { funk: Funk::clone(&funk), munk: munk.as_deref().map(FrozenMunk::of) };
         let mut structure = self.structure.lock();

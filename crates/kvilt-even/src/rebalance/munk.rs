@@ -281,7 +281,7 @@ impl Store {
         if !is_wanted || munk.tail().is_empty() || mutant(Mutant::TailNotFrozen) {
             return Some(FrozenMunk::of(munk));
         }
-        let munk = Arc::new(munk.with_fresh_tail(self.new_tail(0, &munk.run.run)));
+        let munk = self.with_fresh_tail(munk, 0);
         let frozen = FrozenMunk::of(&munk);
         chunk.replace_state(&gate, ChunkState { munk: Some(munk), ..state.clone() });
         Some(frozen)

@@ -24,16 +24,8 @@ const ROWS_AT_GATE_MAX: usize = 32;
 const ROUNDS_MAX: usize = 8;
 /// More than this part of a run in tails is sorted rather: rows are put one by one at some three times the cost.
 const PART_MAX: usize = 2;
-/// How often a row waits for room: a moment, until nobody can be reading what was replaced before.
+/// How often a row waits for room, unless puts wait: a moment, until nobody can be reading what was replaced before.
 const WAITS_MAX: usize = 4;
-
-/// Who waits for a row that has no room yet.
-#[derive(Clone, Copy, PartialEq)]
-enum Patience {
-    Some,
-    /// Puts are waiting.
-    None,
-}
 
 impl Store {
     /// Whether the munk's frozen tails mostly overwrite what is below them. Then they are worth sorting: their keys go where rows
@@ -55,16 +47,15 @@ impl Store {
     pub(super) fn sink_tails(&self, chunk: &Occupied) {
         for _ in 0..ROUNDS_MAX {
             let Some((run, tails)) = self.to_sink(chunk) else { return };
-            let sunk = self.count_sunk(chunk, (&run, &tails), Patience::Some);
+            let sunk = self.count_sunk(chunk, (&run, &tails), WAITS_MAX);
             let is_all = sunk == tails.len();
             drop((run, tails));
             let pin = pin();
             let gate = chunk.gate();
             let state = chunk.state(&pin);
             let munk = state.munk.as_ref().expect("only the occupant evicts");
-            let left = munk.tails.len() - sunk;
-            let munk = Munk { tails: munk.tails[..left].to_vec(), ..Munk::clone(munk) };
-            chunk.replace_state(&gate, ChunkState { munk: Some(Arc::new(munk)), ..state.clone() });
+            let munk = self.without_oldest_tails(munk, sunk);
+            chunk.replace_state(&gate, ChunkState { munk: Some(munk), ..state.clone() });
             if !is_all {
                 return;
             }
@@ -82,21 +73,26 @@ impl Store {
             return None;
         }
         if rows > ROWS_AT_GATE_MAX {
-            let munk = Arc::new(munk.with_fresh_tail(self.new_tail(0, &munk.run.run)));
+            let munk = self.with_fresh_tail(munk, 0);
             let frozen = (Arc::clone(&munk.run), munk.tails[1..].to_vec());
             chunk.replace_state(&gate, ChunkState { munk: Some(munk), ..state.clone() });
             return Some(frozen);
         }
-        let sunk = self.count_sunk(chunk, (&munk.run, &munk.tails), Patience::None);
+        let sunk = self.count_sunk(chunk, (&munk.run, &munk.tails), 0);
         if sunk > 0 {
-            let mut tails = munk.tails[..munk.tails.len() - sunk].to_vec();
-            if tails.is_empty() {
-                tails.push(self.new_tail(0, &munk.run.run));
-            }
-            let munk = Munk { tails, ..Munk::clone(munk) };
-            chunk.replace_state(&gate, ChunkState { munk: Some(Arc::new(munk)), ..state.clone() });
+            let munk = self.without_oldest_tails(munk, sunk);
+            chunk.replace_state(&gate, ChunkState { munk: Some(munk), ..state.clone() });
         }
         None
+    }
+
+    /// The munk without so many of its tails; with a fresh one if none is left.
+    fn without_oldest_tails(&self, munk: &Munk, count: usize) -> Arc<Munk> {
+        let mut tails = munk.tails[..munk.tails.len() - count].to_vec();
+        if tails.is_empty() {
+            tails.push(self.new_tail(0, &munk.run.run));
+        }
+        Arc::new(Munk { tails, ..munk.clone() })
     }
 
     /// How many tails have sunk: the oldest ones, since what is below would show if a newer one went first.
@@ -104,18 +100,18 @@ impl Store {
         &self,
         chunk: &Occupied,
         (run, tails): (&ChargedRun, &[Arc<Tail>]),
-        patience: Patience,
+        waits_max: usize,
     ) -> usize {
         let has_sunk = |tail: &&Arc<Tail>| {
             // It may have a sibling's rows, too.
             tail.each_newest(&mut |entry| {
-                !chunk.range.contains(entry.key) || self.has_row_sunk(run, entry, patience)
+                !chunk.range.contains(entry.key) || self.has_row_sunk(run, entry, waits_max)
             })
         };
         tails.iter().rev().take_while(has_sunk).count()
     }
 
-    fn has_row_sunk(&self, run: &ChargedRun, entry: EntryRef<'_>, patience: Patience) -> bool {
+    fn has_row_sunk(&self, run: &ChargedRun, entry: EntryRef<'_>, waits_max: usize) -> bool {
         let sink = || {
             run.replace(entry, key_hash(entry.key), &pin(), |older| {
                 older <= entry.version && !self.versions.is_viewed(older..entry.version)
@@ -124,14 +120,13 @@ impl Store {
         if entry.kind != Kind::Put {
             return false;
         }
-        let mut waits = if patience == Patience::Some { WAITS_MAX } else { 0 };
-        loop {
+        for _ in 0..waits_max {
             match sink() {
                 Replaced::Done => return true,
-                Replaced::NoRoom if waits > 0 => settle(0),
-                Replaced::NoRoom | Replaced::No => return false,
+                Replaced::NoRoom => settle(0),
+                Replaced::No => return false,
             }
-            waits -= 1;
         }
+        sink() == Replaced::Done
     }
 }

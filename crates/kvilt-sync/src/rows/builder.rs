@@ -111,8 +111,7 @@ impl<'r> RowsWeaver<'r> {
         RowsWeaver { before, hold, places, by_hash, position: 0, given: None, key: None }
     }
 
-    /// The old rows.
-    pub fn old(&self) -> Reading<'r> {
+    fn old(&self) -> Reading<'r> {
         self.before.held(self.hold)
     }
 
@@ -143,8 +142,8 @@ impl<'r> RowsWeaver<'r> {
         kept
     }
 
-    /// The next old row of the key, and its position: it does not stay unless it is kept. Panics if no key was begun.
-    pub fn next_old(&mut self, key: &[u8]) -> Option<(usize, EntryRef<'r>)> {
+    /// The next old row of the key: it does not stay unless it is kept. Panics if no key was begun.
+    pub fn next_old(&mut self, key: &[u8]) -> Option<EntryRef<'r>> {
         let position = self.position;
         let old = (position < self.before.len()).then(|| self.old().entry_at(position));
         let old = old.filter(|old| old.key == key)?;
@@ -152,7 +151,7 @@ impl<'r> RowsWeaver<'r> {
         self.key.as_mut().expect("a key was begun").newest_before.get_or_insert(place);
         self.position += 1;
         self.given = Some(position);
-        Some((position, old))
+        Some(old)
     }
 
     /// The old row that came last stays. Panics if there is none, or it was kept before.

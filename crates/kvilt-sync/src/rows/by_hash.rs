@@ -44,9 +44,16 @@ impl Bucket {
 
     #[inline]
     fn place(&self, slot: usize) -> u32 {
-        // Acquire: pairs with the store in `Rows::replace`.
+        // Acquire: pairs with the store in `exchange`.
         self.places[slot].load(Ordering::Acquire)
     }
+}
+
+/// Where a place stands.
+#[derive(Clone, Copy)]
+pub(super) struct Slot {
+    bucket: usize,
+    slot: usize,
 }
 
 /// Places by hash.
@@ -77,11 +84,11 @@ impl ByHash {
     pub(super) fn replace(&mut self, hash: u32, before: Option<u32>, after: Option<u32>) -> bool {
         match (before, after) {
             (Some(before), Some(after)) => {
-                let (bucket, slot) = self.slot_of(hash, before);
+                let Slot { bucket, slot } = self.slot_of(hash, before);
                 self.buckets[bucket].places[slot] = AtomicU32::new(after);
             }
             (Some(before), None) => {
-                let (bucket, slot) = self.slot_of(hash, before);
+                let Slot { bucket, slot } = self.slot_of(hash, before);
                 self.buckets[bucket].tags[slot] = 0;
                 self.count -= 1;
             }
@@ -96,19 +103,10 @@ impl ByHash {
         true
     }
 
-    /// Bucket and slot of a place that is there.
-    fn slot_of(&self, hash: u32, place: u32) -> (usize, usize) {
-        let tag = tag_of(hash);
-        let mut at = self.bucket_of(hash);
-        loop {
-            let bucket = &self.buckets[at];
-            let is_it = |&slot: &usize| bucket.tags[slot] == tag && bucket.place(slot) == place;
-            if let Some(slot) = (0..SLOTS).find(is_it) {
-                return (at, slot);
-            }
-            assert!(bucket.tags[OVERFLOWED] != 0, "a key of the rows has no place");
-            at = (at + 1) % self.buckets.len();
-        }
+    /// Where a place stands that is there.
+    fn slot_of(&self, hash: u32, place: u32) -> Slot {
+        let found = self.find_slot(hash, |other| (other == place).then_some(()));
+        found.expect("a key of the rows has a place").1
     }
 
     /// There is room: the caller made sure.
@@ -129,17 +127,17 @@ impl ByHash {
 
     /// What `accept` makes of the first place that it takes among those with this hash.
     #[inline]
-    pub(super) fn find<T>(&self, hash: u32, mut accept: impl FnMut(u32) -> Option<T>) -> Option<T> {
-        self.find_slot(hash, |place, _| accept(place))
+    pub(super) fn find<T>(&self, hash: u32, accept: impl FnMut(u32) -> Option<T>) -> Option<T> {
+        self.find_slot(hash, accept).map(|(found, _)| found)
     }
 
-    /// The same, also with where the place stands.
+    /// The same, and where that place stands.
     #[inline]
-    pub(super) fn find_slot<'h, T>(
-        &'h self,
+    pub(super) fn find_slot<T>(
+        &self,
         hash: u32,
-        mut accept: impl FnMut(u32, &'h AtomicU32) -> Option<T>,
-    ) -> Option<T> {
+        mut accept: impl FnMut(u32) -> Option<T>,
+    ) -> Option<(T, Slot)> {
         if self.buckets.is_empty() {
             return None;
         }
@@ -148,14 +146,22 @@ impl ByHash {
         loop {
             let bucket = &self.buckets[at];
             let mut tagged = (0..SLOTS).filter(|&slot| bucket.tags[slot] == tag);
-            if let Some(found) = tagged.find_map(|slot| accept(bucket.place(slot), &bucket.places[slot])) {
-                return Some(found);
+            let found =
+                tagged.find_map(|slot| Some((accept(bucket.place(slot))?, Slot { bucket: at, slot })));
+            if found.is_some() {
+                return found;
             }
             if bucket.tags[OVERFLOWED] == 0 {
                 return None;
             }
             at = (at + 1) % self.buckets.len();
         }
+    }
+
+    /// Puts another place where one stands, for readers that look at it meanwhile.
+    pub(super) fn exchange(&self, Slot { bucket, slot }: Slot, place: u32) {
+        // Release: who finds the place finds the row whole.
+        self.buckets[bucket].places[slot].store(place, Ordering::Release);
     }
 
     /// Has the processor fetch what finds a key with this hash.

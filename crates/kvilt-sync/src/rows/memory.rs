@@ -101,7 +101,7 @@ impl RowMemory {
         self.len = AtomicUsize::new(len.min(self.len()));
     }
 
-    /// Nothing more will be written soon: what is spare behind what was written goes back. Says how much was built.
+    /// Nothing more will be written soon: what is spare behind what was written goes back.
     pub(super) fn end(&mut self) {
         let len = self.len();
         self.memory.end_at(len);
@@ -128,10 +128,11 @@ impl RowMemory {
         let place = room.take(bytes).or_else(|| room.may_grow(bytes).then(|| self.give_out(bytes))?)?;
         // SAFETY: as in `write_more`.
         unsafe { self.write(place, entry, position) };
-        let next = room.look_ahead(bytes).unwrap_or(self.len() as u32);
+        let next = room.next(bytes);
+        let is_short = next.is_none() && !room.can_grow(bytes);
         // Relaxed, both: hints.
-        self.next.store(next, Ordering::Relaxed);
-        self.is_short.store(u32::from(room.is_short()), Ordering::Relaxed);
+        self.next.store(next.unwrap_or(self.len() as u32), Ordering::Relaxed);
+        self.is_short.store(u32::from(is_short), Ordering::Relaxed);
         Some(place)
     }
 

@@ -40,8 +40,6 @@ pub(super) struct Room {
     reusable: usize,
     /// So much fresh memory may still be taken for rows that replace others.
     growth_left: usize,
-    /// Whether the next row like the last will have no room unless what was replaced is free by then.
-    is_short: bool,
 }
 
 impl Default for Room {
@@ -53,7 +51,6 @@ impl Default for Room {
             returned: Arc::new(Mutex::new(Vec::new())),
             reusable: 0,
             growth_left: 0,
-            is_short: false,
         }
     }
 }
@@ -65,7 +62,7 @@ impl Room {
 
     /// Whether so much fresh memory may be taken; then it counts as taken.
     pub(super) fn may_grow(&mut self, bytes: usize) -> bool {
-        let may = bytes <= self.growth_left;
+        let may = self.can_grow(bytes);
         if may {
             self.growth_left -= bytes;
         }
@@ -89,16 +86,14 @@ impl Room {
         Some(span.place)
     }
 
-    /// Where the next row of so many bytes would be that replaces another, if memory is free for it; looks whether there is any.
-    pub(super) fn look_ahead(&mut self, bytes: usize) -> Option<u32> {
-        let next = self.shortest(bytes as u32).map(|span| span.place);
-        self.is_short = next.is_none() && self.growth_left < bytes;
-        next
+    /// Where the next row of so many bytes would be that replaces another, if memory is free for it.
+    pub(super) fn next(&self, bytes: usize) -> Option<u32> {
+        self.shortest(bytes as u32).map(|span| span.place)
     }
 
-    /// Whether there was none, nor any to grow into.
-    pub(super) fn is_short(&self) -> bool {
-        self.is_short
+    /// Whether so much fresh memory may still be taken.
+    pub(super) fn can_grow(&self, bytes: usize) -> bool {
+        bytes <= self.growth_left
     }
 
     fn shortest(&self, bytes: u32) -> Option<Span> {
@@ -117,13 +112,12 @@ impl Room {
         }
     }
 
-    /// A row was replaced that had this memory. Perhaps there are enough of them now to wait for together.
-    pub(super) fn replaced(&mut self, span: Span) -> Option<Batch> {
+    /// A row was replaced that had this memory. Perhaps there are enough of them now to wait for together, or they are wanted soon.
+    pub(super) fn replaced(&mut self, span: Span, are_wanted: bool) -> Option<Batch> {
         self.reusable += span.bytes as usize;
         self.waiting_bytes += span.bytes as usize;
         self.waiting.push(span);
-        let is_enough =
-            self.waiting.len() >= BATCH_ROWS || self.waiting_bytes >= BATCH_BYTES || self.is_short;
+        let is_enough = are_wanted || self.waiting.len() >= BATCH_ROWS || self.waiting_bytes >= BATCH_BYTES;
         is_enough.then(|| self.batch())
     }
 

@@ -46,7 +46,7 @@ impl<'r> Weaver<'r> {
 
     /// The next older entry of the key: it does not stay unless it is kept.
     pub(crate) fn next_older(&mut self, key: &[u8]) -> Option<EntryRef<'r>> {
-        let (_, older) = self.rows.next_old(key)?;
+        let older = self.rows.next_old(key)?;
         self.entry_bytes -= bytes_of(older);
         if self.is_known {
             self.older.bytes -= bytes_of(older);

@@ -48,25 +48,28 @@ impl Bench {
         self.rows.remove(&key);
     }
 
-    fn munk(&self) -> Arc<Munk> {
+    fn chunk(&self) -> Arc<Chunk> {
         let pin = pin();
         let chunks = self.store.index.load(&pin).chunks();
         assert_eq!(chunks.len(), 1);
-        Arc::clone(chunks[0].state(&pin).munk.as_ref().unwrap())
+        Arc::clone(&chunks[0])
+    }
+
+    fn munk(&self) -> Arc<Munk> {
+        Arc::clone(self.chunk().state(&pin()).munk.as_ref().unwrap())
     }
 
     /// Has puts go on in another tail.
     fn freeze(&self) {
-        let chunk = Arc::clone(&self.store.index.load(&pin()).chunks()[0]);
+        let chunk = self.chunk();
         let (gate, pin) = (chunk.gate(), pin());
-        let munk = self.munk();
-        let munk = Arc::new(munk.with_fresh_tail(self.store.new_tail(0, &munk.run.run)));
+        let munk = self.store.with_fresh_tail(&self.munk(), 0);
         chunk.replace_state(&gate, ChunkState { munk: Some(munk), ..chunk.state(&pin).clone() });
     }
 
     /// Whether the background finds the munk worth sorting; if so, it is.
     fn sorts(&self) -> bool {
-        let chunk = Arc::clone(&self.store.index.load(&pin()).chunks()[0]);
+        let chunk = self.chunk();
         let wants = self.store.munk_wants_sorting(&chunk, &self.munk(), &pin());
         if wants {
             self.store.compact_munk(&chunk.try_occupy().unwrap()).unwrap();
@@ -74,9 +77,14 @@ impl Bench {
         wants
     }
 
+    /// Has the background let tails sink.
+    fn sink(&self) {
+        self.store.sink_tails(&self.chunk().try_occupy().unwrap());
+    }
+
     /// Has the background find that readers have paid for what is in the tail.
     fn weave(&self) {
-        let chunk = Arc::clone(&self.store.index.load(&pin()).chunks()[0]);
+        let chunk = self.chunk();
         chunk.heat.tail_searches.store(u32::MAX >> 1, Ordering::Relaxed);
         self.sorts();
         assert!(!self.munk().has_tails());
@@ -310,8 +318,8 @@ fn rows_that_overwrite_others_take_their_places_and_nothing_is_sorted() {
 fn what_a_tail_got_while_the_run_was_held_sinks_into_it_unless_a_view_sees_what_is_there() {
     let mut bench = Bench::new();
     (0..60).for_each(|i| bench.put_into_tail(i, "second"));
-    let (before, chunk) = (bench.munk(), Arc::clone(&bench.store.index.load(&pin()).chunks()[0]));
-    bench.store.sink_tails(&chunk.try_occupy().unwrap());
+    let before = bench.munk();
+    bench.sink();
     assert!(before.has_tails() && !bench.munk().has_tails());
     assert!(Arc::ptr_eq(&before.run, &bench.munk().run), "it is the same run");
     drop(before);
@@ -321,13 +329,13 @@ fn what_a_tail_got_while_the_run_was_held_sinks_into_it_unless_a_view_sees_what_
     (0..20).for_each(|i| bench.put(i, "third"));
     bench.freeze();
     (20..40).for_each(|i| bench.put(i, "fourth"));
-    bench.store.sink_tails(&chunk.try_occupy().unwrap());
+    bench.sink();
     assert!(bench.munk().has_tails());
     bench.check_gets_at(view.version(), &seen);
     bench.check_scans_at(view.version(), &seen);
     bench.check_gets();
     drop(view);
-    bench.store.sink_tails(&chunk.try_occupy().unwrap());
+    bench.sink();
     assert!(!bench.munk().has_tails());
     bench.check_gets();
     bench.check_scans();
@@ -345,10 +353,7 @@ proptest::proptest! {
             match what {
                 0..=2 => bench.put(i, &format!("step {step}")),
                 3 => bench.put_into_tail(i, &format!("step {step}")),
-                4 => {
-                    let chunk = Arc::clone(&bench.store.index.load(&pin()).chunks()[0]);
-                    bench.store.sink_tails(&chunk.try_occupy().unwrap());
-                }
+                4 => bench.sink(),
                 5 => bench.delete(i),
                 6 => views.push((bench.store.versions.open_view(), bench.rows.clone())),
                 7 if !views.is_empty() => drop(views.swap_remove(i as usize % views.len())),
