@@ -204,9 +204,9 @@ impl Funk {
         }
     }
 
-    /// A second has passed: orders that nobody asks for grow old.
-    pub(crate) fn age_orders(&self) {
-        self.logs_newest_first().for_each(|log| log.age_orders());
+    /// A second has passed.
+    pub(crate) fn age(&self, files: &Files) {
+        self.logs_newest_first().for_each(|log| log.age(files));
     }
 
     /// All range tombstones in its logs.

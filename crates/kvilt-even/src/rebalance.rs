@@ -91,10 +91,12 @@ impl Worker for Rebalancer {
             store.files.reads.age();
             store.munk_room.spare.age(now);
             store.look_for_room();
-            let pin = pin();
-            for chunk in store.index.load(&pin).chunks() {
+            // No pin over all of them: what others have replaced would have to be kept as long.
+            let chunks = store.index.load(&pin()).chunks().to_vec();
+            for chunk in &chunks {
                 chunk.heat.decay();
-                chunk.state(&pin).funk.age_orders();
+                let funk = Arc::clone(&chunk.state(&pin()).funk);
+                funk.age(&store.files);
             }
         }
         let has_worked = store.balance_memory() | store.attend_next() || store.attend_idle(&self.walk);

@@ -131,9 +131,17 @@ pub(crate) struct ChargedIndex {
 
 impl ChargedIndex {
     pub(crate) fn new(files: &Files) -> Arc<Self> {
-        let index = LogIndex::new();
+        Self::of(LogIndex::new(), files)
+    }
+
+    fn of(index: LogIndex, files: &Files) -> Arc<Self> {
         let charge = Mutex::new(files.budget.charge(Part::LogIndexes, index.bytes()));
         Arc::new(ChargedIndex { index, charge })
+    }
+
+    /// The same for a log that does not grow any more; none if it is that already.
+    fn fixed(&self, files: &Files) -> Option<Arc<Self>> {
+        Some(Self::of(self.index.fixed(&pin())?, files))
     }
 
     fn insert(&self, key: &[u8], offset: u64) {
@@ -336,9 +344,11 @@ impl ChunkLog {
         let is_closed = self.is_closed.load(Ordering::Acquire);
         let index = ChargedIndex::new(files);
         self.extend_index(files, &index, 0, self.len())?;
-        if is_closed {
-            self.index.replace(Some(Arc::clone(&index)));
+        if !is_closed {
+            return Ok(index);
         }
+        let index = index.fixed(files).expect("a new index grows");
+        self.index.replace(Some(Arc::clone(&index)));
         Ok(index)
     }
 
@@ -393,6 +403,19 @@ impl ChunkLog {
     pub(crate) fn replace_index(&self, index: Option<Arc<ChargedIndex>>) {
         let _building = self.building.lock();
         self.index.replace(index);
+    }
+
+    /// Has the index of a closed log take no more memory than it must.
+    fn fix_index(&self, files: &Files) {
+        // Acquire: pairs with the store in `close`, behind which no record is entered.
+        if !self.is_closed.load(Ordering::Acquire) || !self.has_index() {
+            return;
+        }
+        let _building = self.building.lock();
+        let pin = pin();
+        if let Some(fixed) = self.index.load(&pin).as_ref().and_then(|index| index.fixed(files)) {
+            self.index.replace(Some(fixed));
+        }
     }
 
     /// Asks its [`Ascent`] something. Waits for no disk.
@@ -510,9 +533,10 @@ impl ChunkLog {
         drop(forgotten);
     }
 
-    /// A second has passed: orders that nobody asks for grow old.
-    pub(crate) fn age_orders(&self) {
+    /// A second has passed: orders that nobody asks for grow old, and a log that was closed is done with growing.
+    pub(crate) fn age(&self, files: &Files) {
         self.orders.lock().age();
+        self.fix_index(files);
     }
 
     /// Forgets orders that nobody has asked for lately.

@@ -313,3 +313,40 @@ fn a_put_beside_a_checkpoint_that_writes_is_kept_by_the_next() {
         assert!(left.get(key, Version::NEWEST, &mut |_| {}).unwrap());
     }
 }
+
+#[test]
+fn the_index_of_a_log_that_was_closed_takes_little_memory_and_finds_what_it_did() {
+    let disk = HeldDisk::new();
+    let store = open(&disk);
+    let log = ChunkLog::create(&store.files, store.epoch_base);
+    let key = |i: u64| format!("key {}", i % 300).into_bytes();
+    let mut offsets = Vec::new();
+    for i in 0..500 {
+        let offset = append(&store, &log, &key(i), b"value").unwrap();
+        log.index_record(&key(i), offset);
+        offsets.push(offset);
+    }
+    let charged = || store.files.budget.used(Part::LogIndexes);
+    let index = || Arc::clone(log.index.load(&pin()).as_ref().unwrap());
+    let (growing, before) = (index(), charged());
+    log.age(&store.files);
+    assert!(Arc::ptr_eq(&growing, &index()), "more records may come");
+    log.close();
+    log.age(&store.files);
+    let fixed = index();
+    // Eight bytes a record, and four for eight of them; what still grows may have twice as many.
+    assert_eq!(fixed.index.bytes(), 500 * 8 + 64 * 4);
+    drop(growing);
+    kvilt_sync::published::settle(0);
+    assert!(charged() < before, "{} of {before}", charged());
+    for i in 0..300 {
+        let expected: Vec<u64> =
+            (0..500).rev().filter(|n| n % 300 == i).map(|n| offsets[n as usize]).collect();
+        assert_eq!(fixed.index.offsets(&pin(), key_hash(&key(i))).collect::<Vec<_>>(), expected);
+    }
+    log.age(&store.files);
+    assert!(Arc::ptr_eq(&fixed, &index()), "once");
+    log.forget(true);
+    let again = log.index(&store.files).unwrap();
+    assert_eq!(again.index.bytes(), fixed.index.bytes(), "what is read of a closed log as well");
+}
