@@ -42,11 +42,11 @@ struct Step {
 /// Which runs of the check a step belongs to.
 #[derive(Clone, Copy, PartialEq)]
 enum Place {
-    /// All.
+    /// The full and the quick one.
     Both,
     Full,
     Quick,
-    /// The full one, beside the others.
+    /// The full one, beside its other steps.
     Beside,
 }
 

@@ -34,7 +34,7 @@ use kvilt_base::{
 use kvilt_format::{FileIdentity, log::HEADER_BYTES};
 use kvilt_sync::{
     budget::{Charge, Part},
-    published::{Published, pin},
+    published::{Pin, Published, pin},
 };
 use parking_lot::Mutex;
 
@@ -140,8 +140,8 @@ impl ChargedIndex {
     }
 
     /// The same for a log that does not grow any more; none if it is that already.
-    fn fixed(&self, files: &Files) -> Option<Arc<Self>> {
-        Some(Self::of(self.index.fixed(&pin())?, files))
+    fn fixed(&self, files: &Files, pin: &Pin) -> Option<Arc<Self>> {
+        Some(Self::of(self.index.fixed(pin)?, files))
     }
 
     fn insert(&self, key: &[u8], offset: u64) {
@@ -347,7 +347,7 @@ impl ChunkLog {
         if !is_closed {
             return Ok(index);
         }
-        let index = index.fixed(files).expect("a new index grows");
+        let index = index.fixed(files, &pin()).expect("a new index grows");
         self.index.replace(Some(Arc::clone(&index)));
         Ok(index)
     }
@@ -413,7 +413,7 @@ impl ChunkLog {
         }
         let _building = self.building.lock();
         let pin = pin();
-        if let Some(fixed) = self.index.load(&pin).as_ref().and_then(|index| index.fixed(files)) {
+        if let Some(fixed) = self.index.load(&pin).as_ref().and_then(|index| index.fixed(files, &pin)) {
             self.index.replace(Some(fixed));
         }
     }

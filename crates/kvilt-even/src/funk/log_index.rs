@@ -22,7 +22,6 @@ pub(crate) enum LogIndex {
 }
 
 /// A record as an index knows it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Record {
     pub(crate) hash: u32,
     pub(crate) offset: u64,
@@ -83,12 +82,8 @@ impl LogIndex {
     }
 
     /// Each `step`-th record, in no order that keys have anything to do with.
-    pub(crate) fn every<'i>(
-        &'i self,
-        pin: &'i Pin,
-        step: usize,
-    ) -> std::iter::StepBy<Box<dyn Iterator<Item = Record> + 'i>> {
-        let all: Box<dyn Iterator<Item = Record>> = match self {
+    pub(crate) fn every<'i>(&'i self, pin: &'i Pin, step: usize) -> impl Iterator<Item = Record> + 'i {
+        let all: Box<dyn Iterator<Item = Record> + 'i> = match self {
             LogIndex::Growing(index) => Box::new(index.every(pin)),
             LogIndex::Fixed(index) => Box::new(index.every()),
         };

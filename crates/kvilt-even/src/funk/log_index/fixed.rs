@@ -10,6 +10,7 @@ use std::{iter::Rev, slice};
 use kvilt_sync::fetch_ahead;
 
 use super::Record;
+use crate::key_hash::place_of;
 
 /// Records of a bucket, on the average: a line of memory.
 const BUCKET_RECORDS: usize = 8;
@@ -28,7 +29,7 @@ impl FixedIndex {
         let buckets = records.len().div_ceil(BUCKET_RECORDS).max(1);
         let mut starts = Vec::with_capacity(buckets + 1);
         for (at, &record) in records.iter().enumerate() {
-            let bucket = bucket_of(hash_of(record), buckets);
+            let bucket = place_of(hash_of(record), buckets);
             // Its bucket begins with it, if none before it is in there, and so do empty ones before.
             starts.resize(starts.len().max(bucket + 1), at as u32);
         }
@@ -37,7 +38,7 @@ impl FixedIndex {
     }
 
     fn bucket(&self, hash: u32) -> usize {
-        bucket_of(hash, self.starts.len() - 1)
+        place_of(hash, self.starts.len() - 1)
     }
 
     pub(super) fn fetch_ahead(&self, hash: u32) {
@@ -67,10 +68,6 @@ impl FixedIndex {
     pub(super) fn bytes(&self) -> u64 {
         (size_of_val(&*self.records) + size_of_val(&*self.starts)) as u64
     }
-}
-
-fn bucket_of(hash: u32, buckets: usize) -> usize {
-    ((u64::from(hash) * buckets as u64) >> 32) as usize
 }
 
 fn hash_of(record: u64) -> u32 {

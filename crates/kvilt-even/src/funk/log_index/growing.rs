@@ -23,6 +23,7 @@ use kvilt_sync::{
 };
 
 use super::{LOG_BYTES_LIMIT, Record};
+use crate::key_hash::place_of;
 
 /// Offsets are below.
 const CHAIN_BIT: u64 = LOG_BYTES_LIMIT;
@@ -61,8 +62,8 @@ impl Slots {
 
     /// Where the slot of a hash is, or not far behind.
     fn at(&self, hash: u32) -> usize {
-        // By the highest bits: slots come in the order of their hashes, and a larger table is written to from one end to the other.
-        ((u64::from(hash) * self.slots.len() as u64) >> 32) as usize
+        // In the order of hashes: a larger table is written to from one end to the other.
+        place_of(hash, self.slots.len())
     }
 
     fn grown(&self) -> Slots {
