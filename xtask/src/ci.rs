@@ -53,6 +53,8 @@ enum Place {
 enum Work {
     Cargo { arguments: &'static str, environment: Vec<(&'static str, PathBuf)> },
     Check(fn(&Workspace) -> Result<()>),
+    /// `kvilt-sim` as the tests have built it: `cargo run` would build it with fewer features, and so once more.
+    Simulation(&'static str),
     Readme,
 }
 
@@ -77,8 +79,8 @@ fn steps(workspace: &Workspace) -> Vec<Step> {
         step("tests", Place::Full, cargo(TESTS)),
         step("unit tests", Place::Quick, cargo(UNIT_TESTS)),
         step("bench", Place::Full, cargo(BENCH)),
-        step("crashes", Place::Full, cargo(CRASHES)),
-        step("histories", Place::Full, cargo(HISTORIES)),
+        step("crashes", Place::Full, Work::Simulation(CRASHES)),
+        step("histories", Place::Full, Work::Simulation(HISTORIES)),
         step("planted bugs", Place::Full, cargo(PLANTED_BUGS)),
         step("coverage", Place::Beside, Work::Check(|workspace| coverage::run(workspace, &[]))),
         step("loom", Place::Beside, loom),
@@ -101,9 +103,9 @@ const LOOM: &str = "test --package kvilt-sync --test models";
 /// Whether the benchmark works, not how fast anything is: the program that the tests have built, on a tiny store.
 const BENCH: &str = "test --workspace --exclude kvilt-bench-compare --test smoke";
 /// As many crash cases as a run of the check promises.
-const CRASHES: &str = "run --package kvilt-sim -- crash --cases 250000 --threads 2";
+const CRASHES: &str = "crash --cases 250000 --threads 2";
 /// As many operations of threads.
-const HISTORIES: &str = "run --package kvilt-sim -- history --cases 1000000 --seeds 100 --actors 8";
+const HISTORIES: &str = "history --cases 1000000 --seeds 100 --actors 8";
 /// With a feature that nothing else is built with, so that no other step ever sees a planted bug.
 const PLANTED_BUGS: &str = "run --package kvilt-sim --features mutants -- mutants";
 
@@ -190,6 +192,14 @@ impl Work {
                 command.args(arguments.split_whitespace()).envs(environment.iter().cloned());
                 let status = command.status().context("start cargo")?;
                 ensure!(status.success(), "cargo {arguments}: {status}");
+                Ok(())
+            }
+            Work::Simulation(arguments) => {
+                println!("$ kvilt-sim {arguments}");
+                let mut command = Command::new(workspace.target_directory().join("debug/kvilt-sim"));
+                let status = command.args(arguments.split_whitespace()).status();
+                let status = status.context("start kvilt-sim, which the tests build")?;
+                ensure!(status.success(), "kvilt-sim {arguments}: {status}");
                 Ok(())
             }
         }
