@@ -51,7 +51,10 @@ enum Place {
 }
 
 enum Work {
-    Cargo { arguments: &'static str, environment: Vec<(&'static str, PathBuf)> },
+    Cargo {
+        arguments: &'static str,
+        environment: Vec<(&'static str, PathBuf)>,
+    },
     Check(fn(&Workspace) -> Result<()>),
     /// `kvilt-sim` as the tests have built it: `cargo run` would build it with fewer features, and so once more.
     Simulation(&'static str),

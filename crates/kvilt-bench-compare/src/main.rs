@@ -2,16 +2,13 @@
 //!
 //! | file | what |
 //! | --- | --- |
-//! | [`rocks`], [`lmdb`], [`fjall_store`], [`redb_store`], [`sled_store`] | a rival each: its settings, and why |
+//! | [`rocks`], [`lmdb`], [`fjall_store`], [`redb_store`], [`sled_store`], [`leveldb`] | a rival each: its settings, and why |
 //! | [`figures`] | the paper's figures, measured, drawn and judged |
 //! | [`ticker`] | a thread that syncs a store each half second, for rivals that leave that to their user |
 //!
 //! Rules for an adapter: within the budget go caches and write buffers together; no compression; what a put
 //! promises is stated; settings are those that the store's own documents recommend; a get shows the value where the
 //! store has it, without a copy if the store offers that; nothing is cached or batched that a user would not.
-//!
-//! LevelDB is missing. Its C++ sources in a crate ask for clang, and the binding seeks the first key of the store
-//! before each scan, so that what is measured would not be LevelDB; its port to Rust is another store.
 #![deny(unsafe_code)]
 #![expect(
     clippy::disallowed_methods,
@@ -26,6 +23,7 @@ use kvilt_bench::{cli, store::Contestant};
 
 mod figures;
 mod fjall_store;
+mod leveldb;
 mod lmdb;
 mod redb_store;
 mod rocks;
@@ -63,5 +61,6 @@ fn everybody() -> Vec<Box<dyn Contestant>> {
     all.push(Box::new(fjall_store::Fjall));
     all.push(Box::new(redb_store::Redb));
     all.push(Box::new(sled_store::Sled));
+    all.push(Box::new(leveldb::LevelDb));
     all
 }

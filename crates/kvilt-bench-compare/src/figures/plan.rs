@@ -158,8 +158,13 @@ fn asked() -> Vec<Experiment> {
     let lmdb = Experiment { name: "memory-lmdb", works: lmdb_works, stores: &["lmdb"], ..MEMORY };
     let rust =
         Experiment { name: "memory-rust", works: RUST, stores: &["fjall", "redb"], every: 2, ..MEMORY };
-    let rivals =
-        Experiment { name: "limited-rivals", works: RIVALS, stores: &["lmdb", "fjall"], every: 4, ..LIMITED };
+    let rivals = Experiment {
+        name: "limited-rivals",
+        works: RIVALS,
+        stores: &["lmdb", "fjall", "leveldb"],
+        every: 4,
+        ..LIMITED
+    };
     vec![
         MEMORY,
         LIMITED,
@@ -184,7 +189,7 @@ fn others() -> Vec<Experiment> {
         name: "rows",
         scenario: "rows",
         works: "",
-        stores: &["kvilt", "rocksdb", "lmdb", "fjall", "redb", "sled"],
+        stores: &["kvilt", "rocksdb", "lmdb", "fjall", "redb", "sled", "leveldb"],
         data_mb: 272,
         budget_mb: 1024,
         ..MEMORY
