@@ -3,32 +3,41 @@
 use std::{ops::ControlFlow, path::Path};
 
 use anyhow::Result;
-use kvilt::{Db, Durability, WriteBatch};
+use kvilt::{Builder, Db, Durability, WriteBatch};
 use serde_json::{Map, Value, json};
 
 use crate::store::{Contestant, Store};
 
-/// All of Kvilt's entries.
+/// All of Kvilt's entries: as it comes, with each put synced, and with other limits of cold logs than its default, which is 2 MiB.
 pub fn contestants() -> Vec<Box<dyn Contestant>> {
-    vec![
-        Box::new(Kvilt {
-            name: "kvilt",
-            promise: "a prefix after any crash, half a second old at most",
-            durability: None,
-        }),
-        Box::new(Kvilt {
+    let as_it_comes = |name, set| Kvilt {
+        name,
+        promise: "a prefix after any crash, half a second old at most",
+        is_synced: false,
+        set,
+    };
+    let all = [
+        as_it_comes("kvilt", |builder| builder),
+        Kvilt {
             name: "kvilt-sync",
             promise: "every acknowledged put survives a power cut",
-            durability: Some(Durability::Sync),
-        }),
-    ]
+            is_synced: true,
+            set: |builder| builder.durability(Durability::Sync),
+        },
+        as_it_comes("kvilt-log-128k", |builder| builder.log_bytes_max_cold(128 << 10)),
+        as_it_comes("kvilt-log-512k", |builder| builder.log_bytes_max_cold(512 << 10)),
+        as_it_comes("kvilt-log-1m", |builder| builder.log_bytes_max_cold(1 << 20)),
+        as_it_comes("kvilt-log-4m", |builder| builder.log_bytes_max_cold(4 << 20)),
+    ];
+    all.into_iter().map(|one| Box::new(one) as Box<dyn Contestant>).collect()
 }
 
 struct Kvilt {
     name: &'static str,
     promise: &'static str,
-    /// The default if none.
-    durability: Option<Durability>,
+    is_synced: bool,
+    /// What is set beside the budget.
+    set: fn(Builder) -> Builder,
 }
 
 impl Contestant for Kvilt {
@@ -41,11 +50,8 @@ impl Contestant for Kvilt {
     }
 
     fn open(&self, directory: &Path, budget_bytes: u64) -> Result<Box<dyn Store>> {
-        let mut builder = Db::builder(directory).memory_budget(budget_bytes);
-        if let Some(durability) = self.durability {
-            builder = builder.durability(durability);
-        }
-        Ok(Box::new(Opened { db: builder.open()?, is_synced: self.durability == Some(Durability::Sync) }))
+        let db = (self.set)(Db::builder(directory).memory_budget(budget_bytes)).open()?;
+        Ok(Box::new(Opened { db, is_synced: self.is_synced }))
     }
 }
 

@@ -6,7 +6,7 @@
 //! | [`events`] | events of many apps in the order of time, and who reads them |
 //! | [`work`] | what the threads do: `P`, `A` … `F`, `ingest`, `analytics`, `readseq` |
 //! | [`store`] | what a store must offer to take part, Kvilt's and others' |
-//! | [`contestants`] | Kvilt's own entries, a line each level of durability |
+//! | [`contestants`] | Kvilt's own entries |
 //! | [`driver`] | threads on a store for some seconds |
 //! | [`meter`] | what the process used: memory, processor, device, system calls |
 //! | [`limit`] | a ceiling on the memory of the process, page cache included |

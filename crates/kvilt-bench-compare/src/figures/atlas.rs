@@ -1,13 +1,12 @@
 //! The figures and tables of EvenDB's section 5, as far as they make sense here: what each is drawn from, and how.
 //!
-//! Not here: figure 12 (sensitivity to the limit of logs and to how Bloom filters are split). Kvilt is measured with
-//! its defaults, and its logs have an index instead of filters. Table 4's PebblesDB is not to be had; fjall and redb
-//! stand in for it.
+//! Not here: figure 12b (sensitivity to how Bloom filters are split): Kvilt's logs have an index instead of filters. Table 4's
+//! PebblesDB is not to be had; fjall and redb stand in for it.
 
 use kvilt_bench::compare::median;
 
 use super::{
-    plan::{Experiment, experiments},
+    plan::{Experiment, LOG_LIMITS, experiments},
     plot::{Drawing, short},
     records::Measured,
 };
@@ -177,6 +176,13 @@ fn details() -> Vec<Figure> {
             paper: "C 7.7× with 12 threads on 12 cores; the others less.",
             experiments: THREADS,
             draw: by_threads,
+        },
+        Figure {
+            name: "fig12a-log-limits",
+            title: "Figure 12a: operations a second by the limit of cold logs, 1 GiB of data, 256 MiB of memory",
+            paper: "A: with 128 KB a third of what 2 MB make. E100: with 512 KB a fifth more.",
+            experiments: &["log-limits"],
+            draw: by_log_limit,
         },
         Figure {
             name: "rows",
@@ -406,6 +412,20 @@ fn by_threads(measured: &Measured) -> Drawing {
         }
     }
     Drawing::Lines { across: "threads", unit: "operations a second", lines }
+}
+
+fn by_log_limit(measured: &Measured) -> Drawing {
+    const KIB: [f64; 5] = [128.0, 512.0, 1024.0, 2048.0, 4096.0];
+    let line = |phase: &str| {
+        let point =
+            |(store, kib): (&&str, f64)| Some((kib, measured.get("log-limits")?.median(store, phase, RATE)?));
+        (phase.to_owned(), LOG_LIMITS.iter().zip(KIB).filter_map(point).collect())
+    };
+    Drawing::Lines {
+        across: "KiB of log",
+        unit: "operations a second",
+        lines: experiment("log-limits").works.split(',').map(line).collect(),
+    }
 }
 
 #[cfg(test)]

@@ -132,6 +132,9 @@ const SCALED: &str = "C@composite,C@zipf,A@composite,A@zipf,P@composite,P@zipf";
 const SKEWED: &str = "C@composite:0.9,A@composite:0.9,P@composite:0.9,C@zipf:0.9,A@zipf:0.9,P@zipf:0.9,\
                       C@composite:0.8,A@composite:0.8,P@composite:0.8,C@zipf:0.8,A@zipf:0.8,P@zipf:0.8";
 const TRIO: &[&str] = &["kvilt", "rocksdb", "rocksdb-buffered"];
+/// By the limit, rising; the default is 2 MiB.
+pub(crate) const LOG_LIMITS: &[&str] =
+    &["kvilt-log-128k", "kvilt-log-512k", "kvilt-log-1m", "kvilt", "kvilt-log-4m"];
 const SYNCED: &[&str] = &["kvilt-sync", "rocksdb-sync"];
 
 /// All experiments, what the goals need first.
@@ -202,6 +205,13 @@ fn others() -> Vec<Experiment> {
         Experiment { name: "ratio-2", data_mb: 512, ..SWEEP },
         Experiment { name: "ratio-4", data_mb: 1024, ..SWEEP },
         Experiment { name: "ratio-16", data_mb: 4096, ..SWEEP },
+        Experiment {
+            name: "log-limits",
+            works: "A@composite,E100@composite",
+            stores: LOG_LIMITS,
+            data_mb: 1024,
+            ..SWEEP
+        },
         Experiment { name: "skew", works: SKEWED, data_mb: 1024, ..SWEEP },
         rarely(rows),
     ]
