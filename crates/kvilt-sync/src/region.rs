@@ -100,7 +100,9 @@ mod tests {
 
     #[test]
     fn what_is_pushed_is_read_on_the_heap_and_in_a_mapping() {
-        for capacity in [0, 1, 7, 4096, 128 << 10] {
+        // Under miri nothing is mapped.
+        let mapped = (!cfg!(miri)).then_some(128 << 10);
+        for capacity in [0, 1, 7, 4096].into_iter().chain(mapped) {
             check(capacity);
         }
     }
