@@ -175,11 +175,11 @@ impl<'r> RowsWeaver<'r> {
         let kept = self.keep_up_to(self.before.len());
         let memory = Arc::clone(&self.before.memory);
         let places = self.places.into_iter().map(AtomicU32::new).collect();
-        let is_complete = self.by_hash.is_some();
-        let mut rows = Rows::of(memory, places, self.by_hash.unwrap_or_default(), bytes, true);
-        if !is_complete {
-            rows.by_hash = rows.hashed(rows.len(), self.hold, hash_of);
-        }
+        let mut rows = Rows::of(memory, places, ByHash::default(), bytes, true);
+        rows.by_hash = match self.by_hash {
+            Some(by_hash) if !by_hash.is_crowded() => by_hash,
+            _ => rows.hashed(rows.len(), self.hold, hash_of),
+        };
         (rows, kept)
     }
 }

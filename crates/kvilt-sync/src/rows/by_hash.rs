@@ -8,7 +8,8 @@
 //!   bucket, 64 bytes   tags 12 × 8 | unused 24 | has overflowed 8 | places 12 × 32
 //! ```
 //!
-//! What is always true: once it is shared, only places change; which keys there are does not.
+//! What is always true: once it is shared, only places change; which keys there are does not. A row lies in its key's bucket, or
+//! behind buckets that have all overflowed. That a bucket has overflowed stays when its keys go: see [`ByHash::is_crowded`].
 
 use std::array;
 
@@ -21,7 +22,7 @@ use crate::{
 const SLOTS: usize = 12;
 /// … and how many it has on the average, so that few overflow.
 const FILLED: usize = 8;
-/// … and how many at most: with more, gets would follow rows through several buckets.
+/// … and how many at most: with more, gets would follow rows through several buckets. So there always is one with room for another.
 const FILLED_MAX: usize = 10;
 /// Where in a bucket's tags it says whether rows of it may lie in the next.
 const OVERFLOWED: usize = 15;
@@ -156,7 +157,7 @@ impl ByHash {
                 return None;
             }
             at = (at + 1) % self.buckets.len();
-            // Keys go, that a bucket has overflowed stays: where there are few, all of them may have.
+            // All of them may have overflowed, one after the other.
             if at == first {
                 return None;
             }
@@ -182,6 +183,12 @@ impl ByHash {
         let Some(bucket) = self.buckets.get(self.bucket_of(hash)) else { return false };
         let tagged = (0..SLOTS).filter(|&slot| bucket.tags[slot] == tag_of(hash));
         tagged.map(|slot| bucket.place(slot)).map(each).count() > 0 || bucket.tags[OVERFLOWED] != 0
+    }
+
+    /// Whether most buckets have overflowed, now or before keys went: a search for a key that is not there goes on and on. Made
+    /// anew, a sixteenth of them has, or not even that.
+    pub(super) fn is_crowded(&self) -> bool {
+        2 * self.buckets.iter().filter(|bucket| bucket.tags[OVERFLOWED] != 0).count() > self.buckets.len()
     }
 
     /// Memory, in bytes.
@@ -288,7 +295,7 @@ mod tests {
             (0..MANY).for_each(|i| assert!(by_hash.replace(in_bucket(bucket, i), None, Some(i))));
             (0..MANY - 1).for_each(|i| assert!(by_hash.replace(in_bucket(bucket, i), Some(i), None)));
         }
-        assert!(by_hash.buckets.iter().all(|bucket| bucket.tags[OVERFLOWED] == 1));
+        assert!(by_hash.buckets.iter().all(|bucket| bucket.tags[OVERFLOWED] == 1) && by_hash.is_crowded());
         for bucket in [0, 1] {
             assert_eq!(by_hash.find(in_bucket(bucket, 99), Some), None);
             let last = in_bucket(bucket, MANY - 1);

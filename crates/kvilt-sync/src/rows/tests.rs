@@ -134,6 +134,43 @@ fn an_old_row_is_kept_once() {
     weaver.keep();
 }
 
+/// Each time a key goes and another comes: buckets that overflow stay marked, until most are and all are made anew.
+#[test]
+fn keys_that_come_and_go_do_not_crowd_their_hashes() {
+    const KEYS: u32 = 16;
+    const ROUNDS: u32 = if cfg!(miri) { 30 } else { 1000 };
+    // Not `hash_of`: numbers that follow each other would be spread too evenly by a product.
+    let spread = |key: &[u8]| {
+        let mixed = u32::from_be_bytes(key.try_into().unwrap()).wrapping_mul(0x9e37_79b9);
+        (mixed ^ mixed >> 15).wrapping_mul(0x85eb_ca6b)
+    };
+    let keys: Vec<[u8; 4]> = (0..KEYS).map(u32::to_be_bytes).collect();
+    let mut builder = RowsBuilder::new(16).unwrap();
+    keys.iter().for_each(|key| builder.push(row(key, 1, b""), Some(spread(key))).unwrap());
+    let mut rows = builder.finish();
+    for round in 0..ROUNDS {
+        let (gone, new) = (round.to_be_bytes(), (round + KEYS).to_be_bytes());
+        let woven = {
+            let hold = rows.hold();
+            let mut weaver = RowsWeaver::new(&rows, &hold, 1);
+            weaver.begin_key(0, spread(&gone));
+            assert!(weaver.next_old(&gone).is_some());
+            weaver.begin_key(KEYS as usize, spread(&new));
+            assert!(weaver.push(row(&new, 1, b"")));
+            weaver.finish(rows.bytes(), spread).0
+        };
+        rows = woven;
+        assert!(!rows.by_hash.is_crowded(), "round {round}");
+        let pin = pin();
+        assert!(rows.under(&pin).find(&gone, spread(&gone)).is_none());
+        let mut there = round + 1..=round + KEYS;
+        assert!(there.all(|key| {
+            let key = key.to_be_bytes();
+            rows.under(&pin).find(&key, spread(&key)).is_some()
+        }));
+    }
+}
+
 #[test]
 fn without_rows_nothing_is_found_or_replaced() {
     let rows = Rows::empty();
