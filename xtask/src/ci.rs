@@ -193,20 +193,22 @@ impl Work {
                 commands_done.push(format!("cargo {arguments}"));
                 let mut command = workspace.cargo();
                 command.args(arguments.split_whitespace()).envs(environment.iter().cloned());
-                let status = command.status().context("start cargo")?;
-                ensure!(status.success(), "cargo {arguments}: {status}");
-                Ok(())
+                run_well(&mut command, &format!("cargo {arguments}"))
             }
             Work::Simulation(arguments) => {
                 println!("$ kvilt-sim {arguments}");
                 let mut command = Command::new(workspace.target_directory().join("debug/kvilt-sim"));
-                let status = command.args(arguments.split_whitespace()).status();
-                let status = status.context("start kvilt-sim, which the tests build")?;
-                ensure!(status.success(), "kvilt-sim {arguments}: {status}");
-                Ok(())
+                command.args(arguments.split_whitespace());
+                run_well(&mut command, &format!("kvilt-sim {arguments}"))
             }
         }
     }
+}
+
+fn run_well(command: &mut Command, what: &str) -> Result<()> {
+    let status = command.status().with_context(|| format!("start {what}"))?;
+    ensure!(status.success(), "{what}: {status}");
+    Ok(())
 }
 
 fn table(outcomes: &[(&str, Duration, bool)]) -> String {

@@ -17,6 +17,7 @@
 )]
 
 use std::{
+    borrow::Cow,
     ffi::{CStr, CString, c_char, c_int},
     os::unix::ffi::OsStrExt as _,
     path::Path,
@@ -42,6 +43,8 @@ use leveldb_sys::{
     leveldb_writeoptions_destroy, leveldb_writeoptions_set_sync, leveldb_writeoptions_t,
 };
 
+use crate::rocks::{COMPACTION_WAIT_MAX, write_buffers_bytes};
+
 unsafe extern "C" {
     /// `EnvPosixTestHelper::SetReadOnlyMMapLimit`: how many files are mapped. Its C interface has nothing for that.
     #[link_name = "_ZN7leveldb18EnvPosixTestHelper20SetReadOnlyMMapLimitEi"]
@@ -53,8 +56,6 @@ static NO_FILES_ARE_MAPPED: Once = Once::new();
 
 const OPEN_FILES_MAX: c_int = 4000;
 const BLOOM_BITS: c_int = 10;
-/// Longest wait for compactions between two phases, as for RocksDB.
-const COMPACTION_WAIT_MAX: Duration = Duration::from_secs(120);
 /// It cannot be waited for, only be asked.
 const COMPACTION_ASKED_EACH: Duration = Duration::from_millis(50);
 /// So many files of level 0 are compacted.
@@ -101,7 +102,7 @@ unsafe impl Sync for Opened {}
 impl Opened {
     fn at(directory: &Path, budget: usize) -> Result<Self> {
         let name = CString::new(directory.as_os_str().as_bytes()).context("a path without zeros")?;
-        let buffers = (128 << 20).min(budget / 4);
+        let buffers = write_buffers_bytes(budget);
         // SAFETY: sets a number, before anybody reads it.
         NO_FILES_ARE_MAPPED.call_once(|| unsafe { leveldb_set_mapped_files_max(0) });
         let needs = Needs::new(budget - buffers);
@@ -124,19 +125,30 @@ impl Opened {
         Ok(Opened { db: made(db), needs })
     }
 
-    fn write(&self, batch: &Batch, options: NonNull<leveldb_writeoptions_t>) -> Result<()> {
+    fn write<'r>(
+        &self,
+        rows: impl IntoIterator<Item = (&'r [u8], &'r [u8])>,
+        options: NonNull<leveldb_writeoptions_t>,
+    ) -> Result<()> {
+        let batch = Batch::of(rows);
         let mut error = Failure::none();
         // SAFETY: store, options and batch are alive.
         unsafe { leveldb_write(self.db.as_ptr(), options.as_ptr(), batch.0.as_ptr(), error.place()) };
         error.check("write to LevelDB")
     }
 
+    /// Syncs the log, with a batch of nothing behind all that it has.
+    fn sync(&self) -> Result<()> {
+        self.write([], self.needs.write_synced)
+    }
+
     /// Whether no level is above its limit, as far as it tells: megabytes of a level are rounded.
     fn is_compacted(&self) -> Result<bool> {
         // SAFETY: the store is alive, and the name ends with a zero.
         let stats = unsafe { leveldb_property_value(self.db.as_ptr(), c"leveldb.stats".as_ptr()) };
-        let stats = Text(NonNull::new(stats).context("LevelDB has statistics")?);
-        Ok(are_levels_compacted(&stats.as_str()))
+        let stats = Given(NonNull::new(stats).context("LevelDB has statistics")?);
+        // SAFETY: what it tells ends with a zero.
+        Ok(are_levels_compacted(&unsafe { stats.text() }))
     }
 }
 
@@ -155,17 +167,11 @@ fn are_levels_compacted(stats: &str) -> bool {
 impl Store for Opened {
     fn put(&self, key: &[u8], value: &[u8]) -> Result<()> {
         // Its own way to put one row makes a batch of it, too.
-        let mut batch = Batch::new();
-        batch.put(key, value);
-        self.write(&batch, self.needs.write)
+        self.write([(key, value)], self.needs.write)
     }
 
     fn load(&self, rows: &[(Vec<u8>, Vec<u8>)]) -> Result<()> {
-        let mut batch = Batch::new();
-        for (key, value) in rows {
-            batch.put(key, value);
-        }
-        self.write(&batch, self.needs.write)
+        self.write(rows.iter().map(|(key, value)| (&key[..], &value[..])), self.needs.write)
     }
 
     fn get(&self, key: &[u8], shown: &mut dyn FnMut(&[u8])) -> Result<bool> {
@@ -183,7 +189,7 @@ impl Store for Opened {
         };
         error.check("get from LevelDB")?;
         let Some(value) = NonNull::new(value) else { return Ok(false) };
-        let value = Text(value);
+        let value = Given(value);
         // SAFETY: the copy it made has as many bytes, until `value` is dropped.
         shown(unsafe { std::slice::from_raw_parts(value.0.as_ptr().cast(), len) });
         Ok(true)
@@ -210,8 +216,7 @@ impl Store for Opened {
 
     /// Also waits for compactions, as for RocksDB.
     fn settle(&self) -> Result<()> {
-        // A batch of nothing that is synced: the log with all that lies before it.
-        self.write(&Batch::new(), self.needs.write_synced)?;
+        self.sync()?;
         let begun = Instant::now();
         // As compacted as it gets in that time.
         while !self.is_compacted()? && begun.elapsed() < COMPACTION_WAIT_MAX {
@@ -221,7 +226,7 @@ impl Store for Opened {
     }
 
     fn close(self: Box<Self>) -> Result<()> {
-        self.write(&Batch::new(), self.needs.write_synced)
+        self.sync()
     }
 }
 
@@ -266,15 +271,17 @@ impl Drop for Needs {
 struct Batch(NonNull<leveldb_writebatch_t>);
 
 impl Batch {
-    fn new() -> Self {
+    fn of<'r>(rows: impl IntoIterator<Item = (&'r [u8], &'r [u8])>) -> Self {
         // SAFETY: makes a thing of its own.
-        Batch(made(unsafe { leveldb_writebatch_create() }))
-    }
-
-    fn put(&mut self, key: &[u8], value: &[u8]) {
-        let (key_from, value_from) = (key.as_ptr().cast(), value.as_ptr().cast());
-        // SAFETY: the batch is alive; key and value are as long as they say, and are copied.
-        unsafe { leveldb_writebatch_put(self.0.as_ptr(), key_from, key.len(), value_from, value.len()) };
+        let batch = Batch(made(unsafe { leveldb_writebatch_create() }));
+        for (key, value) in rows {
+            let (key_from, value_from) = (key.as_ptr().cast(), value.as_ptr().cast());
+            // SAFETY: the batch is alive; key and value are as long as they say, and are copied.
+            unsafe {
+                leveldb_writebatch_put(batch.0.as_ptr(), key_from, key.len(), value_from, value.len());
+            }
+        }
+        batch
     }
 }
 
@@ -341,17 +348,20 @@ impl Drop for Rows<'_> {
 }
 
 /// Memory that LevelDB gave away.
-struct Text(NonNull<c_char>);
+struct Given(NonNull<c_char>);
 
-impl Text {
-    /// What it says, if it ends with a zero, as all but values do.
-    fn as_str(&self) -> std::borrow::Cow<'_, str> {
+impl Given {
+    /// What it says.
+    ///
+    /// # Safety
+    /// It ends with a zero, as all but values do.
+    unsafe fn text(&self) -> Cow<'_, str> {
         // SAFETY: says the caller.
         unsafe { CStr::from_ptr(self.0.as_ptr()) }.to_string_lossy()
     }
 }
 
-impl Drop for Text {
+impl Drop for Given {
     fn drop(&mut self) {
         // SAFETY: it was given away, and once.
         unsafe { leveldb_free(self.0.as_ptr().cast()) };
@@ -373,7 +383,11 @@ impl Failure {
     fn check(self, what: &str) -> Result<()> {
         match NonNull::new(self.0) {
             None => Ok(()),
-            Some(text) => bail!("{what}: {}", Text(text).as_str()),
+            Some(text) => {
+                let text = Given(text);
+                // SAFETY: what it tells ends with a zero.
+                bail!("{what}: {}", unsafe { text.text() })
+            }
         }
     }
 }

@@ -11,7 +11,7 @@
 //! | blocks of 4 KiB | its default; 16 KiB, as its guide has it, would read four times as much for a row of 800 bytes |
 //! | no compression | as everybody here |
 
-use std::{path::Path, sync::Arc};
+use std::{path::Path, sync::Arc, time::Duration};
 
 use anyhow::Result;
 use kvilt_bench::store::{Contestant, Store};
@@ -23,8 +23,13 @@ use serde_json::{Value, json};
 
 use crate::ticker::Ticker;
 
-/// Longest wait for compactions between two phases, in microseconds.
-const COMPACTION_WAIT_MICROS: u64 = 120_000_000;
+/// Longest wait for compactions between two phases: of an LSM store, LevelDB as well.
+pub(crate) const COMPACTION_WAIT_MAX: Duration = Duration::from_secs(120);
+
+/// Bytes of both write buffers, of an LSM store as well.
+pub(crate) fn write_buffers_bytes(budget: usize) -> usize {
+    (128 << 20).min(budget / 4)
+}
 
 /// Its entries.
 pub(crate) fn contestants() -> Vec<Box<dyn Contestant>> {
@@ -77,7 +82,7 @@ impl Contestant for Rocks {
 
 fn options(budget_bytes: u64) -> Options {
     let budget = budget_bytes as usize;
-    let buffers = (128 << 20).min(budget / 4);
+    let buffers = write_buffers_bytes(budget);
     // Zero lets the cache find out by itself how large blocks are.
     let cache = Cache::new_hyper_clock_cache(budget, 0);
     let mut blocks = BlockBasedOptions::default();
@@ -149,7 +154,7 @@ impl Store for Opened {
         self.db.flush_wal(true)?;
         self.db.flush_opt(&FlushOptions::default())?;
         let mut wait = WaitForCompactOptions::default();
-        wait.set_timeout(COMPACTION_WAIT_MICROS);
+        wait.set_timeout(COMPACTION_WAIT_MAX.as_micros() as u64);
         match self.db.wait_for_compact(&wait) {
             // As compacted as it gets in that time; a store that cannot keep up may not stop the comparison.
             Err(error) if error.kind() == rocksdb::ErrorKind::TimedOut => Ok(()),

@@ -6,7 +6,7 @@
 use kvilt_bench::compare::median;
 
 use super::{
-    plan::{Experiment, LOG_LIMITS, experiments},
+    plan::{Experiment, LOG_LIMITS, LOG_LIMITS_KIB, experiments},
     plot::{Drawing, short},
     records::Measured,
 };
@@ -415,11 +415,10 @@ fn by_threads(measured: &Measured) -> Drawing {
 }
 
 fn by_log_limit(measured: &Measured) -> Drawing {
-    const KIB: [f64; 5] = [128.0, 512.0, 1024.0, 2048.0, 4096.0];
     let line = |phase: &str| {
         let point =
             |(store, kib): (&&str, f64)| Some((kib, measured.get("log-limits")?.median(store, phase, RATE)?));
-        (phase.to_owned(), LOG_LIMITS.iter().zip(KIB).filter_map(point).collect())
+        (phase.to_owned(), LOG_LIMITS.iter().zip(LOG_LIMITS_KIB).filter_map(point).collect())
     };
     Drawing::Lines {
         across: "KiB of log",

@@ -166,10 +166,12 @@ fn limited() -> Vec<Goal> {
         ("E100 Zipf-simple", "E100@zipf", 1.3),
     ] {
         goals.push(against((ROCKS, LIMITED), goal(work, LIMITED, Rate(phase), rocks)));
-        for rival in ["lmdb", "fjall", "leveldb"] {
-            goals.push(against((rival, "limited-rivals"), goal(work, LIMITED, Rate(phase), 1.0)));
-        }
-        for rival in [("redb", "limited-redb")] {
+        for rival in [
+            ("lmdb", "limited-rivals"),
+            ("fjall", "limited-rivals"),
+            ("leveldb", "limited-rivals"),
+            ("redb", "limited-redb"),
+        ] {
             goals.push(against(rival, goal(work, LIMITED, Rate(phase), 1.0)));
         }
     }

@@ -132,9 +132,11 @@ const SCALED: &str = "C@composite,C@zipf,A@composite,A@zipf,P@composite,P@zipf";
 const SKEWED: &str = "C@composite:0.9,A@composite:0.9,P@composite:0.9,C@zipf:0.9,A@zipf:0.9,P@zipf:0.9,\
                       C@composite:0.8,A@composite:0.8,P@composite:0.8,C@zipf:0.8,A@zipf:0.8,P@zipf:0.8";
 const TRIO: &[&str] = &["kvilt", "rocksdb", "rocksdb-buffered"];
-/// By the limit, rising; the default is 2 MiB.
-pub(crate) const LOG_LIMITS: &[&str] =
-    &["kvilt-log-128k", "kvilt-log-512k", "kvilt-log-1m", "kvilt", "kvilt-log-4m"];
+/// By the limit of cold logs, rising; the default is 2 MiB.
+pub(crate) const LOG_LIMITS: [&str; 5] =
+    ["kvilt-log-128k", "kvilt-log-512k", "kvilt-log-1m", "kvilt", "kvilt-log-4m"];
+/// And that limit of each.
+pub(crate) const LOG_LIMITS_KIB: [f64; LOG_LIMITS.len()] = [128.0, 512.0, 1024.0, 2048.0, 4096.0];
 const SYNCED: &[&str] = &["kvilt-sync", "rocksdb-sync"];
 
 /// All experiments, what the goals need first.
@@ -208,7 +210,7 @@ fn others() -> Vec<Experiment> {
         Experiment {
             name: "log-limits",
             works: "A@composite,E100@composite",
-            stores: LOG_LIMITS,
+            stores: &LOG_LIMITS,
             data_mb: 1024,
             ..SWEEP
         },
