@@ -67,7 +67,7 @@ impl ChargedRun {
         entry: EntryRef<'_>,
         hash: u32,
         pin: &Pin,
-        may_replace: impl FnOnce(Version) -> bool,
+        may_replace: impl FnOnce(EntryRef<'_>) -> bool,
     ) -> Replaced {
         let replaced = self.run.replace(entry, hash, pin, may_replace);
         let used = self.run.memory_bytes() as u64;

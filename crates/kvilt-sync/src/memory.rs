@@ -111,15 +111,15 @@ impl Memory {
         Memory { base, capacity, passed_on: 0, written: 0, owner: Owner::Heap(layout) }
     }
 
-    /// Nothing will be written soon behind the first `written` bytes, and nothing was: pages there that came from somebody else go
-    /// back.
+    /// Nothing will be written soon behind the first `written` bytes, and what was is of no use any more: pages there that came from
+    /// somebody else go back.
     pub(crate) fn end_at(&mut self, written: usize) {
         let end = in_pages(written);
         if let Owner::Mapped(Some(mapping)) = &self.owner
             && end < self.passed_on
         {
             let rest = self.passed_on - end;
-            // SAFETY: these whole pages read as zeros afterwards; nobody has read or written them yet.
+            // SAFETY: these whole pages read as zeros afterwards; nobody reads any more what was written there.
             let advised = unsafe { mapping.unchecked_advise_range(UncheckedAdvice::DontNeed, end, rest) };
             // Refused, they stay until all of it is dropped.
             drop(advised);

@@ -29,7 +29,7 @@ mod room;
 
 use std::{fmt, sync::Arc};
 
-use kvilt_base::{EntryRef, Version};
+use kvilt_base::EntryRef;
 
 pub use self::builder::{RowsBuilder, RowsWeaver};
 use self::{by_hash::ByHash, memory::RowMemory, room::Span};
@@ -89,9 +89,11 @@ pub struct Reading<'r> {
 pub enum Replaced {
     /// It did.
     Done,
-    /// There is no room, perhaps because nobody knows yet whether rows that were replaced are still read.
+    /// There is no room, perhaps because nobody knows yet whether rows that were replaced are still read: who may wait may
+    /// [settle](crate::published::settle) and try again.
     NoRoom,
-    /// There is no row of the key, or it has to stay; or somebody holds the rows, or has others in the same memory.
+    /// There is no row of the key, or it has to stay; or somebody holds the rows, or has others in the same memory; or no row was
+    /// replaced that left so much room.
     No,
 }
 
@@ -159,15 +161,16 @@ impl Rows {
         ByHash::new(count, newest.map(|at| (hash_of(all.entry_at(at).key), self.place(at))))
     }
 
-    /// Puts a row in the place of the newest of the same key, if `may_replace` says so of that one's version. A row knows its
-    /// position, unless others were woven in before it: then `search` is asked. Panics if its answer is not the position of the
+    /// Puts a row in the place of the newest of the same key, if `may_replace` says so of that one. A row knows the position
+    /// at which it was written; if it has another by now (rows were woven in or left out before it, or cut off), `search` is
+    /// asked. Panics if its answer is not the position of the
     /// key's newest row. Both are asked under a lock of these rows: they must neither replace nor hold any.
     pub fn replace(
         &self,
         hash: u32,
         entry: EntryRef<'_>,
         pin: &Pin,
-        may_replace: impl FnOnce(Version) -> bool,
+        may_replace: impl FnOnce(EntryRef<'_>) -> bool,
         search: impl FnOnce() -> usize,
     ) -> Replaced {
         let mut room = self.memory.room();
@@ -179,7 +182,7 @@ impl Rows {
             let old = unsafe { self.memory.entry(place) };
             (old.key == entry.key).then_some((old, place))
         });
-        let Some(((old, old_place), slot)) = found.filter(|((old, _), _)| may_replace(old.version)) else {
+        let Some(((old, old_place), slot)) = found.filter(|((old, _), _)| may_replace(*old)) else {
             return Replaced::No;
         };
         // SAFETY: the place is that of a row that was found under the pin.
@@ -187,26 +190,31 @@ impl Rows {
         let is_it = |position: &usize| *position < self.len() && self.place(*position) == old_place;
         let position = Some(remembered).filter(is_it).unwrap_or_else(search);
         assert!(is_it(&position), "position {position} is not that of the key's newest row");
-        let Some(place) = self.memory.write_replacing(&mut room, entry, position) else {
-            return Replaced::NoRoom;
-        };
-        // In this order: S-18.
-        self.by_hash.exchange(slot, place);
-        // Release: pairs with the load in `place`.
-        self.places[position].store(place, Ordering::Release);
-        let old_bytes = row_bytes(old);
-        // Relaxed: changed under the lock only.
-        let bytes = self.bytes.load(Ordering::Relaxed) + row_bytes(entry) - old_bytes;
-        self.bytes.store(bytes, Ordering::Relaxed);
-        self.is_scattered.store(1, Ordering::Relaxed);
-        let old_span = Span { bytes: old_bytes as u32, place: old_place };
-        let batch = room.replaced(old_span, self.memory.is_short());
+        let place = self.memory.write_replacing(&mut room, entry, position);
+        if let Some(place) = place {
+            // In this order: S-18.
+            self.by_hash.exchange(slot, place);
+            // Release: pairs with the load in `place`.
+            self.places[position].store(place, Ordering::Release);
+            let old_bytes = row_bytes(old);
+            // Relaxed: changed under the lock only.
+            let bytes = self.bytes.load(Ordering::Relaxed) + row_bytes(entry) - old_bytes;
+            self.bytes.store(bytes, Ordering::Relaxed);
+            self.is_scattered.store(1, Ordering::Relaxed);
+            room.replaced(Span { bytes: old_bytes as u32, place: old_place });
+        }
+        let may_wait = room.may_have_room_later(row_bytes(entry));
+        let batch = room.batch(self.memory.is_short());
         drop(room);
         // S-16. Not under the lock: whatever else is dropped on the way may want it.
         if let Some(batch) = batch {
             pin.drop_later(batch);
         }
-        Replaced::Done
+        match place {
+            Some(_) => Replaced::Done,
+            None if may_wait => Replaced::NoRoom,
+            None => Replaced::No,
+        }
     }
 
     /// Whether no other rows and no hold share the memory. The caller has the lock that a hold is made under.
@@ -225,9 +233,9 @@ impl Rows {
     }
 
     /// Whether the next row that replaces another will probably have no room, unless pins let go of such as were replaced before: who
-    /// may [flush](Pin::flush) some should.
-    pub fn is_short_of_room(&self) -> bool {
-        self.memory.is_short()
+    /// may [flush](Pin::flush) some should. It is told once each time that a row found so.
+    pub fn take_shortage(&self) -> bool {
+        self.memory.take_shortage()
     }
 
     /// Has the processor fetch what tells of a row with this hash whether it is the one, a moment after [`Rows::fetch_ahead`].

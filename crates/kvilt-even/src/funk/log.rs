@@ -230,6 +230,11 @@ impl ChunkLog {
         self.length.load(Ordering::Acquire)
     }
 
+    /// Whether so many bytes of records would have offsets that its index can keep.
+    pub(crate) fn has_offsets_for(&self, bytes: usize) -> bool {
+        self.len() + (bytes as u64) < log_index::LOG_BYTES_LIMIT
+    }
+
     /// No more records come: what reads it may rely on its length. The caller holds the gate.
     pub(crate) fn close(&self) {
         // Pairs with the load in `index`: who sees it closed sees its final length.

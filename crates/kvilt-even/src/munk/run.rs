@@ -136,14 +136,13 @@ impl Run {
         Run::of(rows, older)
     }
 
-    /// Puts an entry in the place of the newest of its key, if there is one of which `may_replace` says that nobody sees it
-    /// any more. If that cannot be, nothing is changed, and the entry belongs into a tail.
+    /// Puts an entry in the place of the newest of its key, if there is one of which `may_replace` says that it may go. If that cannot be, nothing is changed, and the entry belongs into a tail.
     pub(crate) fn replace(
         &self,
         entry: EntryRef<'_>,
         hash: u32,
         pin: &Pin,
-        may_replace: impl FnOnce(Version) -> bool,
+        may_replace: impl FnOnce(EntryRef<'_>) -> bool,
     ) -> Replaced {
         self.rows.replace(hash, entry, pin, may_replace, || self.under(pin).lower_bound(entry.key))
     }
@@ -154,9 +153,9 @@ impl Run {
         self.rows.fetch_ahead(hash, bytes)
     }
 
-    /// Whether the next entry that takes another's place will probably have no room for it, unless pins are flushed.
-    pub(crate) fn is_short_of_room(&self) -> bool {
-        self.rows.is_short_of_room()
+    /// Whether the next entry that takes another's place will probably have no room for it, unless pins are flushed; told once.
+    pub(crate) fn take_shortage(&self) -> bool {
+        self.rows.take_shortage()
     }
 
     /// The same with the entry that may be replaced, a moment later. False if there is no key with this hash.

@@ -18,8 +18,9 @@ use crate::{
     store::Store,
 };
 
-/// So many rows sink while puts wait: some twenty microseconds' worth.
+/// So many rows sink while puts wait, of so many bytes in all: some twenty microseconds' worth.
 const ROWS_AT_GATE_MAX: usize = 32;
+const BYTES_AT_GATE_MAX: usize = 64 << 10;
 /// What comes while rows sink is next; each time it is a small part of the last.
 const ROUNDS_MAX: usize = 8;
 /// More than this part of a run in tails is sorted rather: rows are put one by one at some three times the cost.
@@ -62,28 +63,38 @@ impl Store {
         }
     }
 
-    /// The run and its tails, frozen, if they are worth it and too many to be done with here and now, which is done if not.
+    /// The run and frozen tails, if they are worth it and too long to be done with while puts wait; what is short enough is.
     fn to_sink(&self, chunk: &Occupied) -> Option<(Arc<ChargedRun>, Vec<Arc<Tail>>)> {
+        let munk = Arc::clone(chunk.state(&pin()).munk.as_ref()?);
+        let (rows, bytes) = size_of(&munk.tails);
+        if rows == 0 || rows > munk.run.run.len() / PART_MAX {
+            return None;
+        }
+        let is_short = rows <= ROWS_AT_GATE_MAX && bytes <= BYTES_AT_GATE_MAX;
+        // What is frozen sinks first. To freeze the newest one takes another, so it is looked at before, while puts go on.
+        if !is_short && !munk.has_frozen_tails() && !could_sink(chunk, &munk.run, munk.tail()) {
+            return None;
+        }
+        drop(munk);
         let pin = pin();
         let gate = chunk.gate();
         let state = chunk.state(&pin);
         let munk = state.munk.as_ref().filter(|munk| !gate.is_retired && munk.tombstones.is_empty())?;
-        let rows: usize = munk.tails.iter().map(|tail| tail.len()).sum();
-        if rows == 0 || rows > munk.run.run.len() / PART_MAX {
+        if is_short {
+            let sunk = self.count_sunk(chunk, (&munk.run, &munk.tails), 0);
+            if sunk > 0 {
+                let munk = self.without_oldest_tails(munk, sunk);
+                chunk.replace_state(&gate, ChunkState { munk: Some(munk), ..state.clone() });
+            }
             return None;
         }
-        if rows > ROWS_AT_GATE_MAX {
-            let munk = self.with_fresh_tail(munk, 0);
-            let frozen = (Arc::clone(&munk.run), munk.tails[1..].to_vec());
-            chunk.replace_state(&gate, ChunkState { munk: Some(munk), ..state.clone() });
-            return Some(frozen);
+        if munk.has_frozen_tails() {
+            return Some((Arc::clone(&munk.run), munk.tails[1..].to_vec()));
         }
-        let sunk = self.count_sunk(chunk, (&munk.run, &munk.tails), 0);
-        if sunk > 0 {
-            let munk = self.without_oldest_tails(munk, sunk);
-            chunk.replace_state(&gate, ChunkState { munk: Some(munk), ..state.clone() });
-        }
-        None
+        let munk = self.with_fresh_tail(munk, 0);
+        let frozen = (Arc::clone(&munk.run), munk.tails[1..].to_vec());
+        chunk.replace_state(&gate, ChunkState { munk: Some(munk), ..state.clone() });
+        Some(frozen)
     }
 
     /// The munk without so many of its tails; with a fresh one if none is left.
@@ -103,30 +114,45 @@ impl Store {
         waits_max: usize,
     ) -> usize {
         let has_sunk = |tail: &&Arc<Tail>| {
-            // It may have a sibling's rows, too.
-            tail.each_newest(&mut |entry| {
-                !chunk.range.contains(entry.key) || self.has_row_sunk(run, entry, waits_max)
-            })
+            could_sink(chunk, run, tail)
+                && tail.each_newest(&mut |entry| {
+                    !chunk.range.contains(entry.key) || self.has_row_sunk(run, entry, waits_max)
+                })
         };
         tails.iter().rev().take_while(has_sunk).count()
     }
 
     fn has_row_sunk(&self, run: &ChargedRun, entry: EntryRef<'_>, waits_max: usize) -> bool {
-        let sink = || {
-            run.replace(entry, key_hash(entry.key), &pin(), |older| {
-                older <= entry.version && !self.versions.is_viewed(older..entry.version)
-            })
-        };
-        if entry.kind != Kind::Put {
-            return false;
-        }
-        for _ in 0..waits_max {
-            match sink() {
-                Replaced::Done => return true,
-                Replaced::NoRoom => settle(0),
-                Replaced::No => return false,
+        let mut waits = 0;
+        loop {
+            let mut is_there = false;
+            let replaced = run.replace(entry, key_hash(entry.key), &pin(), |older| {
+                // Of a tail that once sank in part.
+                is_there =
+                    (older.version, older.kind, older.value) == (entry.version, entry.kind, entry.value);
+                !is_there
+                    && older.version <= entry.version
+                    && !self.versions.is_viewed(older.version..entry.version)
+            });
+            if replaced != Replaced::NoRoom || waits == waits_max {
+                return is_there || replaced == Replaced::Done;
             }
+            waits += 1;
+            settle(0);
         }
-        sink() == Replaced::Done
     }
+}
+
+/// Whether all that a tail has of the chunk overwrites: then it sinks, unless a view sees what is below, or there is no room.
+fn could_sink(chunk: &Chunk, run: &ChargedRun, tail: &Tail) -> bool {
+    // It may have a sibling's rows, too.
+    tail.each_newest(&mut |entry| {
+        let overwrites = || run.run.under(&pin()).newest(entry.key).is_some();
+        !chunk.range.contains(entry.key) || (entry.kind == Kind::Put && overwrites())
+    })
+}
+
+/// Rows and bytes of tails.
+fn size_of(tails: &[Arc<Tail>]) -> (usize, usize) {
+    tails.iter().fold((0, 0), |(rows, bytes), tail| (rows + tail.len(), bytes + tail.entry_bytes()))
 }

@@ -17,9 +17,11 @@ pub(super) const HEAD_BYTES: usize = 20;
 const POSITION_AT: usize = 16;
 /// Set in the length word for tombstones.
 const TOMBSTONE_BIT: u32 = 1 << 31;
-/// Rows that replace others take so much fresh memory at most, beside this part of what was built, until replaced ones are free.
+/// Rows that replace others take so much fresh memory at most, this part of what was built, or as many of the longest rows, whichever
+/// is most, until replaced ones are free.
 const GROWTH_BYTES: usize = 64 << 10;
 const GROWTH_PART: usize = 16;
+const GROWTH_ROWS: usize = 2;
 /// Of where a row will be written, so much is fetched ahead at most.
 const FETCHED_FREE_BYTES_MAX: usize = 1 << 10;
 
@@ -27,9 +29,11 @@ pub(super) struct RowMemory {
     memory: Memory,
     /// Bytes that were given out. Written under the room's lock.
     len: AtomicUsize,
+    /// Bytes of the longest row that was built.
+    longest: usize,
     /// Where the next row will probably be written that replaces another; 0 as long as none did. For fetching ahead only.
     next: AtomicU32,
-    /// Whether it will have no room: 0 or 1.
+    /// Whether it will have no room, as far as the last one knew: 0 or 1. For asking in time only.
     is_short: AtomicU32,
     room: Mutex<Room>,
 }
@@ -43,6 +47,7 @@ impl RowMemory {
         Ok(RowMemory {
             memory,
             len: AtomicUsize::new(0),
+            longest: 0,
             next: AtomicU32::new(0),
             is_short: AtomicU32::new(0),
             room: Mutex::new(Room::default()),
@@ -64,6 +69,7 @@ impl RowMemory {
         let (len, bytes) = (self.len(), bytes_of(entry).ok_or_else(too_long)?);
         self.grow_for(len + bytes)?;
         self.len = AtomicUsize::new(len + bytes);
+        self.longest = self.longest.max(bytes);
         // SAFETY: these bytes are inside the memory, were nobody's, and nobody else has it (`&mut self`).
         unsafe { self.write(len as u32, entry, position) };
         Ok(len as u32)
@@ -80,6 +86,7 @@ impl RowMemory {
         // has either (`&mut`).
         unsafe { std::ptr::copy_nonoverlapping(from, to, end - start) };
         self.len = AtomicUsize::new(len + end - start);
+        self.longest = self.longest.max(other.longest);
         Ok(())
     }
 
@@ -105,7 +112,8 @@ impl RowMemory {
     pub(super) fn end(&mut self) {
         let len = self.len();
         self.memory.end_at(len);
-        self.room().grows_at_most(GROWTH_BYTES.max(len / GROWTH_PART));
+        let longest = GROWTH_ROWS * self.longest;
+        self.room().grows_at_most(GROWTH_BYTES.max(len / GROWTH_PART).max(longest));
     }
 
     /// Writes a row where there is room for it, beside those that were built.
@@ -117,7 +125,7 @@ impl RowMemory {
         Some(place)
     }
 
-    /// The same for a row that replaces another: it takes no fresh memory if it can wait for some.
+    /// The same for a row that replaces another: it takes no more fresh memory than it may.
     pub(super) fn write_replacing(
         &self,
         room: &mut Room,
@@ -125,25 +133,32 @@ impl RowMemory {
         position: usize,
     ) -> Option<u32> {
         let bytes = bytes_of(entry)?;
-        let place = room.take(bytes).or_else(|| room.may_grow(bytes).then(|| self.give_out(bytes))?)?;
+        let place = room.take(bytes).or_else(|| {
+            // In this order: what is refused is not counted as taken.
+            (self.has_fresh(bytes) && room.may_grow(bytes)).then(|| self.give_out(bytes))?
+        });
+        let next = place.and_then(|_| room.next(bytes));
+        let is_short = next.is_none() && !(self.has_fresh(bytes) && room.can_grow(bytes));
+        // Relaxed, both: hints.
+        self.is_short.store(u32::from(is_short), Ordering::Relaxed);
+        let place = place?;
+        self.next.store(next.unwrap_or(self.len() as u32), Ordering::Relaxed);
         // SAFETY: as in `write_more`.
         unsafe { self.write(place, entry, position) };
-        let next = room.next(bytes);
-        let is_short = next.is_none() && !room.can_grow(bytes);
-        // Relaxed, both: hints.
-        self.next.store(next.unwrap_or(self.len() as u32), Ordering::Relaxed);
-        self.is_short.store(u32::from(is_short), Ordering::Relaxed);
         Some(place)
     }
 
     /// Fresh bytes. The caller has the room's lock.
     fn give_out(&self, bytes: usize) -> Option<u32> {
         let len = self.len();
-        if bytes > self.memory.capacity() - len {
-            return None;
-        }
-        self.len.store(len + bytes, Ordering::Relaxed);
-        Some(len as u32)
+        self.has_fresh(bytes).then(|| {
+            self.len.store(len + bytes, Ordering::Relaxed);
+            len as u32
+        })
+    }
+
+    fn has_fresh(&self, bytes: usize) -> bool {
+        bytes <= self.memory.capacity() - self.len()
     }
 
     /// # Safety
@@ -210,6 +225,16 @@ impl RowMemory {
     /// Whether the next row that replaces another will probably have no room.
     pub(super) fn is_short(&self) -> bool {
         self.is_short.load(Ordering::Relaxed) != 0
+    }
+
+    /// The same, told once.
+    pub(super) fn take_shortage(&self) -> bool {
+        // Two that both see it ask once too often. Only who sees it writes to the line.
+        let is_short = self.is_short();
+        if is_short {
+            self.is_short.store(0, Ordering::Relaxed);
+        }
+        is_short
     }
 
     /// The same with where a row of so many bytes will probably be written that replaces another; false if none was yet.

@@ -112,19 +112,25 @@ impl Room {
         }
     }
 
-    /// A row was replaced that had this memory. Perhaps there are enough of them now to wait for together, or they are wanted soon.
-    pub(super) fn replaced(&mut self, span: Span, are_wanted: bool) -> Option<Batch> {
+    /// A row was replaced that had this memory.
+    pub(super) fn replaced(&mut self, span: Span) {
         self.reusable += span.bytes as usize;
         self.waiting_bytes += span.bytes as usize;
         self.waiting.push(span);
-        let is_enough = are_wanted || self.waiting.len() >= BATCH_ROWS || self.waiting_bytes >= BATCH_BYTES;
-        is_enough.then(|| self.batch())
     }
 
-    /// All that waits.
-    fn batch(&mut self) -> Batch {
-        self.waiting_bytes = 0;
-        Batch { spans: std::mem::take(&mut self.waiting), returned: Arc::clone(&self.returned) }
+    /// What is to wait for pins, if there is enough of it, or if it is wanted soon.
+    pub(super) fn batch(&mut self, is_wanted: bool) -> Option<Batch> {
+        let is_enough = self.waiting.len() >= BATCH_ROWS || self.waiting_bytes >= BATCH_BYTES;
+        (is_enough || is_wanted && !self.waiting.is_empty()).then(|| {
+            self.waiting_bytes = 0;
+            Batch { spans: std::mem::take(&mut self.waiting), returned: Arc::clone(&self.returned) }
+        })
+    }
+
+    /// Whether a row of so many bytes may have room once all is free that was replaced.
+    pub(super) fn may_have_room_later(&self, bytes: usize) -> bool {
+        bytes <= self.reusable
     }
 
     /// Bytes of memory that rows have had and others will have.

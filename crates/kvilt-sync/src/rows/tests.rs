@@ -71,6 +71,41 @@ fn a_row_stays_as_long_as_a_pin_and_then_its_memory_serves_others() {
     assert_eq!(all(&rows)[0], (b"a".to_vec(), LAST, vec![LAST as u8; 1000]));
 }
 
+#[test]
+fn a_few_long_rows_are_replaced_and_what_never_has_room_need_not_be_waited_for() {
+    const BYTES: usize = if cfg!(miri) { 33_000 } else { 70_000 };
+    let rows = rows_of(&[(b"a", 1, &[1; BYTES]), (b"b", 1, &[1; BYTES]), (b"c", 1, &[1; 10])]);
+    assert_eq!(replace(&rows, b"a", 2, &[2; 3 * BYTES]), Replaced::No);
+    for version in 3..20 {
+        for key in [b"a", b"b", b"c"] {
+            while replace(&rows, key, version, &[version as u8; BYTES]) != Replaced::Done {
+                settle(0);
+                std::thread::yield_now();
+            }
+        }
+    }
+    assert!(rows.region_bytes() < 5 * BYTES + 1000, "{rows:?}");
+}
+
+#[test]
+fn a_shortage_is_told_once_each_time_and_ends_with_the_pins() {
+    let rows = rows_of(&[(b"a", 1, &[1; 1000])]);
+    assert!(!rows.take_shortage());
+    let pinned = pin();
+    let done =
+        (2..).take_while(|&version| replace(&rows, b"a", version, &[2; 1000]) == Replaced::Done).count();
+    assert_eq!(done, (64 << 10) / row_bytes(row(b"a", 0, &[0; 1000])));
+    assert!(rows.take_shortage() && !rows.take_shortage());
+    assert_eq!(replace(&rows, b"a", 1000, &[3; 1000]), Replaced::NoRoom);
+    assert!(rows.take_shortage() && !rows.take_shortage());
+    drop(pinned);
+    while replace(&rows, b"a", 1001, &[4; 1000]) != Replaced::Done {
+        settle(0);
+        std::thread::yield_now();
+    }
+    assert!(!rows.take_shortage());
+}
+
 /// S-17.
 #[test]
 fn who_shares_the_memory_or_holds_it_keeps_every_row_where_it_is() {

@@ -2,7 +2,7 @@
 
 use std::cell::Cell;
 
-use kvilt_base::{EntryRef, Kind, Mutant, Version, mutant};
+use kvilt_base::{EntryRef, Kind, Mutant, mutant};
 use kvilt_sync::{
     published::{Pin, pin},
     rows::Replaced,
@@ -48,8 +48,8 @@ impl Store {
             return false;
         }
         // E-13: a view that is opened from here on is at the version of this put, or above.
-        let is_unseen = |older: Version| {
-            !self.versions.is_viewed(older..entry.version) || mutant(Mutant::ReplacedUnderView)
+        let is_unseen = |older: EntryRef<'_>| {
+            !self.versions.is_viewed(older.version..entry.version) || mutant(Mutant::ReplacedUnderView)
         };
         let is_done = munk.run.replace(entry, hash, pin, is_unseen) == Replaced::Done;
         if is_done {
@@ -73,7 +73,7 @@ pub(super) fn fetch_ahead(chunk: &Chunk, key: &[u8], row_bytes: usize) {
             if !munk.run.run.fetch_ahead(hash, row_bytes) {
                 munk.tail().fetch_ahead(hash, row_bytes);
             }
-            munk.run.run.is_short_of_room()
+            munk.run.run.take_shortage()
         })
     };
     if is_short {

@@ -2,12 +2,18 @@
 
 use std::sync::Arc;
 
-use kvilt_base::Version;
+use kvilt_base::{ErrorKind, Version};
 use kvilt_io::{Keep, MemoryDisk};
 use kvilt_sync::published::pin;
 
 use super::{Change, IfFull, Needed, Room};
-use crate::{bed, options::Options, store::Store};
+use crate::{
+    bed,
+    chunk::ChunkState,
+    funk::{Funk, log::ChunkLog},
+    options::Options,
+    store::Store,
+};
 
 fn open(disk: Arc<MemoryDisk>) -> Arc<Store> {
     bed::open(disk, &Options::tiny())
@@ -46,4 +52,30 @@ fn a_log_that_is_empty_at_a_checkpoint_is_named_by_the_next() {
         let left = open(disk.crash_image(Keep::SyncedOnly));
         assert!(left.get(b"key", Version::NEWEST, &mut |_| {}).unwrap(), "begun: {is_begun}");
     }
+}
+
+/// While the background has a chunk, its log is not exchanged; and an offset that no index can keep would come when the put is
+/// announced, which cannot be taken back.
+#[test]
+fn a_log_that_can_grow_no_more_refuses_puts_until_the_background_is_done_with_its_chunk() {
+    let store = open(MemoryDisk::new(1));
+    let put = |key: &[u8]| store.apply_one(Change { key, value: Some(b"value") }, IfFull::Fail);
+    put(b"first").unwrap();
+    let chunk = Arc::clone(store.index.load(&pin()).find(b"first"));
+    let occupied = chunk.try_occupy().unwrap();
+    {
+        let (gate, pin) = (chunk.gate(), pin());
+        let state = chunk.state(&pin);
+        // As if two gibibytes had come meanwhile.
+        let (number, base) = (store.files.next_number(), store.epoch_base);
+        let log = ChunkLog::reopened_for_append(&store.files, number, base, (1 << 31) - 20);
+        let funk = Funk { log: Some(log), ..state.funk.closed() };
+        chunk.replace_state(&gate, ChunkState { funk: Arc::new(funk), ..state.clone() });
+    }
+    let refused = put(b"second").unwrap_err();
+    assert_eq!(refused.kind(), ErrorKind::LimitReached);
+    assert!(refused.to_string().contains("longer than its log lasts"), "{refused}");
+    drop(occupied);
+    put(b"second").unwrap();
+    assert!(store.get(b"second", Version::NEWEST, &mut |_| {}).unwrap());
 }

@@ -271,7 +271,7 @@ fn a_row_takes_the_place_of_the_newest_of_its_key_unless_that_is_seen_or_the_run
     let run = run(&[("a", 1, Some("a1")), ("b", 4, Some("b4")), ("b", 2, Some("b2")), ("c", 3, None)]);
     let replace = |row: &Row<'_>, may_replace: bool| {
         run.replace(entry(row), key_hash(row.0.as_bytes()), &pin(), |older| {
-            assert!(older < Version::from_u64(row.1));
+            assert!(older.version < Version::from_u64(row.1));
             may_replace
         }) == Replaced::Done
     };

@@ -341,6 +341,38 @@ fn what_a_tail_got_while_the_run_was_held_sinks_into_it_unless_a_view_sees_what_
     bench.check_scans();
 }
 
+/// To try it costs what the trial finds, no more: no tail is frozen in vain, and no row is copied twice.
+#[test]
+fn a_tail_that_cannot_sink_stays_the_one_that_takes_puts_and_one_that_sank_in_part_goes_on_from_there() {
+    let mut bench = Bench::new();
+    (0..60).for_each(|i| bench.put_into_tail(i, "second"));
+    bench.delete(60);
+    for _ in 0..3 {
+        bench.sink();
+        assert_eq!(bench.munk().tails.len(), 1);
+    }
+    // One whose run shares its memory with none that was before.
+    let mut bench = Bench::new();
+    (0..60).for_each(|i| bench.put_into_tail(i, "second"));
+    let view = bench.store.versions.open_view();
+    bench.put_into_tail(70, "seen is what was before");
+    bench.sink();
+    let munk = bench.munk();
+    assert!(munk.has_frozen_tails());
+    let place = || munk.run.run.under(&pin()).newest(b"key 0000").unwrap().value.as_ptr() as usize;
+    let sunk = place();
+    bench.sink();
+    assert_eq!(place(), sunk);
+    bench.check_gets();
+    drop(view);
+    bench.sink();
+    assert_eq!(place(), sunk);
+    drop(munk);
+    assert!(!bench.munk().has_tails());
+    bench.check_gets();
+    bench.check_scans();
+}
+
 proptest::proptest! {
     #![proptest_config(proptest::test_runner::Config::with_cases(64))]
     #[test]
