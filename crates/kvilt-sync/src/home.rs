@@ -19,6 +19,8 @@ use std::sync::{
 
 use kvilt_base::{Error, ErrorKind, Result};
 
+use crate::published;
+
 /// Where a handle was made. Any thread may ask it.
 #[derive(Clone, Copy, Debug)]
 pub struct Home {
@@ -35,6 +37,9 @@ struct Mark {
     is_wiped: bool,
 }
 
+/// In the word while what a process needs before its first handle is made.
+const BEGINNING: u64 = u64::MAX;
+
 /// The last number that this process, or the ancestor it was forked from, wrote into the word.
 static LAST_GENERATION: AtomicU64 = AtomicU64::new(0);
 
@@ -48,17 +53,7 @@ impl Home {
     pub fn here() -> Home {
         static MARK: OnceLock<Mark> = OnceLock::new();
         let mark = MARK.get_or_init(Mark::new);
-        // Relaxed, all of them: between threads of one process a handle is passed on by other means, and between
-        // processes nothing is.
-        let mut generation = mark.word.load(Ordering::Relaxed);
-        if generation == 0 {
-            let next = LAST_GENERATION.fetch_add(1, Ordering::Relaxed) + 1;
-            generation = match mark.word.compare_exchange(0, next, Ordering::Relaxed, Ordering::Relaxed) {
-                Ok(_) => next,
-                Err(other_threads) => other_threads,
-            };
-        }
-        Home { mark, generation, process: std::process::id() }
+        Home { mark, generation: mark.generation(), process: std::process::id() }
     }
 
     /// Whether this process is the one that made the handle. No system call where the kernel wipes the page.
@@ -77,6 +72,7 @@ impl Home {
     }
 
     fn looks_like_here(&self) -> bool {
+        // Relaxed: between threads of one process a handle is passed on by other means, and between processes nothing is.
         self.mark.word.load(Ordering::Relaxed) == self.generation
     }
 
@@ -95,6 +91,28 @@ impl Mark {
         match wiped_word() {
             Some(word) => Mark { word, is_wiped: true },
             None => Mark { word: &ORDINARY, is_wiped: false },
+        }
+    }
+
+    /// The number of this process, which it writes down if no thread of it has yet.
+    fn generation(&self) -> u64 {
+        loop {
+            // Acquire: pairs with the store below, so that no handle is used before all is ready for it.
+            match self.word.load(Ordering::Acquire) {
+                0 => self.begin(),
+                BEGINNING => std::thread::yield_now(),
+                generation => return generation,
+            }
+        }
+    }
+
+    fn begin(&self) {
+        if self.word.compare_exchange(0, BEGINNING, Ordering::Relaxed, Ordering::Relaxed).is_ok() {
+            let ancestors = LAST_GENERATION.fetch_add(1, Ordering::Relaxed);
+            if ancestors > 0 {
+                published::begin_process();
+            }
+            self.word.store(ancestors + 1, Ordering::Release);
         }
     }
 }
@@ -144,6 +162,31 @@ mod tests {
         });
         assert_eq!(code, 0);
         assert!(parents.is_here() && Home::here().generation == parents.generation);
+    }
+
+    /// What a child replaces waits for pins of its own threads only.
+    #[test]
+    fn a_child_destroys_what_it_replaces_though_a_thread_of_its_parent_was_pinned() {
+        let _parents = Home::here();
+        let (is_pinned, is_over) = (std::sync::Barrier::new(2), std::sync::Barrier::new(2));
+        std::thread::scope(|threads| {
+            threads.spawn(|| {
+                let _pin = published::pin();
+                is_pinned.wait();
+                is_over.wait();
+            });
+            is_pinned.wait();
+            let code = in_child(|| {
+                let _own = Home::here();
+                let value = std::sync::Arc::new(());
+                let published = published::Published::new(std::sync::Arc::clone(&value));
+                published.replace(std::sync::Arc::new(()));
+                published::settle(1);
+                u8::from(std::sync::Arc::strong_count(&value) > 1)
+            });
+            is_over.wait();
+            assert_eq!(code, 0);
+        });
     }
 
     #[test]

@@ -9,26 +9,81 @@
 //! - S-2: who loads a value sees everything its builder wrote before publishing it (Release/Acquire).
 //! - A pin never blocks anybody; but nothing replaced after it was taken is destroyed before it ends, so a pin
 //!   is not kept across a user's code or a wait. Snapshots own no pin.
+//! - A child made by `fork` has a collector of its own, or what it replaced would wait for pins of threads that it does not have.
 #![expect(unsafe_code, reason = "follows and reclaims shared pointers")]
 
 #[cfg(any(loom, shuttle))]
+pub(crate) use counted::begin_process;
+#[cfg(any(loom, shuttle))]
 pub use counted::{Pin, Published, pin, settle};
+#[cfg(not(any(loom, shuttle)))]
+pub(crate) use epoch::begin_process;
 #[cfg(not(any(loom, shuttle)))]
 pub use epoch::{Pin, Published, pin, settle};
 
 #[cfg(not(any(loom, shuttle)))]
 mod epoch {
-    use std::{cell::Cell, fmt, sync::atomic::Ordering};
+    use std::{
+        cell::{Cell, RefCell},
+        fmt, ptr,
+        sync::atomic::{AtomicPtr, Ordering},
+    };
 
-    use crossbeam_epoch::{Atomic, Guard, Owned};
+    use crossbeam_epoch::{Atomic, Collector, Guard, LocalHandle, Owned};
     use parking_lot::Mutex;
 
     /// While it lives, what was loaded under it stays. Belongs to one thread.
     pub struct Pin(Guard);
 
+    /// The collector of a process whose ancestors have used one; null before. It is never given back.
+    static COLLECTOR: AtomicPtr<Collector> = AtomicPtr::new(ptr::null_mut());
+
+    thread_local! {
+        /// This thread's part in a collector, and which that is.
+        static LOCAL: RefCell<(*mut Collector, LocalHandle)> = RefCell::new(register());
+    }
+
+    fn register() -> (*mut Collector, LocalHandle) {
+        // Acquire: pairs with the store in `begin_process`.
+        let own = COLLECTOR.load(Ordering::Acquire);
+        // SAFETY: null, or what `begin_process` leaked.
+        let collector = unsafe { own.as_ref() }.unwrap_or_else(crossbeam_epoch::default_collector);
+        (own, collector.register())
+    }
+
+    /// This process was forked from one that has used pins, and nothing that it has inherited is read or replaced in it. Called once,
+    /// before anything is that it makes itself.
+    pub(crate) fn begin_process() {
+        // Release: pairs with the loads of who pins.
+        COLLECTOR.store(Box::into_raw(Box::new(Collector::new())), Ordering::Release);
+    }
+
     /// Takes a pin: a store to this thread's own cache line and a fence, a few nanoseconds. Pins nest.
+    #[inline]
     pub fn pin() -> Pin {
-        Pin(crossbeam_epoch::pin())
+        Pin(guard())
+    }
+
+    #[inline]
+    fn guard() -> Guard {
+        let guard = LOCAL.try_with(|local| {
+            if local.borrow().0 != COLLECTOR.load(Ordering::Acquire) {
+                change_collector(local);
+            }
+            local.borrow().1.pin()
+        });
+        // Without, the thread is being torn down.
+        guard.unwrap_or_else(|_| register().1.pin())
+    }
+
+    #[cold]
+    fn change_collector(local: &RefCell<(*mut Collector, LocalHandle)>) {
+        // Refused to a destructor that runs while this thread takes a pin of its parent's.
+        if let Ok(mut local) = local.try_borrow_mut() {
+            let inherited = std::mem::replace(&mut *local, register());
+            // Its drop would have a part in what nobody collects.
+            std::mem::forget(inherited);
+        }
     }
 
     impl Pin {
@@ -86,13 +141,13 @@ mod epoch {
             let shared = self.0.load(Ordering::Acquire, &pin.0);
             // SAFETY: the pointer is never null (set in `new` and `replace`), and what it points to is
             // destroyed only by `defer_destroy` after it was swapped out, hence not before `pin`, taken before
-            // this load from the same (default) collector, has ended.
+            // this load from the same collector (this process's), has ended.
             unsafe { shared.deref() }
         }
 
         /// Publishes `value` in place of the present one, which is destroyed when no pin can see it any more.
         pub fn replace(&self, value: T) {
-            let guard = crossbeam_epoch::pin();
+            let guard = guard();
             // AcqRel: Release for the contents of `value`, Acquire to destroy the old one, whose contents
             // another thread may have written.
             let old = self.0.swap(Owned::new(value), Ordering::AcqRel, &guard);
@@ -133,7 +188,7 @@ mod epoch {
         }
         let mut values = vec![value];
         while !values.is_empty() {
-            let guard = crossbeam_epoch::pin();
+            let guard = guard();
             for value in values {
                 guard.defer(move || drop(value));
             }
@@ -167,6 +222,9 @@ mod counted {
     pub fn pin() -> Pin {
         Pin { loaded: RefCell::default() }
     }
+
+    /// Nothing is destroyed here.
+    pub(crate) fn begin_process() {}
 
     /// Nothing is destroyed here.
     pub fn settle(_values: usize) {}

@@ -5,7 +5,7 @@ use std::{
     sync::atomic::{AtomicBool, Ordering as Memory},
 };
 
-use kvilt_base::Kind;
+use kvilt_base::{Kind, Version};
 
 use super::*;
 use crate::published::{pin, settle};
