@@ -412,14 +412,10 @@ impl Store {
                 return Ok(Room::Wait(&self.counters.stalls_log_full));
             }
             match &state.funk.log {
+                // Who occupies the chunk replaces the parts that it found: there may not be others by then. It ends, well or not.
                 Some(log) if chunk.is_occupied() && !log.has_offsets_for(needed.log_bytes) => {
-                    if *waits >= SORT_WAITS_MAX {
-                        return Err(cannot_take("rewriting it takes longer than its log lasts"));
-                    }
-                    *waits += 1;
                     return Ok(Room::Wait(&self.counters.stalls_log_full));
                 }
-                // Who occupies the chunk replaces the parts that it found: there may not be others by then.
                 Some(log) if log.len() < ROTATE_BYTES || chunk.is_occupied() => {
                     if log.is_empty() {
                         // A checkpoint may have looked while it was empty, and left it out.
@@ -459,7 +455,7 @@ impl Store {
                 return Ok(Some(&self.counters.stalls_tail_full));
             }
             if munk.tails.len() > TAILS_MAX {
-                return Err(cannot_take("sorting its memory failed and will be tried again"));
+                return Err(self.cannot_sort());
             }
         }
         if *waits < self.memory_waits_max() && self.has_workers() {
@@ -493,6 +489,12 @@ impl Store {
         log
     }
 
+    fn cannot_sort(&self) -> kvilt_base::Error {
+        let message =
+            "the chunk takes no more writes for now: sorting its memory failed and will be tried again";
+        kvilt_base::Error::new(kvilt_base::ErrorKind::LimitReached, message)
+    }
+
     /// How often a put that needs memory waits for some: the more is used beyond the budget, the longer.
     fn memory_waits_max(&self) -> u32 {
         let (used, budget) = (self.files.budget.used_in_all(), self.config.budget_bytes);
@@ -523,11 +525,6 @@ impl Store {
             self.want(chunk);
         }
     }
-}
-
-fn cannot_take(why: &str) -> kvilt_base::Error {
-    let message = format!("the chunk takes no more writes for now: {why}");
-    kvilt_base::Error::new(kvilt_base::ErrorKind::LimitReached, message)
 }
 
 /// Takes the gates of chunks in key order, with what goes to each; none if one was retired.
