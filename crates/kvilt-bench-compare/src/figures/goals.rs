@@ -62,6 +62,7 @@ use Measure::{FirstSecond, OpenKilled, PutTail, Rate, Scaling, WorstSecond, Writ
 
 const READS: &str = "memory-reads";
 const WRITES: &str = "memory-writes";
+const LMDB: &str = "memory-lmdb";
 const ROCKS: &str = "rocksdb";
 
 fn goal(work: &'static str, experiment: &'static str, measure: Measure, goal: f64) -> Goal {
@@ -91,7 +92,7 @@ fn in_memory() -> Vec<Goal> {
         ("E100 Zipf-simple", "E100@zipf", 6.0, 1.2),
     ] {
         goals.push(against((ROCKS, READS), goal(work, READS, Rate(phase), rocks)));
-        goals.push(against(("lmdb", "memory-lmdb"), goal(work, READS, Rate(phase), lmdb)));
+        goals.push(against(("lmdb", LMDB), goal(work, LMDB, Rate(phase), lmdb)));
     }
     for (work, phase) in [
         ("E10 composite", "E10@composite"),
@@ -121,11 +122,12 @@ fn in_memory() -> Vec<Goal> {
         goals.push(against(("rocksdb-sync", experiment), goal(work, experiment, Rate("P@uniform"), 1.0)));
     }
     goals.push(goal("open after SIGKILL", WRITES, OpenKilled, 20.0));
-    goals.push(against(("lmdb", "memory-lmdb"), goal("readseq", READS, Rate("readseq"), 1.0)));
+    goals.push(against(("lmdb", LMDB), goal("readseq", LMDB, Rate("readseq"), 1.0)));
     goals
 }
 
 const LIMITED: &str = "limited";
+const RIVALS: &str = "limited-rivals";
 const INGEST: &str = "ingest";
 
 /// 4 GB of data, 1 GB of memory in all.
@@ -166,13 +168,8 @@ fn limited() -> Vec<Goal> {
         ("E100 Zipf-simple", "E100@zipf", 1.3),
     ] {
         goals.push(against((ROCKS, LIMITED), goal(work, LIMITED, Rate(phase), rocks)));
-        for rival in [
-            ("lmdb", "limited-rivals"),
-            ("fjall", "limited-rivals"),
-            ("leveldb", "limited-rivals"),
-            ("redb", "limited-redb"),
-        ] {
-            goals.push(against(rival, goal(work, LIMITED, Rate(phase), 1.0)));
+        for rival in [("lmdb", RIVALS), ("fjall", RIVALS), ("leveldb", RIVALS), ("redb", "limited-redb")] {
+            goals.push(against(rival, goal(work, RIVALS, Rate(phase), 1.0)));
         }
     }
     for (work, experiment, phase) in
