@@ -119,7 +119,8 @@ fn build(workspace: &Workspace, sanitizer: &str) -> Result<Built> {
     let has_fuzz =
         || nightly.cargo(&directory).args(["fuzz", "--version"]).output().is_ok_and(|o| o.status.success());
     if !has_fuzz() {
-        let installed = workspace.cargo().args(["install", "cargo-fuzz", "--locked"]).status();
+        // It only starts a build: to optimise it takes longer than it ever runs.
+        let installed = workspace.cargo().args(["install", "cargo-fuzz", "--locked", "--debug"]).status();
         if !installed.is_ok_and(|status| status.success()) || !has_fuzz() {
             return Ok(Built::Skipped("there is no cargo-fuzz, and cargo could not install it".into()));
         }
