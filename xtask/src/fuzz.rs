@@ -80,16 +80,16 @@ pub(crate) fn run(workspace: &Workspace, words: &[&str]) -> Result<()> {
         bail!("no such target; there are {:?}", TARGETS.iter().map(|(name, _)| name).collect::<Vec<_>>());
     }
     let sanitizer = if arguments.has("--no-sanitizer") { "none" } else { "address" };
-    let build = match build(workspace, sanitizer)? {
+    let extent = match arguments.text("--executions") {
+        Some(_) => Extent::Executions(arguments.number("--executions", 0)?),
+        None => Extent::Seconds(arguments.number("--seconds", 20)?),
+    };
+    let build = match build(workspace, sanitizer, extent)? {
         Built::In(directory) => directory,
         Built::Skipped(reason) => {
             skip("fuzz", &reason);
             return Ok(());
         }
-    };
-    let extent = match arguments.text("--executions") {
-        Some(_) => Extent::Executions(arguments.number("--executions", 0)?),
-        None => Extent::Seconds(arguments.number("--seconds", 20)?),
     };
     let mut failed = Vec::new();
     for (target, bytes_max) in targets {
@@ -110,12 +110,14 @@ enum Built {
     Skipped(String),
 }
 
-fn build(workspace: &Workspace, sanitizer: &str) -> Result<Built> {
+fn build(workspace: &Workspace, sanitizer: &str, extent: Extent) -> Result<Built> {
     let nightly = match Nightly::with(workspace, &[]) {
         Ok(nightly) => nightly,
         Err(reason) => return Ok(Built::Skipped(reason)),
     };
-    let directory = workspace.target_directory().join(format!("fuzz-{sanitizer}"));
+    let is_short = matches!(extent, Extent::Seconds(_));
+    let name = format!("fuzz-{sanitizer}{}", if is_short { "-plain" } else { "" });
+    let directory = workspace.target_directory().join(name);
     let has_fuzz =
         || nightly.cargo(&directory).args(["fuzz", "--version"]).output().is_ok_and(|o| o.status.success());
     if !has_fuzz() {
@@ -127,6 +129,10 @@ fn build(workspace: &Workspace, sanitizer: &str) -> Result<Built> {
     }
     let mut command = nightly.cargo(&directory);
     command.args(["fuzz", "build", "--sanitizer", sanitizer, "--target-dir"]).arg(&directory);
+    if is_short {
+        // To optimise more takes longer than it saves in seconds of running.
+        command.env("CARGO_PROFILE_RELEASE_OPT_LEVEL", "1");
+    }
     if sanitizer == "none" {
         // Who leaves the sanitizer out wants speed, and watching compares costs more than half of it. They lead to magic
         // numbers and checksums, which are mended anyway; the runs with the sanitizer watch them.
