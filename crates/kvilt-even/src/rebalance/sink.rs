@@ -10,9 +10,10 @@ use kvilt_sync::{
     published::{Pin, pin, settle},
     rows::Replaced,
 };
+use parking_lot::MutexGuard;
 
 use crate::{
-    chunk::{Chunk, ChunkState, Occupied},
+    chunk::{Chunk, ChunkState, GateState, Occupied},
     key_hash::key_hash,
     munk::{ChargedRun, Munk, tail::Tail},
     store::Store,
@@ -54,9 +55,7 @@ impl Store {
             let pin = pin();
             let gate = chunk.gate();
             let state = chunk.state(&pin);
-            let munk = state.munk.as_ref().expect("only the occupant evicts");
-            let munk = self.without_oldest_tails(munk, sunk);
-            chunk.replace_state(&gate, ChunkState { munk: Some(munk), ..state.clone() });
+            self.drop_oldest_tails(chunk, &gate, state, sunk);
             if !is_all {
                 return;
             }
@@ -82,10 +81,7 @@ impl Store {
         let munk = state.munk.as_ref().filter(|munk| !gate.is_retired && munk.tombstones.is_empty())?;
         if is_short {
             let sunk = self.count_sunk(chunk, (&munk.run, &munk.tails), 0);
-            if sunk > 0 {
-                let munk = self.without_oldest_tails(munk, sunk);
-                chunk.replace_state(&gate, ChunkState { munk: Some(munk), ..state.clone() });
-            }
+            self.drop_oldest_tails(chunk, &gate, state, sunk);
             return None;
         }
         if munk.has_frozen_tails() {
@@ -97,13 +93,24 @@ impl Store {
         Some(frozen)
     }
 
-    /// The munk without so many of its tails; with a fresh one if none is left.
-    fn without_oldest_tails(&self, munk: &Munk, count: usize) -> Arc<Munk> {
+    /// So many tails of the munk go, the oldest ones, for they have sunk; there is a fresh one if none is left.
+    fn drop_oldest_tails(
+        &self,
+        chunk: &Occupied,
+        gate: &MutexGuard<'_, GateState>,
+        state: &ChunkState,
+        count: usize,
+    ) {
+        if count == 0 {
+            return;
+        }
+        let munk = state.munk.as_ref().expect("only the occupant evicts");
         let mut tails = munk.tails[..munk.tails.len() - count].to_vec();
         if tails.is_empty() {
             tails.push(self.new_tail(0, &munk.run.run));
         }
-        Arc::new(Munk { tails, ..munk.clone() })
+        let munk = Some(Arc::new(Munk { tails, ..Munk::clone(munk) }));
+        chunk.replace_state(gate, ChunkState { munk, ..state.clone() });
     }
 
     /// How many tails have sunk: the oldest ones, since what is below would show if a newer one went first.

@@ -133,12 +133,14 @@ impl RowMemory {
         position: usize,
     ) -> Option<u32> {
         let bytes = bytes_of(entry)?;
-        let place = room.take(bytes).or_else(|| {
-            // In this order: what is refused is not counted as taken.
-            (self.has_fresh(bytes) && room.may_grow(bytes)).then(|| self.give_out(bytes))?
-        });
+        let can_grow = |room: &Room| self.has_fresh(bytes) && room.can_grow(bytes);
+        let mut place = room.take(bytes);
+        if place.is_none() && can_grow(room) {
+            room.grows(bytes);
+            place = self.give_out(bytes);
+        }
         let next = place.and_then(|_| room.next(bytes));
-        let is_short = next.is_none() && !(self.has_fresh(bytes) && room.can_grow(bytes));
+        let is_short = next.is_none() && !can_grow(room);
         // Relaxed, both: hints.
         self.is_short.store(u32::from(is_short), Ordering::Relaxed);
         let place = place?;

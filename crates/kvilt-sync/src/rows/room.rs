@@ -60,13 +60,9 @@ impl Room {
         self.growth_left = bytes;
     }
 
-    /// Whether so much fresh memory may be taken; then it counts as taken.
-    pub(super) fn may_grow(&mut self, bytes: usize) -> bool {
-        let may = self.can_grow(bytes);
-        if may {
-            self.growth_left -= bytes;
-        }
-        may
+    /// So much fresh memory is taken, which it [could](Room::can_grow).
+    pub(super) fn grows(&mut self, bytes: usize) {
+        self.growth_left -= bytes;
     }
 
     /// Where a row of so many bytes can be written.
