@@ -101,7 +101,10 @@ pub fn prefix_end(prefix: &[u8]) -> Option<Vec<u8>> {
 
 /// How many leading bytes two keys share.
 pub fn shared_prefix_len(a: &[u8], b: &[u8]) -> usize {
-    a.iter().zip(b).take_while(|(x, y)| x == y).count()
+    // Eight bytes at a time: puts and tables do this for every key.
+    let (words_a, words_b) = (a.as_chunks::<8>().0, b.as_chunks::<8>().0);
+    let same = words_a.iter().zip(words_b).take_while(|(x, y)| x == y).count() * 8;
+    same + a[same..].iter().zip(&b[same..]).take_while(|(x, y)| x == y).count()
 }
 
 #[cfg(test)]
@@ -113,6 +116,23 @@ mod tests {
         let r = KeyRange::new::<&[u8]>((Bound::Excluded(&b"a"[..]), Bound::Included(&b"c"[..])));
         assert!(!r.contains(b"a") && r.contains(b"a\0") && r.contains(b"c") && !r.contains(b"c\0"));
         assert!(KeyRange::all().contains(b""));
+    }
+
+    #[test]
+    fn shared_bytes_are_counted_across_words() {
+        let key = b"0123456789abcdefghij";
+        for shared in 0..=key.len() {
+            for len in shared..=key.len() {
+                let mut other = key[..len].to_vec();
+                if let Some(differs) = other.get_mut(shared) {
+                    *differs ^= 0x40;
+                }
+                assert_eq!(
+                    (shared_prefix_len(key, &other), shared_prefix_len(&other, key)),
+                    (shared, shared)
+                );
+            }
+        }
     }
 
     #[test]

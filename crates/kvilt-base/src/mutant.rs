@@ -31,6 +31,8 @@ mutants! {
     LogLeftOut,
     /// The manifest is told what was appended to a log instead of what was synced.
     LengthNotSynced,
+    /// The manifest is told of the last summary that was appended to a log instead of the last that was synced.
+    SummaryNotSynced,
     /// A new table is not synced before the manifest names it.
     TableNotSynced,
     /// An edit is appended to the manifest and not synced.
@@ -67,6 +69,8 @@ mutants! {
     CheckpointWithoutEpoch,
     /// Dead versions are forgotten while logs still have them.
     DeadForgotten,
+    /// What a summary tells of versions that are dead counts.
+    DeadSummedUp,
     /// The last version that a checkpoint covers counts as dead.
     DeadTooMany,
     /// After recovery, a chunk's old log is appended to, behind a tail that may be torn.

@@ -26,6 +26,10 @@ use crate::{
 /// Rows of one call that loads.
 const LOADED_TOGETHER: usize = 1000;
 
+/// So many gets, and so many scans, are looked at one by one after an open; and rows of such a scan.
+const LOOKS: usize = 50;
+const LOOK_ROWS: u64 = 100;
+
 /// How long a writer works before it is killed.
 const WORK_BEFORE_KILL: Duration = Duration::from_millis(1500);
 
@@ -176,7 +180,7 @@ fn warm(stage: &Stage, scenario: &Scenario) -> Result<Played> {
     played
 }
 
-/// How long it takes to close, to open, to find a first row; and to open after a writer was killed.
+/// How long it takes to close, to open, to find a first row and to look at others; and to open after a writer was killed.
 fn opens(
     contestant: &dyn Contestant,
     scenario: &Scenario,
@@ -187,16 +191,43 @@ fn opens(
     let closing = Instant::now();
     store.close()?;
     let close = millis(closing);
-    let (open_clean, first_get) = open_once(contestant, scenario, directory)?;
+    let (open_clean, first_get, store) = open_once(contestant, scenario, directory)?;
+    let looks = first_looks(&*store, scenario)?;
+    store.close()?;
     work_and_be_killed(contestant.name(), scenario, directory)?;
-    let (open_killed, first_get_killed) = open_once(contestant, scenario, directory)?;
+    let (open_killed, first_get_killed, store) = open_once(contestant, scenario, directory)?;
+    store.close()?;
     Ok(json!({
         "kind": "open", "close_ms": close, "open_clean_ms": open_clean, "first_get_ms": first_get,
-        "open_killed_ms": open_killed, "first_get_killed_ms": first_get_killed,
+        "open_killed_ms": open_killed, "first_get_killed_ms": first_get_killed, "first_looks": looks,
     }))
 }
 
-fn open_once(contestant: &dyn Contestant, scenario: &Scenario, directory: &Path) -> Result<(f64, f64)> {
+/// What the first gets and scans at places by chance take after an open, in milliseconds.
+fn first_looks(store: &dyn Store, scenario: &Scenario) -> Result<Value> {
+    let mut chance = SmallRng::seed_from_u64(scenario.seed);
+    let mut look = |is_scan: bool| -> Result<f64> {
+        let from = scenario.place(&mut chance);
+        let begun = Instant::now();
+        if is_scan {
+            store.scan(&from, None, LOOK_ROWS, &mut |_, _| {})?;
+        } else {
+            store.get(&from, &mut |_| {})?;
+        }
+        Ok(begun.elapsed().as_secs_f64() * 1e3)
+    };
+    let mut spread = |is_scan| -> Result<Value> {
+        let mut took = (0..LOOKS).map(|_| look(is_scan)).collect::<Result<Vec<f64>>>()?;
+        took.sort_by(f64::total_cmp);
+        Ok(json!({ "median_ms": took[LOOKS / 2], "max_ms": took[LOOKS - 1] }))
+    };
+    Ok(json!({ "get": spread(false)?, "scan": spread(true)? }))
+}
+
+type Opened = (f64, f64, Box<dyn Store>);
+
+/// Milliseconds of an open and of the first get.
+fn open_once(contestant: &dyn Contestant, scenario: &Scenario, directory: &Path) -> Result<Opened> {
     let millis = |begun: Instant| begun.elapsed().as_secs_f64() * 1e3;
     let begun = Instant::now();
     let store = contestant.open(directory, scenario.budget_bytes)?;
@@ -205,8 +236,7 @@ fn open_once(contestant: &dyn Contestant, scenario: &Scenario, directory: &Path)
     let is_found = store.get(&key_of(scenario.records() / 2), &mut |_| {})?;
     let first_get = millis(begun);
     ensure!(is_found || scenario.has_events(), "a record is gone after an open");
-    store.close()?;
-    Ok((open, first_get))
+    Ok((open, first_get, store))
 }
 
 /// Starts this program again as a writer, and kills it at work.

@@ -3,11 +3,12 @@
 use std::{str::FromStr, time::Duration};
 
 use anyhow::{Context, Result, bail};
+use rand::{Rng, RngExt};
 use serde_json::{Value, json};
 
 use crate::{
-    events::EVENT_KEY_BYTES,
-    keys::KEY_BYTES,
+    events::{self, EVENT_KEY_BYTES},
+    keys::{KEY_BYTES, key_of},
     work::{NamedWork, Work},
 };
 
@@ -75,6 +76,15 @@ impl Scenario {
     /// Whether it is about events, which are not loaded before.
     pub fn has_events(&self) -> bool {
         self.works.iter().any(|work| matches!(work.work, Work::Ingest | Work::Analytics))
+    }
+
+    /// A key of the data by chance, or where an app's events of the last minute begin.
+    pub fn place(&self, chance: &mut impl Rng) -> Vec<u8> {
+        if self.has_events() {
+            let since = events::minute_before(events::time_of(self.records()));
+            return events::event_key(events::app(chance), since, 0).to_vec();
+        }
+        key_of(chance.random_range(0..self.records())).to_vec()
     }
 
     /// As JSON.

@@ -3,10 +3,10 @@
 use std::{collections::HashSet, hash::BuildHasher, ops::ControlFlow, sync::Arc};
 
 use kvilt_base::{
-    CheckReport, Damage, Direction, Error, ErrorKind, FileName, KeyRange, Kind, Merge, Progress,
+    CheckReport, Damage, Direction, EntryRef, Error, ErrorKind, FileName, KeyRange, Kind, Merge, Progress,
     RangeTombstone, Result, Source, Version, Visible,
 };
-use kvilt_format::table::Table;
+use kvilt_format::{log::Outline, table::Table};
 use kvilt_sync::published::pin;
 
 use crate::{
@@ -191,13 +191,23 @@ impl Check<'_> {
     }
 
     fn log(&mut self, log: &ChunkLog) -> Result<()> {
-        let mut entries = 0;
         let len = log.len();
-        log.check_header(&self.store.files)?;
-        log.for_each(&self.store.files, 0, len, &mut |_, _, _| {
+        let files = &self.store.files;
+        log.check_header(files)?;
+        let (mut entries, mut read, mut told) = (0, Outlined::default(), Outlined::default());
+        log.for_each(files, 0, len, &mut |offset, EntryRef { key, version, kind, .. }, _| {
             entries += 1;
+            read.add(&Outline { offset, kind, key, version });
             Ok(())
         })?;
+        log.for_each_outline(files, 0..len, &mut |outline| {
+            told.add(&outline);
+            Ok(())
+        })?;
+        if read.digest != told.digest {
+            let name = FileName::Log(log.number());
+            self.damage("E-14", None, format!("the summaries in {name} do not tell what its records say"));
+        }
         self.count(len, entries);
         Ok(())
     }
@@ -266,6 +276,20 @@ impl Check<'_> {
             self.damage("E-3", Some(&chunk.range), message);
         }
         Ok(())
+    }
+}
+
+/// A number that very probably differs where outlines do.
+#[derive(Default)]
+struct Outlined {
+    hasher: foldhash::quality::FixedState,
+    digest: u64,
+}
+
+impl Outlined {
+    fn add(&mut self, outline: &Outline<'_>) {
+        let Outline { offset, kind, key, version } = *outline;
+        self.digest = self.hasher.hash_one((self.digest, offset, kind as u8, key, version.to_u64()));
     }
 }
 

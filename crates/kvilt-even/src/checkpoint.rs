@@ -514,9 +514,7 @@ fn files_of(funk: &Funk) -> (Vec<(u64, FileRecord)>, bool) {
     let mut files = Vec::with_capacity(funk.parts.len() + 1);
     for part in &funk.parts {
         files.push(match &part.file {
-            PartFile::Table(table) => {
-                (table.number(), FileRecord { kind: FileKind::Table, len: table.len(), base: Version::ZERO })
-            }
+            PartFile::Table(table) => (table.number(), FileRecord::table(table.len())),
             PartFile::Log(log) => (log.number(), log_record(log)),
         });
     }
@@ -537,8 +535,10 @@ fn files_of(funk: &Funk) -> (Vec<(u64, FileRecord)>, bool) {
 }
 
 fn log_record(log: &ChunkLog) -> FileRecord {
+    // The summary first: a checkpoint that goes on meanwhile, or has failed, tells of more of the log before it tells of that.
+    let summary = log.durable_summary();
     let len = if mutant(Mutant::LengthNotSynced) { log.len() } else { log.durable_len() };
-    FileRecord { kind: FileKind::Log, len, base: log.base() }
+    FileRecord { kind: FileKind::Log, len, base: log.base(), summary }
 }
 
 #[cfg(test)]

@@ -17,7 +17,7 @@ use kvilt_format::FileIdentity;
 use kvilt_sync::budget::Budget;
 use parking_lot::Mutex;
 
-use crate::{reads::Reads, reserve::Reserve, stats::Counters, world::World};
+use crate::{funk::log::SummaryRule, reads::Reads, reserve::Reserve, stats::Counters, world::World};
 
 /// Held by whoever may still read a file; the file outlives every hold.
 pub(crate) type Hold = Arc<()>;
@@ -48,6 +48,8 @@ pub(crate) struct Files {
     pub(crate) reads: Arc<Reads>,
     /// Bytes of a piece of a log that is in order; see [`crate::funk::ascent`].
     pub(crate) log_piece_bytes: u64,
+    /// When a log is summed up.
+    pub(crate) summary_rule: SummaryRule,
     next: AtomicU64,
     /// Files that exist, with a way to see whether anybody holds them.
     known: Mutex<HashMap<u64, (FileName, Weak<()>)>>,
@@ -79,6 +81,7 @@ impl Files {
             reserve,
             reads: Reads::new(Arc::clone(&world.clock)),
             log_piece_bytes: 8 << 10,
+            summary_rule: SummaryRule { covered_bytes: 128 << 10, percent: 6 },
             next: AtomicU64::new(next),
             known: Mutex::default(),
             leftovers: Mutex::default(),

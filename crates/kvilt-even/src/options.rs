@@ -5,6 +5,8 @@ use std::time::Duration;
 use kvilt_base::{Error, Result};
 pub use kvilt_format::table::Compression;
 
+use crate::funk::log::SummaryRule;
+
 /// What survives a crash.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Durability {
@@ -71,6 +73,10 @@ pub struct Options {
     pub log_bytes_max_unread: u64,
     /// Bytes of a log's write buffer, at most; a chunk's buffer adapts to how much is written to it.
     pub log_buffer_bytes_max: usize,
+    /// Bytes of a log after which its keys are summed up, so that nobody has to read the values to know them.
+    pub log_summary_bytes: u64,
+    /// Of these, a summary takes so many percent at most; a log of shorter records has none.
+    pub log_summary_percent: u32,
     /// Bytes of disk that are kept back, at most, for deletes and checkpoints on a full disk; see
     /// `docs/design/0024-reserve.md`.
     pub reserve_bytes_max: u64,
@@ -96,6 +102,8 @@ impl Default for Options {
             log_bytes_max_cached: 20 << 20,
             log_bytes_max_unread: 48 << 20,
             log_buffer_bytes_max: 64 << 10,
+            log_summary_bytes: 128 << 10,
+            log_summary_percent: 6,
             reserve_bytes_max: 4 << 20,
             row_cache_percent: 10,
             view_age_max: Duration::from_secs(24 * 60 * 60),
@@ -116,6 +124,8 @@ impl Options {
             log_bytes_max_cached: 4 << 10,
             log_bytes_max_unread: 6 << 10,
             log_buffer_bytes_max: 512,
+            log_summary_bytes: 400,
+            log_summary_percent: 100,
             reserve_bytes_max: 4 << 10,
             block_bytes: 256,
             ..Options::default()
@@ -138,6 +148,7 @@ impl Options {
         at_least("log_bytes_max_unread", self.log_bytes_max_unread, self.log_bytes_max_cold)?;
         at_least("log_buffer_bytes_max", self.log_buffer_bytes_max as u64, 64)?;
         at_least("block_bytes", self.block_bytes as u64, 64)?;
+        at_least("log_summary_bytes", self.log_summary_bytes, 64)?;
         if self.chunk_bytes_min > self.chunk_bytes_rebalance / 2 {
             return Err(Error::invalid(
                 "option chunk_bytes_min must be at most half of chunk_bytes_rebalance",
@@ -179,6 +190,10 @@ impl Options {
             compression: self.compression,
             block_bytes: self.block_bytes,
             log_piece_bytes: 2 * self.block_bytes as u64,
+            summary_rule: SummaryRule {
+                covered_bytes: self.log_summary_bytes,
+                percent: u64::from(self.log_summary_percent),
+            },
             budget_bytes,
         }
     }
@@ -204,6 +219,7 @@ pub(crate) struct Config {
     pub(crate) block_bytes: usize,
     /// What a scan of few rows reads at least of a log that is in order.
     pub(crate) log_piece_bytes: u64,
+    pub(crate) summary_rule: SummaryRule,
     pub(crate) budget_bytes: u64,
 }
 

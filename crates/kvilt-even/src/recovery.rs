@@ -77,6 +77,7 @@ pub(crate) fn open(
         counters.clone(),
     );
     files.log_piece_bytes = config.log_piece_bytes;
+    files.summary_rule = config.summary_rule;
     files.leave(orphans_of_rows);
     if files.reserve.is_short() {
         // Whoever puts next may need their room.
@@ -349,7 +350,8 @@ impl Store {
                         Hold::default(),
                     )),
                     FileKind::Log => {
-                        PartFile::Log(ChunkLog::recovered(&self.files, number, record.base, record.len))
+                        let (len, summary) = (record.len, record.summary);
+                        PartFile::Log(ChunkLog::recovered(&self.files, (number, record.base), len, summary))
                     }
                 };
                 known.insert(number, file);

@@ -46,6 +46,9 @@ fn log_md_shows_what_is_written() {
     let mut bytes = log::encode_header(id, base).to_vec();
     log::encode_record(&mut bytes, id, 64, base, entry(b"apple", 7, Some(b"red")), 0);
     log::encode_record(&mut bytes, id, 80, base, entry(b"fig", 300, None), 0x83);
+    let mut outlines = log::Outlines::new(base);
+    outlines.push_records(&bytes[64..]);
+    bytes.extend_from_slice(&outlines.summary(id, 94, std::iter::empty()));
     check(include_str!("../../../docs/format/log.md"), &bytes);
 
     let file = MemoryFile::new(FileName::Log(0x2a), bytes.clone());
@@ -113,8 +116,8 @@ fn manifest_md_shows_what_is_written() {
         next_file: Some(0x2c),
         checkpoint: Some(Version::new(1, 300)),
         files_upserted: vec![
-            (0x2a, FileRecord { kind: FileKind::Log, len: 94, base: Version::new(1, 0) }),
-            (0x2b, FileRecord { kind: FileKind::Table, len: 318, base: Version::ZERO }),
+            (0x2a, FileRecord { kind: FileKind::Log, len: 119, base: Version::new(1, 0), summary: Some(94) }),
+            (0x2b, FileRecord::table(318)),
         ],
         chunks_upserted: vec![(b"".to_vec(), vec![0x2b, 0x2a])],
         ..Edit::default()

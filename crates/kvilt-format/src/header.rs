@@ -12,7 +12,7 @@
 //! | 16 | 8 | store id |
 //! | 24 | 8 | file number |
 //! | 32 | 8 | by kind: a log's base version, a witness's generation; else zero |
-//! | 40 | 8 | features that a reader must know; none yet |
+//! | 40 | 8 | features that a reader must know: bit 0, of a log or a manifest, summaries |
 //! | 48 | 16 | zero |
 
 use kvilt_base::{Error, ErrorKind, FileName, Result};
@@ -32,6 +32,17 @@ pub(crate) const TABLE_MAGIC: Magic = *b"KVILTtab";
 pub(crate) const MANIFEST_MAGIC: Magic = *b"KVILTman";
 pub(crate) const WITNESS_MAGIC: Magic = *b"KVILTwit";
 
+/// A log may have summaries; a manifest may say where in a log the last one lies.
+const SUMMARIES: u64 = 1;
+
+/// What a reader of such files must know, and this one does.
+fn features_of(magic: Magic) -> u64 {
+    match magic {
+        LOG_MAGIC | MANIFEST_MAGIC => SUMMARIES,
+        _ => 0,
+    }
+}
+
 /// What a valid header says.
 pub(crate) struct Header {
     pub(crate) id: FileIdentity,
@@ -46,6 +57,7 @@ pub(crate) fn encode(magic: Magic, id: FileIdentity, by_kind: u64) -> [u8; HEADE
     bytes[16..24].copy_from_slice(&id.store_id.to_le_bytes());
     bytes[24..32].copy_from_slice(&id.number.to_le_bytes());
     bytes[32..40].copy_from_slice(&by_kind.to_le_bytes());
+    bytes[40..48].copy_from_slice(&features_of(magic).to_le_bytes());
     let sum = header_checksum(&bytes);
     bytes[12..16].copy_from_slice(&sum.to_le_bytes());
     bytes
@@ -83,7 +95,7 @@ pub(crate) fn decode(bytes: &[u8], magic: Magic, name: FileName) -> Result<Heade
         return Err(Error::corrupted(name, 12, message));
     }
     let (version, features) = (u32_at(bytes, 8), u64_at(bytes, 40));
-    if version > FORMAT_VERSION || features != 0 {
+    if version > FORMAT_VERSION || features & !features_of(magic) != 0 {
         let message = format!(
             "format version {version} with features {features:#x}; this Kvilt reads up to version {FORMAT_VERSION}"
         );
@@ -154,6 +166,18 @@ mod tests {
         }
     }
 
+    /// Files of before there were summaries are read; and what has none says that there are none.
+    #[test]
+    fn a_header_without_features_is_read() {
+        assert_eq!(encode(TABLE_MAGIC, ID, 0)[40..48], [0; 8]);
+        let mut older = encode(LOG_MAGIC, ID, 9);
+        assert_eq!(older[40], 1);
+        older[40] = 0;
+        let sum = header_checksum(&older);
+        older[12..16].copy_from_slice(&sum.to_le_bytes());
+        assert_eq!(decode_of(&older, LOG_MAGIC, FileName::Log(5), ID).unwrap().by_kind, 9);
+    }
+
     /// F-7: a newer format is told apart from damage, and from another file.
     #[test]
     fn other_files_stores_kinds_and_newer_formats_are_told_apart() {
@@ -163,7 +187,7 @@ mod tests {
         for bytes in [swapped, foreign, table] {
             assert_eq!(kind_of(&bytes), Some(ErrorKind::Corrupted));
         }
-        for (offset, value) in [(8, 2), (40, 1)] {
+        for (offset, value) in [(8, 2), (40, 2)] {
             let mut newer = encode(LOG_MAGIC, ID, 9);
             newer[offset] = value;
             let sum = header_checksum(&newer);

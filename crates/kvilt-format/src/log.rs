@@ -4,10 +4,11 @@
 //! either one by one at a known offset or all of them up to the durable length. Format: `docs/format/log.md`.
 //!
 //! Always true: a log belongs to one epoch; its header carries a base version, and records hold the difference
-//! to it. Nothing is ever appended behind a possibly torn tail. A record below the durable length is good, or
+//! to it. Among the records lie summaries of those before them ([`Summary`]). Nothing is ever appended behind a possibly torn tail. A record below the durable length is good, or
 //! the log is `Corrupted` (F-4).
 
 mod salvage;
+mod summary;
 
 use std::sync::Arc;
 
@@ -21,6 +22,7 @@ use crate::{
 };
 
 pub use salvage::salvage;
+pub use summary::{EARLIER_MAX, Outline, Outlines, SUMMARY_BODY_BYTES_MAX, SUMMARY_BYTES_MAX, Summary};
 
 /// Bytes of the header that a log begins with; the first record follows.
 pub const HEADER_BYTES: usize = header::HEADER_BYTES;
@@ -31,6 +33,8 @@ pub const RECORD_HEAD_BYTES_MAX: usize = CHECKSUM_BYTES + 1 + 4 * VARINT_BYTES_M
 const CHECKSUM_BYTES: usize = 4;
 const KIND_MASK: u8 = 0b0011;
 const HAS_BATCH: u8 = 0b0100;
+/// The flags of a summary: a kind that no entry has.
+const SUMMARY: u8 = 0b0011;
 /// Checksum, flags, and three numbers of one byte.
 const RECORD_BYTES_MIN: usize = CHECKSUM_BYTES + 4;
 /// How much a reader fetches at a time; long enough that the calls do not count.
@@ -139,6 +143,11 @@ pub enum Decoded<'a> {
         /// Bytes of the record; the next one follows.
         len: usize,
     },
+    /// A good summary, which is no entry.
+    Summary {
+        /// Bytes of it; the next record follows.
+        len: usize,
+    },
     /// The bytes end before the record does; it may be good.
     Incomplete {
         /// Bytes that are needed to know more, at least; always more than were given.
@@ -150,26 +159,44 @@ pub enum Decoded<'a> {
 
 /// Decodes the record at the start of `bytes`, which lie at `offset` of the log and may extend beyond it.
 pub fn decode_record<'a>(bytes: &'a [u8], id: FileIdentity, offset: u64, base: Version) -> Decoded<'a> {
-    let head = match decode_head(bytes, base) {
-        Ok(head) => head,
+    let frame = match decode_frame(bytes, base) {
+        Ok(frame) => frame,
         Err(Unfit::Incomplete { needed }) => return Decoded::Incomplete { needed },
         Err(Unfit::Bad(what)) => return Decoded::Bad(what),
     };
-    let len = head.record_len();
+    let len = frame.len();
     let Some(record) = bytes.get(..len) else { return Decoded::Incomplete { needed: len } };
-    match check_record(record, id, offset) {
-        Ok(()) => Decoded::Record { entry: entry_of(record, &head), batch: head.batch, len },
-        Err(what) => Decoded::Bad(what),
+    if let Err(what) = check_record(record, id, offset) {
+        return Decoded::Bad(what);
+    }
+    match frame {
+        Frame::Entry(head) => Decoded::Record { entry: entry_of(record, &head), batch: head.batch, len },
+        Frame::Summary { .. } => Decoded::Summary { len },
     }
 }
 
-/// Why there is no head.
+/// What stands at the start of a record: what it is, and how long.
+enum Frame {
+    Entry(RecordHead),
+    Summary { len: usize },
+}
+
+impl Frame {
+    fn len(&self) -> usize {
+        match self {
+            Frame::Entry(head) => head.record_len(),
+            Frame::Summary { len } => *len,
+        }
+    }
+}
+
+/// Why there is no frame.
 enum Unfit {
     Incomplete { needed: usize },
     Bad(&'static str),
 }
 
-fn decode_head(bytes: &[u8], base: Version) -> Result<RecordHead, Unfit> {
+fn decode_frame(bytes: &[u8], base: Version) -> Result<Frame, Unfit> {
     if bytes.len() < RECORD_BYTES_MIN {
         return Err(Unfit::Incomplete { needed: RECORD_BYTES_MIN });
     }
@@ -186,6 +213,13 @@ fn decode_head(bytes: &[u8], base: Version) -> Result<RecordHead, Unfit> {
     if flags & !(KIND_MASK | HAS_BATCH) != 0 {
         return Err(Unfit::Bad("a record has unknown flags"));
     }
+    if flags == SUMMARY {
+        let body_len = decoder.varint().map_err(cut_off)?;
+        if body_len > SUMMARY_BODY_BYTES_MAX as u64 {
+            return Err(Unfit::Bad("a summary exceeds its limit"));
+        }
+        return Ok(Frame::Summary { len: decoder.position() + body_len as usize });
+    }
     let kind = Kind::from_u8(flags & KIND_MASK).ok_or(Unfit::Bad("a record has an unknown kind"))?;
     let key_len = decoder.varint().map_err(cut_off)?;
     let value_len = decoder.varint().map_err(cut_off)?;
@@ -199,14 +233,14 @@ fn decode_head(bytes: &[u8], base: Version) -> Result<RecordHead, Unfit> {
         return Err(Unfit::Bad("a record's key or value exceeds its limit"));
     }
     let version = base.to_u64().checked_add(delta).ok_or(Unfit::Bad("a record's version overflows"))?;
-    Ok(RecordHead {
+    Ok(Frame::Entry(RecordHead {
         kind,
         key_len: key_len as usize,
         value_len: value_len as usize,
         version: Version::from_u64(version),
         batch,
         head_len: decoder.position(),
-    })
+    }))
 }
 
 fn check_record(record: &[u8], id: FileIdentity, offset: u64) -> Result<(), &'static str> {
@@ -261,9 +295,12 @@ pub fn read_record_at<'s>(
         if len < wanted {
             return Err(Error::corrupted(name, offset, "the file ends within a record"));
         }
-        let needed = match decode_head(&scratch[..len], base) {
-            Ok(head) if head.record_len() <= len => break head,
-            Ok(head) => head.record_len(),
+        let needed = match decode_frame(&scratch[..len], base) {
+            Ok(Frame::Entry(head)) if head.record_len() <= len => break head,
+            Ok(Frame::Entry(head)) => head.record_len(),
+            Ok(Frame::Summary { .. }) => {
+                return Err(Error::corrupted(name, offset, "a summary stands where an entry must be"));
+            }
             Err(Unfit::Incomplete { needed }) => needed,
             Err(Unfit::Bad(what)) => return Err(Error::corrupted(name, offset, what)),
         };
@@ -332,22 +369,40 @@ impl LogReader {
         self.buffer_offset + self.next as u64
     }
 
-    /// The next record's offset, its entry and its batch; none at the durable length.
+    /// The next entry's offset, itself and its batch; none at the durable length. Summaries are passed over.
     #[expect(
         clippy::should_implement_trait,
         reason = "entries borrow from the reader, which Iterator cannot say"
     )]
     pub fn next(&mut self) -> Result<Option<(u64, EntryRef<'_>, u64)>> {
         let name = FileName::Log(self.header.id.number);
+        let (offset, start, head) = loop {
+            let offset = self.offset();
+            let Some(frame) = self.frame()? else { return Ok(None) };
+            let start = self.next;
+            self.next += frame.len();
+            let record = &self.buffer[start..self.next];
+            check_record(record, self.header.id, offset)
+                .map_err(|what| Error::corrupted(name, offset, what))?;
+            if let Frame::Entry(head) = frame {
+                break (offset, start, head);
+            }
+        };
+        Ok(Some((offset, entry_of(&self.buffer[start..self.next], &head), head.batch)))
+    }
+
+    /// What the next record is, all of it in the buffer; none at the durable length.
+    fn frame(&mut self) -> Result<Option<Frame>> {
+        let name = FileName::Log(self.header.id.number);
         let offset = self.offset();
         let left = usize::try_from(self.durable_len - offset).unwrap_or(usize::MAX);
         if left == 0 {
             return Ok(None);
         }
-        let head = loop {
-            let needed = match decode_head(&self.buffer[self.next..], self.header.base) {
-                Ok(head) if head.record_len() <= self.buffer.len() - self.next => break head,
-                Ok(head) => head.record_len(),
+        loop {
+            let needed = match decode_frame(&self.buffer[self.next..], self.header.base) {
+                Ok(frame) if frame.len() <= self.buffer.len() - self.next => return Ok(Some(frame)),
+                Ok(frame) => frame.len(),
                 Err(Unfit::Incomplete { needed }) => needed,
                 Err(Unfit::Bad(what)) => return Err(Error::corrupted(name, offset, what)),
             };
@@ -355,12 +410,7 @@ impl LogReader {
                 return Err(Error::corrupted(name, offset, "a record reaches beyond the durable length"));
             }
             self.fill(needed)?;
-        };
-        let start = self.next;
-        self.next += head.record_len();
-        let record = &self.buffer[start..self.next];
-        check_record(record, self.header.id, offset).map_err(|what| Error::corrupted(name, offset, what))?;
-        Ok(Some((offset, entry_of(record, &head), head.batch)))
+        }
     }
 
     /// Makes the buffer hold at least `needed` bytes from the next record on; the caller knows that they lie

@@ -169,6 +169,7 @@ pub fn finder_of(mutant: Mutant) -> (Layer, &'static str) {
         Mutant::LogNotSynced => (Crash, "R5"),
         Mutant::LogLeftOut => (Crash, "D2"),
         Mutant::LengthNotSynced => (Crash, "R4"),
+        Mutant::SummaryNotSynced => (Crash, "E-14"),
         Mutant::TableNotSynced => (Crash, "R5"),
         Mutant::EditNotSynced => (Crash, "R5"),
         Mutant::ManifestNotSynced => (Crash, "R5"),
@@ -183,6 +184,7 @@ pub fn finder_of(mutant: Mutant) -> (Layer, &'static str) {
         Mutant::CheckpointWithoutEpoch => (Crash, "R2"),
         Mutant::DeadForgotten => (Crash, "R2"),
         Mutant::DeadTooMany => (Crash, "R2"),
+        Mutant::DeadSummedUp => (Crash, "R2"),
         // E-5, too.
         Mutant::AppendBehindTornTail => (Crash, "R3"),
         Mutant::LiveOrphan => (Crash, "E-8"),

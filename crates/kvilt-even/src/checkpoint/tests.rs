@@ -164,7 +164,9 @@ fn an_epoch_is_forgotten_with_the_last_log_that_may_have_records_of_it() {
     let (first, second) = ((at(0, 10), at(1, 0)), (at(1, 20), at(2, 0)));
     durable.dead = vec![first, second];
     let needed = |durable: &Durable, logs: &[(u64, Version)], tables: &[(u64, Version)]| {
-        let record = |kind, &(number, base): &(u64, Version)| (number, FileRecord { kind, len: 100, base });
+        let record = |kind, &(number, base): &(u64, Version)| {
+            (number, FileRecord { kind, len: 100, base, summary: None })
+        };
         let logs = logs.iter().map(|file| record(FileKind::Log, file));
         let tables = tables.iter().map(|file| record(FileKind::Table, file));
         store.needed_dead(durable, &Edit { files_upserted: logs.chain(tables).collect(), ..Edit::default() })
@@ -182,7 +184,7 @@ fn an_epoch_is_forgotten_with_the_last_log_that_may_have_records_of_it() {
     assert_eq!(needed(&durable, &[(5, at(2, 0)), (6, at(0, 1)), (7, at(1, 30))], &[]), [first, second]);
     assert_eq!(needed(&durable, &[(5, at(2, 0)), (6, at(2, 9))], &[]), []);
     // The same of files that the manifest has already, unless they go.
-    let log = FileRecord { kind: FileKind::Log, len: 100, base: at(1, 3) };
+    let log = FileRecord { kind: FileKind::Log, len: 100, base: at(1, 3), summary: None };
     durable.root.files.insert(9, log);
     assert_eq!(needed(&durable, &[], &[]), [second]);
     let removal = Edit { files_removed: vec![9], ..Edit::default() };

@@ -17,6 +17,7 @@
 mod appending;
 mod intervals;
 mod reading;
+mod summaries;
 
 use std::{
     io,
@@ -31,22 +32,23 @@ use kvilt_base::{
     EntryRef, Error, ErrorKind, File, FileName, KeyRange, Kind, Mutant, RangeTombstone, Result, Version,
     limits, mutant,
 };
-use kvilt_format::{FileIdentity, log::HEADER_BYTES};
-use kvilt_sync::{
-    budget::{Charge, Part},
-    published::{Pin, Published, pin},
+use kvilt_format::{
+    FileIdentity,
+    log::{HEADER_BYTES, Outline, SUMMARY_BYTES_MAX},
 };
+use kvilt_sync::published::{Published, pin};
 use parking_lot::Mutex;
 
-pub(crate) use self::{appending::IfFull, intervals::Intervals, reading::Window};
+pub(crate) use self::{appending::IfFull, intervals::Intervals, reading::Window, summaries::SummaryRule};
 use self::{
     appending::{LogTail, Writer},
     intervals::FixedIntervals,
+    summaries::{Gathered, Summaries},
 };
 use super::{
     ascent::Ascent,
     log_index,
-    log_index::LogIndex,
+    log_index::ChargedIndex,
     log_order::{LaidAside, LogOrder, MunkOrder, Notes, Orders},
 };
 use crate::{
@@ -115,6 +117,9 @@ pub(crate) struct ChunkLog {
     orders: Mutex<Orders>,
     /// What is appended while its chunk has no munk; none of an earlier run's log.
     notes: Mutex<Option<Notes>>,
+    summaries: Summaries,
+    /// Taken last, by who has a turn of the flusher or the writer's lock.
+    gathered: Mutex<Box<Gathered>>,
     tombstones: Published<Arc<Tombstones>>,
     /// Whether these are all that the log has: of an earlier run's, once it was read whole.
     knows_tombstones: AtomicBool,
@@ -123,80 +128,54 @@ pub(crate) struct ChunkLog {
     hold: Hold,
 }
 
-/// An index charged to the budget.
-pub(crate) struct ChargedIndex {
-    pub(crate) index: LogIndex,
-    charge: Mutex<Charge>,
-}
-
-impl ChargedIndex {
-    pub(crate) fn new(files: &Files) -> Arc<Self> {
-        Self::of(LogIndex::new(), files)
-    }
-
-    fn of(index: LogIndex, files: &Files) -> Arc<Self> {
-        let charge = Mutex::new(files.budget.charge(Part::LogIndexes, index.bytes()));
-        Arc::new(ChargedIndex { index, charge })
-    }
-
-    /// The same for a log that does not grow any more; none if it is that already.
-    fn fixed(&self, files: &Files, pin: &Pin) -> Option<Arc<Self>> {
-        Some(Self::of(self.index.fixed(pin)?, files))
-    }
-
-    fn insert(&self, key: &[u8], offset: u64) {
-        let before = self.index.bytes();
-        self.index.insert(&pin(), key_hash(key), offset);
-        let grown = self.index.bytes() - before;
-        if grown > 0 {
-            self.charge.lock().grow(grown);
-        }
-    }
-}
-
 impl ChunkLog {
     /// A new, empty log of this run; its file is created when its first buffer is written.
     pub(crate) fn create(files: &Files, base: Version) -> Arc<Self> {
         let number = files.next_number();
-        let log = Self::with(files, number, base, LogTail::behind(0), 0, 0);
+        let log = Self::with(files, (number, base), 0, None);
         log.index.replace(Some(ChargedIndex::new(files)));
         Arc::new(log)
     }
 
-    /// A log of an earlier run, `len` bytes of which are durable. Nothing is read yet.
-    pub(crate) fn recovered(files: &Files, number: u64, base: Version, len: u64) -> Arc<Self> {
-        let log = Self::with(files, number, base, LogTail::behind(len), len, len);
+    /// A log of an earlier run, `len` bytes of which are durable, with where in them its last summary lies. Nothing is read yet.
+    pub(crate) fn recovered(
+        files: &Files,
+        (number, base): (u64, Version),
+        len: u64,
+        summary: Option<u64>,
+    ) -> Arc<Self> {
+        let log = Self::with(files, (number, base), len, summary);
         files.know(FileName::Log(number), &log.hold);
         Arc::new(log)
     }
 
     /// The bug of a log that takes records again after a crash.
     pub(crate) fn reopened_for_append(files: &Files, number: u64, base: Version, len: u64) -> Arc<Self> {
-        let log = Self::with(files, number, base, LogTail::behind(len), len, len);
+        let log = Self::with(files, (number, base), len, None);
         files.know(FileName::Log(number), &log.hold);
         log.is_closed.store(false, Ordering::Relaxed);
         log.index.replace(Some(ChargedIndex::new(files)));
         // What it held before the crash is indexed as far as it can be read.
         if let Some(index) = log.index.load(&pin()) {
-            let _ = log.extend_index(files, index, 0, len);
+            let _ = log.extend_index(files, index, 0..len);
         }
         Arc::new(log)
     }
 
-    fn with(files: &Files, number: u64, base: Version, tail: LogTail, length: u64, durable: u64) -> Self {
+    fn with(files: &Files, (number, base): (u64, Version), length: u64, summary: Option<u64>) -> Self {
         ChunkLog {
             number,
             identity: files.identity(number),
             base,
             file: Mutex::new(None),
-            tail: Published::new(tail),
+            tail: Published::new(LogTail::behind(length)),
             flusher: Mutex::new(()),
             writer: Mutex::new(Writer::new(
                 files,
                 if length > 0 { Ascent::unknown(files) } else { Ascent::new(files) },
             )),
             length: AtomicU64::new(length),
-            durable: AtomicU64::new(durable),
+            durable: AtomicU64::new(length),
             let_go: AtomicU64::new(0),
             is_closed: AtomicBool::new(length > 0),
             span: Mutex::new(if length > 0 { Span::Unknown } else { Span::Empty }),
@@ -208,6 +187,8 @@ impl ChunkLog {
             building: Mutex::new(()),
             orders: Mutex::default(),
             notes: Mutex::new(None),
+            summaries: Summaries::of(summary),
+            gathered: Mutex::new(Box::new(Gathered::new(base, length, files))),
             tombstones: Published::new(Tombstones::none()),
             knows_tombstones: AtomicBool::new(false),
             is_of_this_run: length == 0,
@@ -230,15 +211,16 @@ impl ChunkLog {
         self.length.load(Ordering::Acquire)
     }
 
-    /// Whether so many bytes of records would have offsets that its index can keep.
+    /// Whether so many bytes of records, behind a summary, would have offsets that its index can keep.
     pub(crate) fn has_offsets_for(&self, bytes: usize) -> bool {
-        self.len() + (bytes as u64) < log_index::LOG_BYTES_LIMIT
+        self.len() + ((bytes + SUMMARY_BYTES_MAX) as u64) < log_index::LOG_BYTES_LIMIT
     }
 
     /// No more records come: what reads it may rely on its length. The caller holds the gate.
     pub(crate) fn close(&self) {
         // Pairs with the load in `index`: who sees it closed sees its final length.
         self.is_closed.store(true, Ordering::Release);
+        self.gathered.lock().finish(self.base);
     }
 
     /// Whether a key of `range` may be in it.
@@ -326,7 +308,7 @@ impl ChunkLog {
 
     /// The range tombstones in it, all of them: of an earlier run's log, building the index finds them.
     pub(crate) fn all_tombstones(&self, files: &Files) -> Result<Arc<Tombstones>> {
-        // Acquire: pairs with `extend_index`.
+        // Acquire: pairs with `read_keys`.
         if !self.is_of_this_run && !self.knows_tombstones.load(Ordering::Acquire) {
             self.index(files)?;
         }
@@ -347,36 +329,36 @@ impl ChunkLog {
         // A log that still takes records without indexing them belongs to a chunk that has a munk by now: we come
         // late, with an old state. What we find serves us, but must not be taken for complete by others.
         let is_closed = self.is_closed.load(Ordering::Acquire);
-        let index = ChargedIndex::new(files);
-        self.extend_index(files, &index, 0, self.len())?;
-        if !is_closed {
-            return Ok(index);
+        let mut keys = Vec::new();
+        self.read_keys(files, 0..self.len(), &mut |key, offset| keys.push((key_hash(key), offset)))?;
+        let index = ChargedIndex::of_closed(keys, files);
+        if is_closed {
+            self.index.replace(Some(Arc::clone(&index)));
         }
-        let index = index.fixed(files, &pin()).expect("a new index grows");
-        self.index.replace(Some(Arc::clone(&index)));
         Ok(index)
     }
 
-    /// Enters the records from `from` up to `upto` into `index`, and for a log of an earlier run the range
-    /// tombstones into the list.
-    pub(crate) fn extend_index(
-        &self,
-        files: &Files,
-        index: &ChargedIndex,
-        from: u64,
-        upto: u64,
-    ) -> Result<()> {
+    /// Enters the records of a part of it into `index`, which grows.
+    pub(crate) fn extend_index(&self, files: &Files, index: &ChargedIndex, place: Range<u64>) -> Result<()> {
+        self.read_keys(files, place, &mut |key, offset| index.insert(key, offset))
+    }
+
+    /// Gives the key and the place of each record in `place` to `each`, and of a log of an earlier run enters the range tombstones
+    /// into the list. Where summaries tell the keys, nothing else is read.
+    fn read_keys(&self, files: &Files, place: Range<u64>, each: &mut dyn FnMut(&[u8], u64)) -> Result<()> {
+        let from = place.start;
         let mut tombstones = Tombstones::default();
         let mut records = 0;
         let mut ascent = Ascent::new(files);
         let mut ascent_bytes = 0;
-        self.for_each(files, from, upto, &mut |offset, entry, _batch| {
+        self.for_each_outline(files, place, &mut |Outline { offset, kind, key, .. }| {
             records += 1;
-            ascent_bytes += ascent.note(entry.key, offset);
-            if entry.kind == Kind::RangeTombstone {
-                tombstones.push(range_tombstone(&entry), 0);
+            ascent_bytes += ascent.note(key, offset);
+            if kind == Kind::RangeTombstone {
+                let range = self.record_at(files, offset, |entry, _| range_tombstone(&entry))?;
+                tombstones.push(range, 0);
             } else {
-                index.insert(entry.key, offset);
+                each(key, offset);
             }
             Ok(())
         })?;
@@ -494,7 +476,8 @@ impl ChunkLog {
     /// Notes a record that was just appended, unless one before it was not noted.
     pub(crate) fn note(&self, entry: &EntryRef<'_>, offset: u64) {
         let mut notes = self.notes.lock();
-        let Some(notes) = notes.as_mut().filter(|notes| notes.end() == offset) else { return };
+        let is_next = |end: u64| end == offset || self.summaries.fill(&(end..offset));
+        let Some(notes) = notes.as_mut().filter(|notes| is_next(notes.end())) else { return };
         let len = self.len();
         if notes.is_empty() && self.with_ascent(|ascent| ascent.end(len)) == len {
             // In order as it lies.

@@ -8,9 +8,16 @@
 mod fixed;
 mod growing;
 
-use kvilt_sync::published::Pin;
+use std::sync::Arc;
+
+use kvilt_sync::{
+    budget::{Charge, Part},
+    published::{Pin, pin},
+};
+use parking_lot::Mutex;
 
 use self::{fixed::FixedIndex, growing::GrowingIndex};
+use crate::{files::Files, key_hash::key_hash};
 
 /// A log must be shorter than this many bytes, or offsets would not fit an index.
 pub(crate) const LOG_BYTES_LIMIT: u64 = 1 << 31;
@@ -19,6 +26,42 @@ pub(crate) const LOG_BYTES_LIMIT: u64 = 1 << 31;
 pub(crate) enum LogIndex {
     Growing(Box<GrowingIndex>),
     Fixed(FixedIndex),
+}
+
+/// An index charged to the budget.
+pub(crate) struct ChargedIndex {
+    pub(crate) index: LogIndex,
+    charge: Mutex<Charge>,
+}
+
+impl ChargedIndex {
+    pub(crate) fn new(files: &Files) -> Arc<Self> {
+        Self::of(LogIndex::new(), files)
+    }
+
+    /// That of a log that does not grow any more, of all its keys' hashes and their records' offsets.
+    pub(crate) fn of_closed(keys: Vec<(u32, u64)>, files: &Files) -> Arc<Self> {
+        Self::of(LogIndex::Fixed(FixedIndex::new(keys.into_iter())), files)
+    }
+
+    fn of(index: LogIndex, files: &Files) -> Arc<Self> {
+        let charge = Mutex::new(files.budget.charge(Part::LogIndexes, index.bytes()));
+        Arc::new(ChargedIndex { index, charge })
+    }
+
+    /// The same for a log that does not grow any more; none if it is that already.
+    pub(crate) fn fixed(&self, files: &Files, pin: &Pin) -> Option<Arc<Self>> {
+        Some(Self::of(self.index.fixed(pin)?, files))
+    }
+
+    pub(crate) fn insert(&self, key: &[u8], offset: u64) {
+        let before = self.index.bytes();
+        self.index.insert(&pin(), key_hash(key), offset);
+        let grown = self.index.bytes() - before;
+        if grown > 0 {
+            self.charge.lock().grow(grown);
+        }
+    }
 }
 
 /// A record as an index knows it.
@@ -44,7 +87,10 @@ impl LogIndex {
     /// The same records for a log that does not grow any more; none if it is that already.
     pub(crate) fn fixed(&self, pin: &Pin) -> Option<LogIndex> {
         match self {
-            LogIndex::Growing(index) => Some(LogIndex::Fixed(FixedIndex::new(index.every(pin)))),
+            LogIndex::Growing(index) => {
+                let records = index.every(pin).map(|record| (record.hash, record.offset));
+                Some(LogIndex::Fixed(FixedIndex::new(records)))
+            }
             LogIndex::Fixed(_) => None,
         }
     }

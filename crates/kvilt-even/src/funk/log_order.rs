@@ -23,6 +23,7 @@ use std::{
 };
 
 use kvilt_base::{Kind, Result, Version};
+use kvilt_format::log::Outline;
 use kvilt_sync::budget::{Charge, Part};
 
 pub(crate) use self::{
@@ -79,16 +80,17 @@ impl Record<'_> {
 }
 
 impl LogOrder {
-    /// The keys of the records of `log` between two offsets; range tombstones are left out.
-    fn read(log: &ChunkLog, files: &Files, place: Range<u64>) -> Result<Self> {
+    /// The keys of the records of `log` between two offsets, and how many bytes were read for them; range tombstones are left out.
+    fn read(log: &ChunkLog, files: &Files, place: Range<u64>) -> Result<(Self, u64)> {
         let mut gathered = Gathered::default();
-        log.for_each(files, place.start, place.end, &mut |offset, entry, _batch| {
-            if entry.kind != Kind::RangeTombstone {
-                gathered.push(Record { key: entry.key, version: entry.version, offset, kind: entry.kind });
+        let read = log.for_each_outline(files, place.clone(), &mut |outline| {
+            let Outline { offset, kind, key, version } = outline;
+            if kind != Kind::RangeTombstone {
+                gathered.push(Record { key, version, offset, kind });
             }
             Ok(())
         })?;
-        Ok(gathered.sorted(place))
+        Ok((gathered.sorted(place), read))
     }
 
     /// Two parts, one behind the other, as one.
@@ -249,11 +251,12 @@ impl Orders {
                 let known = [self.laid_aside.as_ref().map(LaidAside::start), log.noted_from()];
                 let known = known.into_iter().flatten().filter(|start| *start > end).min();
                 let upto = known.map_or(place.end, |start| start.min(place.end));
+                let (order, read) = LogOrder::read(log, files, end..upto)?;
                 if let Some(cost) = cost_bytes {
                     // Relaxed: a statistic.
-                    cost.fetch_add(upto - end, Relaxed);
+                    cost.fetch_add(read, Relaxed);
                 }
-                self.push(LogOrder::read(log, files, end..upto)?, files);
+                self.push(order, files);
             }
         }
         Ok(self.orders.iter().rev().map(|(order, _)| Arc::clone(order)).collect())

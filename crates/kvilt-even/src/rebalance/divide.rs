@@ -16,7 +16,7 @@ use kvilt_sync::published::pin;
 use super::{PARTS_MAX, funk::FrozenChunk, split::ranges_between};
 use crate::{
     chunk::{Chunk, ChunkState, Occupied},
-    funk::{Funk, PartFile, log::ChargedIndex},
+    funk::{Funk, PartFile, log_index::ChargedIndex},
     store::Store,
 };
 

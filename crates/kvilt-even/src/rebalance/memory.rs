@@ -26,7 +26,8 @@ use crate::{
     chunk::{Chunk, ChunkState, Occupied, PUT_WEIGHT_INVERSE},
     funk::{
         PartFile, Purpose,
-        log::{ChargedIndex, ChunkLog, range_tombstone},
+        log::{ChunkLog, range_tombstone},
+        log_index::ChargedIndex,
         log_order::Notes,
     },
     munk::{Munk, run::RunBuilder, tail::Tail},
@@ -316,7 +317,7 @@ impl Store {
             Some(log) if !log.has_index() || mutant(Mutant::EvictedHalfIndexed) => {
                 let index = ChargedIndex::new(&self.files);
                 if !mutant(Mutant::EvictedHalfIndexed) {
-                    log.extend_index(&self.files, &index, 0, upto)?;
+                    log.extend_index(&self.files, &index, 0..upto)?;
                 }
                 Some(index)
             }
@@ -346,7 +347,7 @@ impl Store {
             match index {
                 Some(index) if is_same => {
                     // Puts since: microseconds of work.
-                    log.extend_index(&self.files, &index, upto, log.len())?;
+                    log.extend_index(&self.files, &index, upto..log.len())?;
                     log.replace_index(Some(index));
                 }
                 _ if log.has_index() => {}

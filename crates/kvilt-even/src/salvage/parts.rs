@@ -165,7 +165,7 @@ pub(super) fn root_of_all_files(
         let kind = if head.is_log { FileKind::Log } else { FileKind::Table };
         // How much of a log was synced is not known: all that is good is taken.
         let len = if head.is_log { u64::MAX } else { head.len };
-        edit.files_upserted.push((head.id.number, FileRecord { kind, len, base: head.base }));
+        edit.files_upserted.push((head.id.number, FileRecord { kind, len, base: head.base, summary: None }));
         numbers.push((head.is_log, head.id.number));
     }
     numbers.sort_unstable();

@@ -28,10 +28,17 @@ pub fn salvage(
     }
     let mut guesses_left = bytes.len().saturating_mul(GUESSES_MAX);
     while at < bytes.len() {
-        if let Decoded::Record { entry, len, .. } = decode_record(&bytes[at..], id, at as u64, base) {
-            record(entry);
-            at += len;
-            continue;
+        match decode_record(&bytes[at..], id, at as u64, base) {
+            Decoded::Record { entry, len, .. } => {
+                record(entry);
+                at += len;
+                continue;
+            }
+            Decoded::Summary { len } => {
+                at += len;
+                continue;
+            }
+            Decoded::Incomplete { .. } | Decoded::Bad(_) => {}
         }
         let next = (at + 1..bytes.len()).find(|&there| is_record(bytes, id, base, there, &mut guesses_left));
         if is_synced || next.is_some() {
@@ -50,7 +57,7 @@ fn is_record(bytes: &[u8], id: FileIdentity, base: Version, at: usize, guesses_l
         let Some(left) = guesses_left.checked_sub(claimed_bytes(&bytes[at..], base)) else { return false };
         *guesses_left = left;
         match decode_record(&bytes[at..], id, at as u64, base) {
-            Decoded::Record { len, .. } => at += len,
+            Decoded::Record { len, .. } | Decoded::Summary { len } => at += len,
             Decoded::Incomplete { .. } | Decoded::Bad(_) => return false,
         }
     }
@@ -59,6 +66,6 @@ fn is_record(bytes: &[u8], id: FileIdentity, base: Version, at: usize, guesses_l
 
 /// How many bytes a checksum must be made of to see whether a record stands here.
 fn claimed_bytes(bytes: &[u8], base: Version) -> usize {
-    super::decode_head(bytes, base)
-        .map_or(0, |head| if head.record_len() <= bytes.len() { head.record_len() } else { 0 })
+    super::decode_frame(bytes, base)
+        .map_or(0, |frame| if frame.len() <= bytes.len() { frame.len() } else { 0 })
 }

@@ -94,13 +94,17 @@ proptest! {
         let mut bytes = bytes;
         if fix && bytes.len() > 4 {
             // A right checksum over whatever the head claims, so that the parser behind it is reached.
-            if let Ok(head) = decode_head(&bytes, BASE) && head.record_len() <= bytes.len() {
-                let sum = checksum(ID.salt(64), &bytes[4..head.record_len()]);
+            if let Ok(frame) = decode_frame(&bytes, BASE) && frame.len() <= bytes.len() {
+                let sum = checksum(ID.salt(64), &bytes[4..frame.len()]);
                 bytes[..4].copy_from_slice(&sum.to_le_bytes());
             }
         }
         match decode_record(&bytes, ID, 64, BASE) {
             Decoded::Record { len, .. } => prop_assert!(len <= bytes.len()),
+            Decoded::Summary { len } => {
+                let _ = Summary::decode(bytes[..len].to_vec(), 64, BASE);
+                let _ = Summary::decode(bytes[..len].to_vec(), 640, BASE);
+            }
             Decoded::Incomplete { needed } => prop_assert!(needed > bytes.len()),
             Decoded::Bad(_) => {}
         }

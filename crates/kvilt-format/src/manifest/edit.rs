@@ -5,7 +5,10 @@
 
 use kvilt_base::{FileName, Version, limits};
 
-use crate::coding::{Decoder, Malformed, push_prefixed, push_varint};
+use crate::{
+    coding::{Decoder, Malformed, push_prefixed, push_varint},
+    header::HEADER_BYTES,
+};
 
 /// What kind of file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -35,6 +38,15 @@ pub struct FileRecord {
     pub len: u64,
     /// A log's base version, which says its epoch; zero for a table.
     pub base: Version,
+    /// Where in the durable bytes of a log its last summary lies, if it has one.
+    pub summary: Option<u64>,
+}
+
+impl FileRecord {
+    /// That of a table of so many bytes.
+    pub fn table(len: u64) -> Self {
+        FileRecord { kind: FileKind::Table, len, base: Version::ZERO, summary: None }
+    }
 }
 
 /// One change of the root: what is none or empty stays as it is.
@@ -75,6 +87,7 @@ const COMMIT_IS_BEGUN: u8 = 10;
 
 const TABLE: u8 = 0;
 const LOG: u8 = 1;
+const LOG_WITH_SUMMARY: u8 = 2;
 
 impl Edit {
     /// Appends its encoding: fields, each behind its tag.
@@ -103,12 +116,16 @@ impl Edit {
         for (number, record) in &self.files_upserted {
             out.push(FILE_UPSERTED);
             push_varint(out, *number);
-            out.push(match record.kind {
-                FileKind::Table => TABLE,
-                FileKind::Log => LOG,
+            out.push(match (record.kind, record.summary) {
+                (FileKind::Table, _) => TABLE,
+                (FileKind::Log, None) => LOG,
+                (FileKind::Log, Some(_)) => LOG_WITH_SUMMARY,
             });
             push_varint(out, record.len);
             push_varint(out, record.base.to_u64());
+            if let (FileKind::Log, Some(summary)) = (record.kind, record.summary) {
+                push_varint(out, summary);
+            }
         }
         for number in &self.files_removed {
             out.push(FILE_REMOVED);
@@ -151,13 +168,18 @@ impl Edit {
             COMMIT_IS_BEGUN => set_once(&mut self.commit_is_begun, flag(decoder)?),
             FILE_UPSERTED => {
                 let number = decoder.varint()?;
-                let kind = match decoder.u8()? {
-                    TABLE => FileKind::Table,
-                    LOG => FileKind::Log,
+                let (kind, has_summary) = match decoder.u8()? {
+                    TABLE => (FileKind::Table, false),
+                    LOG => (FileKind::Log, false),
+                    LOG_WITH_SUMMARY => (FileKind::Log, true),
                     _ => return Err(Malformed("a file has an unknown kind")),
                 };
-                let record = FileRecord { kind, len: decoder.varint()?, base: version(decoder)? };
-                self.files_upserted.push((number, record));
+                let (len, base) = (decoder.varint()?, version(decoder)?);
+                let summary = if has_summary { Some(decoder.varint()?) } else { None };
+                if summary.is_some_and(|at| at < HEADER_BYTES as u64 || at >= len) {
+                    return Err(Malformed("a summary does not lie in its log"));
+                }
+                self.files_upserted.push((number, FileRecord { kind, len, base, summary }));
                 Ok(())
             }
             FILE_REMOVED => {

@@ -9,7 +9,7 @@ use super::*;
 use crate::{FileIdentity, memory::MemoryDisk};
 
 fn record(kind: FileKind, len: u64) -> FileRecord {
-    FileRecord { kind, len, base: Version::new(1, 0) }
+    FileRecord { kind, len, base: Version::new(1, 0), summary: None }
 }
 
 fn new_files(numbers: std::ops::Range<u64>) -> Edit {
@@ -413,7 +413,8 @@ fn edits() -> impl Strategy<Value = Edit> {
                 .into_iter()
                 .map(|(number, (is_log, len, base))| {
                     let kind = if is_log { FileKind::Log } else { FileKind::Table };
-                    (number, FileRecord { kind, len, base: Version::from_u64(base) })
+                    let summary = (is_log && len % 3 == 0 && len / 3 >= 64).then_some(len / 3);
+                    (number, FileRecord { kind, len, base: Version::from_u64(base), summary })
                 })
                 .collect(),
             files_removed: removed.0,
@@ -421,6 +422,18 @@ fn edits() -> impl Strategy<Value = Edit> {
             chunks_removed: removed.1,
         },
     )
+}
+
+#[test]
+fn a_summary_lies_in_its_log() {
+    for (len, at, is_right) in
+        [(100, 64, true), (100, 99, true), (100, 100, false), (100, 63, false), (0, 0, false)]
+    {
+        let summary = FileRecord { summary: Some(at), ..record(FileKind::Log, len) };
+        let mut bytes = Vec::new();
+        Edit { files_upserted: vec![(1, summary)], ..Edit::default() }.encode(&mut bytes);
+        assert_eq!(Edit::decode(&bytes).is_ok(), is_right, "at {at} of {len}");
+    }
 }
 
 proptest! {

@@ -65,9 +65,16 @@ fn mend_log(bytes: &mut [u8], id: FileIdentity) {
     }
 }
 
+/// The flags of a summary among a log's records.
+const SUMMARY: u8 = 3;
+
 fn log_record_len(bytes: &[u8]) -> Option<usize> {
     let mut decoder = Decoder::at(bytes, 4);
     let flags = decoder.u8().ok()?;
+    if flags == SUMMARY {
+        let body_len = usize::try_from(decoder.varint().ok()?).ok()?;
+        return decoder.position().checked_add(body_len);
+    }
     let (key_len, value_len) = (decoder.varint_usize().ok()?, decoder.varint_usize().ok()?);
     decoder.varint().ok()?;
     if flags & 0b100 != 0 {

@@ -56,7 +56,8 @@ impl Script {
         self.check_log(&self.log);
         self.log.sync(&self.store.files).unwrap();
         let (number, len) = (self.log.number(), self.log.len());
-        let recovered = Arc::new(ChunkLog::recovered(&self.store.files, number, self.log.base(), len));
+        let recovered =
+            Arc::new(ChunkLog::recovered(&self.store.files, (number, self.log.base()), len, None));
         assert_eq!(recovered.unordered_bytes(), len - HEADER_BYTES as u64, "nothing is known of it");
         self.check_log(&recovered);
         recovered.index(&self.store.files).unwrap();

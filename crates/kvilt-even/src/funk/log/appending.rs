@@ -31,7 +31,7 @@ use crate::{files::Files, reserve::Use};
 const PAGE_BYTES: u64 = 4096;
 /// A log's first buffer; it doubles while it keeps filling up between checkpoints.
 const BUFFER_BYTES_MIN: usize = 4 << 10;
-/// When all buffers together have this part of the memory budget, new ones are small.
+/// All buffers together may have this part of the memory budget; new ones are smaller, the less of it is left.
 const BUFFER_SHARE: u64 = 16;
 /// Of a log that only its munk is read for, the index may have this part of the log's bytes, and so much in any case.
 const INDEX_SHARE: u64 = 16;
@@ -214,7 +214,7 @@ impl ChunkLog {
         Ok(())
     }
 
-    /// Gives the log a fresh buffer behind `tail`, whose own has nothing in it.
+    /// Gives the log a fresh buffer behind `tail`, whose own has nothing in it; the header comes first, or a summary that is due.
     fn begin_buffer(
         &self,
         files: &Files,
@@ -222,19 +222,22 @@ impl ChunkLog {
         tail: LogTail,
         Wanted { bytes, buffer_bytes_max }: Wanted,
     ) {
-        let is_first = self.len() < HEADER_BYTES as u64;
-        let header_bytes = if is_first { HEADER_BYTES } else { 0 };
-        let is_short = files.budget.used(Part::LogBuffers) > files.budget.bytes_max() / BUFFER_SHARE;
-        let wanted = if is_short { BUFFER_BYTES_MIN } else { writer.buffer_bytes };
-        let buffer = Buffer::new(files, wanted.min(buffer_bytes_max).max(bytes + header_bytes));
-        if is_first {
-            buffer
-                .bytes
-                .append(&encode_header(self.identity, self.base))
-                .expect("a buffer has room for a header");
-            self.length.store(HEADER_BYTES as u64, Ordering::Release);
-        }
+        let len = self.len();
+        let first = if len < HEADER_BYTES as u64 {
+            encode_header(self.identity, self.base).to_vec()
+        } else {
+            let summary = self.gathered.lock().due(self.identity, len);
+            summary.unwrap_or_default()
+        };
+        let wanted = fitting(writer.buffer_bytes, files);
+        let buffer = Buffer::new(files, wanted.min(buffer_bytes_max).max(bytes + first.len()));
+        buffer.bytes.append(&first).expect("a buffer has room for what comes first");
         self.tail.replace(LogTail { filling: Some(buffer), ..tail });
+        let end = len + first.len() as u64;
+        self.length.store(end, Ordering::Release);
+        if len > 0 && end > len {
+            self.summaries.appended(len..end);
+        }
     }
 
     /// Whether it may hold a record above `cut`, so that having synced it does not make all of it durable: the
@@ -334,24 +337,26 @@ impl ChunkLog {
             .map_err(|e| Error::io("append to a log", e).at(FileName::Log(self.number), start))?;
         files.counters.log_bytes_written.add(bytes.len() as u64);
         files.reserve.grow_with(bytes.len() as u64);
+        self.gathered.lock().written(start, bytes);
         Ok(())
     }
 
-    /// Writes to the file what is appended so far, and says how much that is. No promise that it survives.
-    fn flush(&self, files: &Files) -> Result<u64> {
+    /// Writes to the file what is appended so far, and says how much that is, and where in it the last summary lies. No promise
+    /// that it survives.
+    fn flush(&self, files: &Files) -> Result<(u64, Option<u64>)> {
         let _turn = self.flusher.lock();
-        let (start, full) = self.set_aside(files);
-        let Some(full) = full else { return Ok(start) };
+        let (start, full, summary) = self.set_aside(files);
+        let Some(full) = full else { return Ok((start, summary)) };
         self.write_buffer(files, start, &full).inspect_err(|_| self.put_back(files))?;
         let end = start + full.len() as u64;
         let _writer = self.writer.lock();
         self.tail.replace(LogTail { start: end, flushing: None, ..self.end() });
-        Ok(end)
+        Ok((end, summary))
     }
 
     /// Takes the buffer for the file and leaves another only if a put relies on it: a log that is not written to costs
     /// nothing between checkpoints.
-    fn set_aside(&self, files: &Files) -> (u64, Option<Arc<Buffer>>) {
+    fn set_aside(&self, files: &Files) -> (u64, Option<Arc<Buffer>>, Option<u64>) {
         let mut writer = self.writer.lock();
         let LogTail { start, flushing, filling: full } = self.end();
         assert!(flushing.is_none(), "a buffer is flushing during one turn only");
@@ -361,7 +366,7 @@ impl ChunkLog {
         let is_awaited = writer.promised_bytes > 0 && !self.is_closed.load(Ordering::Relaxed);
         let filling = is_awaited.then(|| Buffer::new(files, writer.buffer_bytes.max(writer.promised_bytes)));
         self.tail.replace(LogTail { start, flushing: full.clone(), filling });
-        (start, full)
+        (start, full, self.summaries.last())
     }
 
     /// After a failed write: one buffer with everything that is not in the file, and with the room that was promised.
@@ -402,7 +407,7 @@ impl ChunkLog {
 
     /// Makes everything appended so far durable.
     pub(crate) fn sync(&self, files: &Files) -> Result<()> {
-        let len = self.flush(files)?;
+        let (len, summary) = self.flush(files)?;
         if len <= self.durable_len() {
             return Ok(());
         }
@@ -411,6 +416,7 @@ impl ChunkLog {
             file.sync().map_err(|e| sync_failed(e, FileName::Log(self.number)))?;
         }
         self.durable.fetch_max(len, Ordering::AcqRel);
+        self.summaries.became_durable(summary);
         Ok(())
     }
 }
@@ -429,6 +435,15 @@ impl ChunkLog {
             self.let_go.store(upto, Ordering::Relaxed);
         }
     }
+}
+
+/// What there is room for of a buffer of so many bytes. If many logs are written to, all get smaller ones: a few that got hardly
+/// any would be written out again and again.
+fn fitting(bytes: usize, files: &Files) -> usize {
+    let share = files.budget.bytes_max() / BUFFER_SHARE;
+    let left = share.saturating_sub(files.budget.used(Part::LogBuffers));
+    let fitting = u128::from(left) * 2 * bytes as u128 / u128::from(share.max(1));
+    usize::try_from(fitting).unwrap_or(usize::MAX).clamp(BUFFER_BYTES_MIN.min(bytes), bytes)
 }
 
 /// What `full` holds, in a buffer of so many bytes.

@@ -21,6 +21,8 @@ use crate::files::Files;
 
 /// A log is read in pieces of this size.
 const READ_BYTES: usize = 256 << 10;
+/// What an index that is wrong would come to.
+const NO_ENTRY: &str = "a summary stands where an entry must be";
 
 thread_local! {
     /// Where cold records are read to; taken and put back, so that a reentrant read merely allocates.
@@ -74,6 +76,7 @@ impl ChunkLog {
                 Ok(true)
             }
             Decoded::Incomplete { .. } => Ok(false),
+            Decoded::Summary { .. } => Err(self.bad_record(offset, NO_ENTRY)),
             Decoded::Bad(why) => Err(self.bad_record(offset, why)),
         }
     }
@@ -89,8 +92,8 @@ impl ChunkLog {
         if offset >= tail.start {
             return match decode_record(tail.bytes_from(offset), self.identity, offset, self.base) {
                 Decoded::Record { entry, batch, .. } => Ok(read(entry, batch)),
-                Decoded::Incomplete { .. } | Decoded::Bad(_) => {
-                    unreachable!("a buffer holds whole records")
+                Decoded::Summary { .. } | Decoded::Incomplete { .. } | Decoded::Bad(_) => {
+                    unreachable!("a buffer holds whole records, and an entry is asked for")
                 }
             };
         }
@@ -124,6 +127,7 @@ impl ChunkLog {
                 Decoded::Incomplete { .. } => {
                     return Err(self.bad_record(offset, "the record runs past the synced length"));
                 }
+                Decoded::Summary { .. } => return Err(self.bad_record(offset, NO_ENTRY)),
                 Decoded::Bad(why) => return Err(self.bad_record(offset, why)),
             }
         }
@@ -178,6 +182,7 @@ impl ChunkLog {
                     each(at, entry, batch)?;
                     at += len as u64;
                 }
+                Decoded::Summary { len } => at += len as u64,
                 Decoded::Incomplete { .. } | Decoded::Bad(_) => {
                     unreachable!("a buffer holds whole records")
                 }
@@ -214,6 +219,7 @@ impl ChunkLog {
                         }
                         done += len;
                     }
+                    Decoded::Summary { len } => done += len,
                     Decoded::Incomplete { needed } => {
                         let offset = at + done as u64;
                         if offset + needed as u64 > upto {
@@ -245,7 +251,7 @@ impl ChunkLog {
         decode_header(&header, self.name(), self.identity).map(|_| ())
     }
 
-    fn opened(&self, files: &Files) -> Result<Arc<dyn File>> {
+    pub(super) fn opened(&self, files: &Files) -> Result<Arc<dyn File>> {
         let mut file = self.file.lock();
         if let Some(file) = &*file {
             return Ok(Arc::clone(file));
@@ -255,7 +261,7 @@ impl ChunkLog {
         Ok(Arc::clone(file.insert(opened)))
     }
 
-    fn read_failed(&self, offset: u64, error: io::Error) -> Error {
+    pub(super) fn read_failed(&self, offset: u64, error: io::Error) -> Error {
         if error.kind() == io::ErrorKind::UnexpectedEof {
             let durable = self.durable_len();
             return Error::corrupted(

@@ -11,6 +11,7 @@ use std::{
 use kvilt_base::{Disk, Listed, disk::LockFailure};
 use kvilt_format::log::record_len_max;
 use kvilt_io::{Keep, MemoryDisk};
+use kvilt_sync::budget::Part;
 
 use super::*;
 use crate::{bed, chunk::put::Change, options::Options, store::Store};

@@ -22,8 +22,9 @@ pub(crate) struct FixedIndex {
 }
 
 impl FixedIndex {
-    pub(super) fn new(records: impl Iterator<Item = Record>) -> Self {
-        let records = records.map(|record| u64::from(record.hash) << 32 | record.offset);
+    /// Of hashes of keys and offsets of records.
+    pub(super) fn new(records: impl Iterator<Item = (u32, u64)>) -> Self {
+        let records = records.map(|(hash, offset)| u64::from(hash) << 32 | offset);
         let mut records: Vec<u64> = records.collect();
         records.sort_unstable();
         let buckets = records.len().div_ceil(BUCKET_RECORDS).max(1);
@@ -101,8 +102,7 @@ mod tests {
         ) {
             // Few bits make many records of one hash, and the highest ones few buckets that are not empty.
             let hashes: Vec<u32> = hashes.into_iter().map(|hash| hash >> spread << (spread / 2)).collect();
-            let records = hashes.iter().zip(1..).map(|(&hash, offset)| Record { hash, offset, is_newest: true });
-            let index = FixedIndex::new(records);
+            let index = FixedIndex::new(hashes.iter().copied().zip(1..));
             for hash in hashes.iter().copied().chain([0, 1, u32::MAX]) {
                 let mut found: Vec<u64> = index.offsets(hash).collect();
                 found.reverse();

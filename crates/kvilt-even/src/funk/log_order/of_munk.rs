@@ -17,7 +17,7 @@ use kvilt_sync::published::pin;
 use super::{LogOrder, Record};
 use crate::{
     files::Files,
-    funk::log::{ChargedIndex, ChunkLog},
+    funk::{log::ChunkLog, log_index::ChargedIndex},
     key_hash::key_hash,
 };
 

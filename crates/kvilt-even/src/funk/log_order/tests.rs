@@ -27,11 +27,16 @@ struct Script {
 
 impl Script {
     fn new() -> Self {
-        Self::on(MemoryDisk::new(1))
+        Self::with(MemoryDisk::new(1), &Options::tiny())
     }
 
-    fn on(disk: Arc<MemoryDisk>) -> Self {
-        let store = bed::open(disk, &Options::tiny());
+    /// One whose log is read whole unless its keys are known otherwise.
+    fn without_summaries(disk: Arc<MemoryDisk>) -> Self {
+        Self::with(disk, &Options { log_summary_percent: 0, ..Options::tiny() })
+    }
+
+    fn with(disk: Arc<MemoryDisk>, options: &Options) -> Self {
+        let store = bed::open(disk, options);
         let log = ChunkLog::create(&store.files, store.epoch_base);
         Script { store, log, records: Records::new(), cost_bytes: AtomicU64::new(0), chance: 7 }
     }
@@ -261,7 +266,7 @@ fn of_a_munk_and_an_index_comes_the_order_of_the_log() {
 
 #[test]
 fn what_is_noted_is_not_read() {
-    let mut script = Script::new();
+    let mut script = Script::without_summaries(MemoryDisk::new(1));
     script.log.begin_notes(&script.store.files);
     // In order at first, where nothing has to be noted.
     (0..8).for_each(|i| script.append_row(format!("key{i:04}").as_bytes(), b"value", 1));
@@ -287,16 +292,32 @@ fn what_is_noted_is_not_read() {
 }
 
 #[test]
+fn what_is_summed_up_is_not_read() {
+    let mut script = Script::new();
+    for version in 0..4 {
+        script.append(300, version);
+        script.log.sync(&script.store.files).unwrap();
+    }
+    let len = script.log.len();
+    script.orders();
+    let first = script.cost_bytes.load(Relaxed);
+    assert!((len / 20..len / 4).contains(&first), "{first} of {len}");
+    script.check();
+    script.append(300, 5);
+    script.check();
+}
+
+#[test]
 fn what_was_laid_aside_is_read_instead_of_the_log_unless_it_is_damaged() {
     let disk = MemoryDisk::new(1);
-    let mut script = Script::on(disk.clone());
+    let mut script = Script::without_summaries(disk.clone());
     // Only a store that has its reserve writes what it could do without.
     script.store.checkpoint_now(false).unwrap();
     for version in 0..4 {
         script.append(300, version);
     }
     let order =
-        LogOrder::read(&script.log, &script.store.files, HEADER_BYTES as u64..script.log.len()).unwrap();
+        LogOrder::read(&script.log, &script.store.files, HEADER_BYTES as u64..script.log.len()).unwrap().0;
     script.log.sync(&script.store.files).unwrap();
     script.log.close();
     script.log.lay_aside(&order, &script.store.files);
@@ -345,7 +366,7 @@ fn what_comes_next_at_a_view_is_a_record_of_each_key() {
         (0..20).for_each(|i| script.append_row(format!("key{i:04}").as_bytes(), b"value", version));
     }
     let place = HEADER_BYTES as u64..script.log.len();
-    let order = Arc::new(LogOrder::read(&script.log, &script.store.files, place).unwrap());
+    let order = Arc::new(LogOrder::read(&script.log, &script.store.files, place).unwrap().0);
     let view = Version::from_u64(script.store.epoch_base.to_u64() + 17);
     let wanted = Wanted { view: Some(view), rows: None, cost_bytes: None };
     for (direction, next) in [(Direction::Forward, 1), (Direction::Backward, 18)] {
@@ -365,7 +386,7 @@ fn a_bound_is_found_from_anywhere_before_it() {
     let mut script = Script::new();
     (0..50).for_each(|i| script.append_row(format!("key{:04}", i * 2).as_bytes(), b"value", 1));
     let place = HEADER_BYTES as u64..script.log.len();
-    let order = LogOrder::read(&script.log, &script.store.files, place).unwrap();
+    let order = LogOrder::read(&script.log, &script.store.files, place).unwrap().0;
     for i in 0..103_usize {
         let key = format!("key{i:04}");
         let expected = i.div_ceil(2).min(50);
@@ -390,7 +411,7 @@ fn bounds_are_found_among_keys_with_many_versions_and_other_beginnings() {
     script.append_row(b"zz", b"v", 1);
     keys.push(b"zz".to_vec());
     let place = HEADER_BYTES as u64..script.log.len();
-    let order = LogOrder::read(&script.log, &script.store.files, place).unwrap();
+    let order = LogOrder::read(&script.log, &script.store.files, place).unwrap().0;
     assert!(order.items.len() > 6 * RECORDS_A_SAMPLE);
     let all: Vec<&[u8]> = order.records().map(|record| record.key).collect();
     let near = |key: &Vec<u8>| [key.clone(), [key, b"\0".as_slice()].concat(), key[..key.len() / 2].to_vec()];

@@ -1,0 +1,268 @@
+//! Summaries in a log: what its records say but for their values, so that who needs no values need not read them.
+//!
+//! A log of a few megabytes has a hundredth of that in keys. Who makes its index or its order reads it whole if nothing tells
+//! the keys otherwise; behind an open nothing does, and behind each summary that was written here something does.
+//! `docs/design/0053-summaries-in-logs.md`.
+//!
+//! What is always true: a summary lies at the beginning of a buffer, for which a put makes it that has the gate and has announced
+//! nothing; it tells of all records between a place and its own; and the last one that is durable lies before the durable length that
+//! is read behind it.
+
+use std::{
+    collections::VecDeque,
+    ops::Range,
+    sync::atomic::{AtomicU64, Ordering},
+};
+
+use kvilt_base::{EntryRef, Error, Mutant, Result, Version, mutant};
+use kvilt_format::{
+    FileIdentity,
+    log::{
+        Decoded, EARLIER_MAX, HEADER_BYTES, Outline, Outlines, SUMMARY_BODY_BYTES_MAX, Summary, decode_record,
+    },
+};
+use kvilt_sync::budget::{Charge, Part};
+
+use super::ChunkLog;
+use crate::files::Files;
+
+/// What is read of the last summary at first.
+const READ_BYTES: u64 = 4 << 10;
+
+/// How often a log is summed up, and when not.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct SummaryRule {
+    /// Bytes of records that a summary tells of, at least.
+    pub(crate) covered_bytes: u64,
+    /// Of these, the summary takes so many percent at most: else records are so short that reading them costs little more.
+    pub(crate) percent: u64,
+}
+
+/// Where the summaries of a log lie. Zero stands for none.
+pub(super) struct Summaries {
+    /// The newest.
+    last: AtomicU64,
+    /// Where it ends.
+    end: AtomicU64,
+    /// The newest that a power cut leaves.
+    durable: AtomicU64,
+}
+
+impl Summaries {
+    /// Of a log of which the last one is known.
+    pub(super) fn of(last: Option<u64>) -> Self {
+        let last = last.unwrap_or(0);
+        Summaries { last: AtomicU64::new(last), end: AtomicU64::new(0), durable: AtomicU64::new(last) }
+    }
+
+    /// The newest one.
+    pub(super) fn last(&self) -> Option<u64> {
+        some(self.last.load(Ordering::Acquire))
+    }
+
+    /// One was appended. The caller has the gate.
+    pub(super) fn appended(&self, place: Range<u64>) {
+        // Relaxed: whoever asks what lies there has the gate.
+        self.end.store(place.end, Ordering::Relaxed);
+        self.last.store(place.start, Ordering::Release);
+    }
+
+    /// Whether nothing else lies here. The caller has the gate.
+    pub(super) fn fill(&self, place: &Range<u64>) -> bool {
+        // Relaxed: see `appended`.
+        let last = self.last.load(Ordering::Relaxed)..self.end.load(Ordering::Relaxed);
+        last == *place
+    }
+
+    /// The newest one that is durable.
+    pub(super) fn durable(&self) -> Option<u64> {
+        if mutant(Mutant::SummaryNotSynced) {
+            self.last()
+        } else {
+            some(self.durable.load(Ordering::Acquire))
+        }
+    }
+
+    /// All before the durable length, which has grown, has this as its last one.
+    pub(super) fn became_durable(&self, last: Option<u64>) {
+        self.durable.fetch_max(last.unwrap_or(0), Ordering::AcqRel);
+    }
+}
+
+fn some(offset: u64) -> Option<u64> {
+    (offset > 0).then_some(offset)
+}
+
+/// What the next summary will tell of: records that went to the file since the last one. To gather each as it is put would touch
+/// three more lines of memory for each put; those of a buffer that was just written are in the processor's cache.
+pub(super) struct Gathered {
+    outlines: Outlines,
+    /// Behind the last record that was gathered.
+    end: u64,
+    /// Where the last summaries lie, oldest first.
+    earlier: VecDeque<u64>,
+    rule: SummaryRule,
+    charge: Charge,
+}
+
+impl Gathered {
+    /// Nothing yet of a log that ends here.
+    pub(super) fn new(base: Version, end: u64, files: &Files) -> Self {
+        let charge = files.budget.charge(Part::LogIndexes, 0);
+        let (outlines, rule) = (Outlines::new(base), files.summary_rule);
+        Gathered { outlines, end: end.max(HEADER_BYTES as u64), earlier: VecDeque::new(), rule, charge }
+    }
+
+    /// These bytes, whole records but for what the log or its last buffer begins with, were written to the file at `start`.
+    pub(super) fn written(&mut self, start: u64, bytes: &[u8]) {
+        let records = bytes.get(self.end.saturating_sub(start) as usize..).filter(|_| start <= self.end);
+        // A log that was gathered from another place on, or was not where it should have been.
+        let Some(records) = records else { return };
+        let before = self.outlines.memory_bytes();
+        self.outlines.push_records(records);
+        self.end += records.len() as u64;
+        let covered = self.outlines.covered_bytes().max(self.rule.covered_bytes);
+        let most = covered.saturating_mul(self.rule.percent) / 100;
+        if self.outlines.len() as u64 > most.min(SUMMARY_BODY_BYTES_MAX as u64 / 2) {
+            // What is gathered from here on tells of what comes from here on.
+            self.outlines.clear();
+        }
+        let grown = self.outlines.memory_bytes() - before;
+        if grown > 0 {
+            self.charge.grow(grown as u64);
+        }
+    }
+
+    /// The summary that is due at `offset`, where the log ends, all of it in the file.
+    pub(super) fn due(&mut self, id: FileIdentity, offset: u64) -> Option<Vec<u8>> {
+        if self.outlines.covered_bytes() < self.rule.covered_bytes || self.end != offset {
+            return None;
+        }
+        let summary = self.outlines.summary(id, offset, self.earlier.iter().rev().copied());
+        self.outlines.clear();
+        self.end += summary.len() as u64;
+        self.earlier.push_back(offset);
+        if self.earlier.len() > EARLIER_MAX {
+            self.earlier.pop_front();
+        }
+        Some(summary)
+    }
+
+    /// No record comes any more.
+    pub(super) fn finish(&mut self, base: Version) {
+        self.outlines = Outlines::new(base);
+        self.earlier = VecDeque::new();
+        self.end = u64::MAX;
+        self.charge.shrink(self.charge.bytes());
+    }
+}
+
+impl ChunkLog {
+    /// The last summary in its durable bytes. Asked before [`ChunkLog::durable_len`], so that it lies before that.
+    pub(crate) fn durable_summary(&self) -> Option<u64> {
+        self.summaries.durable()
+    }
+
+    /// Gives every live record of a part of it, but for its value, to `each`, in the order written. Entries that a crash cut off are
+    /// left out. Returns how many bytes it read.
+    pub(crate) fn for_each_outline(
+        &self,
+        files: &Files,
+        place: Range<u64>,
+        each: &mut dyn FnMut(Outline<'_>) -> Result<()>,
+    ) -> Result<u64> {
+        let (mut at, mut read) = (place.start.max(HEADER_BYTES as u64), 0);
+        for summary in self.summaries_in(files, &place)? {
+            let covered = summary.covered();
+            read += self.outlines_read(files, at..covered.start, each)? + (summary.end() - covered.end);
+            let wanted = at.max(covered.start)..place.end;
+            let is_wanted = |outline: &Outline<'_>| wanted.contains(&outline.offset);
+            let told = summary.each(|outline| {
+                let is_live = !files.dead.contain(outline.version) || mutant(Mutant::DeadSummedUp);
+                if is_wanted(&outline) && is_live { each(outline) } else { Ok(()) }
+            });
+            told.map_err(|e| self.bad_summary(covered.end, e.0))??;
+            at = at.max(summary.end());
+        }
+        Ok(read + self.outlines_read(files, at..place.end, each)?)
+    }
+
+    /// The same from the records themselves.
+    fn outlines_read(
+        &self,
+        files: &Files,
+        place: Range<u64>,
+        each: &mut dyn FnMut(Outline<'_>) -> Result<()>,
+    ) -> Result<u64> {
+        self.for_each(files, place.start, place.end, &mut |offset, entry, _batch| {
+            let EntryRef { key, version, kind, .. } = entry;
+            each(Outline { offset, kind, key, version })
+        })?;
+        Ok(place.end.saturating_sub(place.start))
+    }
+
+    /// The summaries that tell of records in `place`, oldest first.
+    fn summaries_in(&self, files: &Files, place: &Range<u64>) -> Result<Vec<Summary>> {
+        let mut newest_first = Vec::new();
+        let mut known = VecDeque::from_iter(self.summaries.last());
+        let mut likely_bytes = READ_BYTES;
+        while let Some(at) = known.pop_front().filter(|at| *at > place.start) {
+            let summary = self.summary_at(files, at, likely_bytes)?;
+            // They tell of equally many bytes, so they are equally long, nearly.
+            let bytes = summary.end() - at;
+            likely_bytes = bytes + bytes / 8;
+            if known.is_empty() {
+                known.extend(summary.earlier().iter().filter(|at| **at > place.start));
+                self.will_read_summaries(files, &known, likely_bytes)?;
+            }
+            if summary.covered().start < place.end {
+                newest_first.push(summary);
+            }
+        }
+        newest_first.reverse();
+        Ok(newest_first)
+    }
+
+    /// Has the system fetch them all at once: one after the other they would be waited for one by one.
+    fn will_read_summaries(&self, files: &Files, places: &VecDeque<u64>, bytes: u64) -> Result<()> {
+        let in_file = self.end().start;
+        for at in places.iter().filter(|at| **at < in_file) {
+            self.opened(files)?.will_read(*at, bytes.min(in_file - at) as usize);
+        }
+        Ok(())
+    }
+
+    fn summary_at(&self, files: &Files, at: u64, likely_bytes: u64) -> Result<Summary> {
+        let tail = self.end();
+        let mut read = Vec::new();
+        let mut wanted = likely_bytes;
+        loop {
+            let bytes = if at >= tail.start {
+                tail.bytes_from(at)
+            } else {
+                read.resize(wanted.min(tail.start - at) as usize, 0);
+                let got = self.opened(files)?.read_exact_at(at, &mut read);
+                got.map_err(|e| self.read_failed(at, e))?;
+                &read
+            };
+            match decode_record(bytes, self.identity, at, self.base) {
+                Decoded::Summary { len } => {
+                    return Summary::decode(bytes[..len].to_vec(), at, self.base)
+                        .map_err(|e| self.bad_summary(at, e.0));
+                }
+                Decoded::Incomplete { needed } if at + needed as u64 <= tail.start => wanted = needed as u64,
+                Decoded::Incomplete { .. } | Decoded::Record { .. } => {
+                    return Err(self.bad_summary(at, "none is there"));
+                }
+                Decoded::Bad(why) => return Err(self.bad_summary(at, why)),
+            }
+        }
+    }
+
+    fn bad_summary(&self, at: u64, why: &str) -> Error {
+        Error::corrupted(self.name(), at, format!("a log's summary that was synced is damaged: {why}"))
+    }
+}
+
+#[cfg(test)]
+mod tests;
