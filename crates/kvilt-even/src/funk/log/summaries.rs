@@ -4,9 +4,10 @@
 //! the keys otherwise; behind an open nothing does, and behind each summary that was written here something does.
 //! `docs/design/0053-summaries-in-logs.md`.
 //!
-//! What is always true: a summary lies at the beginning of a buffer, for which a put makes it that has the gate and has announced
-//! nothing; it tells of all records between a place and its own; and the last one that is durable lies before the durable length that
-//! is read behind it.
+//! A summary lies at the beginning of a buffer, for which a put makes it that has the gate and has announced nothing.
+//!
+//! * **E-14** A summary tells of all records between a place and its own, and the one that the manifest names lies below the log's
+//!   durable length.
 
 use std::{
     collections::VecDeque,
