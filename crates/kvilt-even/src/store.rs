@@ -1,7 +1,7 @@
 //! `Store`: what all operations and all background jobs of one open database share.
 //!
 //! Lock order: chunk gates in key order → structure → checkpoint → the leaves (dirty list, attention queue,
-//! a log's orders and in them its notes, its flusher, and in these its writer, the row cache's shards). A checkpoint takes `checkpoint` first and
+//! a log's orders and in them its notes, its flusher, in these its writer, and in both what its next summary tells; the row cache's shards). A checkpoint takes `checkpoint` first and
 //! `structure` inside it, but never a gate, and nobody who holds `structure` asks for `checkpoint`.
 
 use std::{

@@ -22,7 +22,9 @@ use crate::{
 };
 
 pub use salvage::salvage;
-pub use summary::{EARLIER_MAX, Outline, Outlines, SUMMARY_BODY_BYTES_MAX, SUMMARY_BYTES_MAX, Summary};
+pub use summary::{
+    EARLIER_MAX, Outline, OutlineCursor, Outlines, SUMMARY_BODY_BYTES_MAX, SUMMARY_BYTES_MAX, Summary,
+};
 
 /// Bytes of the header that a log begins with; the first record follows.
 pub const HEADER_BYTES: usize = header::HEADER_BYTES;

@@ -118,8 +118,8 @@ pub(crate) struct ChunkLog {
     /// What is appended while its chunk has no munk; none of an earlier run's log.
     notes: Mutex<Option<Notes>>,
     summaries: Summaries,
-    /// Taken last, by who has a turn of the flusher or the writer's lock.
-    gathered: Mutex<Box<Gathered>>,
+    /// For the next summary; none of a log that is closed. Nobody waits for it who has the writer's lock.
+    gathered: Mutex<Option<Box<Gathered>>>,
     tombstones: Published<Arc<Tombstones>>,
     /// Whether these are all that the log has: of an earlier run's, once it was read whole.
     knows_tombstones: AtomicBool,
@@ -188,7 +188,7 @@ impl ChunkLog {
             orders: Mutex::default(),
             notes: Mutex::new(None),
             summaries: Summaries::of(summary),
-            gathered: Mutex::new(Box::new(Gathered::new(base, length, files))),
+            gathered: Mutex::new((length == 0).then(|| Box::new(Gathered::new(base, files)))),
             tombstones: Published::new(Tombstones::none()),
             knows_tombstones: AtomicBool::new(false),
             is_of_this_run: length == 0,
@@ -220,7 +220,10 @@ impl ChunkLog {
     pub(crate) fn close(&self) {
         // Pairs with the load in `index`: who sees it closed sees its final length.
         self.is_closed.store(true, Ordering::Release);
-        self.gathered.lock().finish(self.base);
+        // Who has it is done soon, and then it goes when a second has passed.
+        if let Some(mut gathered) = self.gathered.try_lock() {
+            *gathered = None;
+        }
     }
 
     /// Whether a key of `range` may be in it.
@@ -344,7 +347,7 @@ impl ChunkLog {
     }
 
     /// Gives the key and the place of each record in `place` to `each`, and of a log of an earlier run enters the range tombstones
-    /// into the list. Where summaries tell the keys, nothing else is read.
+    /// into the list. Where summaries tell the keys, only these are read.
     fn read_keys(&self, files: &Files, place: Range<u64>, each: &mut dyn FnMut(&[u8], u64)) -> Result<()> {
         let from = place.start;
         let mut tombstones = Tombstones::default();
@@ -354,7 +357,9 @@ impl ChunkLog {
         self.for_each_outline(files, place, &mut |Outline { offset, kind, key, .. }| {
             records += 1;
             ascent_bytes += ascent.note(key, offset);
-            if kind == Kind::RangeTombstone {
+            if kind == Kind::RangeTombstone && self.is_of_this_run {
+                // It was entered when it was put.
+            } else if kind == Kind::RangeTombstone {
                 let range = self.record_at(files, offset, |entry, _| range_tombstone(&entry))?;
                 tombstones.push(range, 0);
             } else {
@@ -525,6 +530,9 @@ impl ChunkLog {
     pub(crate) fn age(&self, files: &Files) {
         self.orders.lock().age();
         self.fix_index(files);
+        if self.is_closed.load(Ordering::Acquire) {
+            *self.gathered.lock() = None;
+        }
     }
 
     /// Forgets orders that nobody has asked for lately.

@@ -4,7 +4,7 @@
 //! are kept, and a record is read when the scan reaches it. What is appended later is sorted by itself when a scan comes
 //! to it, and [`Orders`] keeps few parts by merging those of like size, so that a record is moved a logarithm of times.
 //!
-//! To sort a log is to read all of it, unless its keys are known otherwise: a log without a munk notes the keys that are
+//! To sort a log is to read all of it, or its summaries, unless its keys are known otherwise: a log without a munk notes the keys that are
 //! appended ([`Notes`]), one whose munk goes gets them from the munk ([`MunkOrder`]), and what is known of a log that is closed is
 //! laid aside behind its records ([`LaidAside`]), a hundredth of the log.
 

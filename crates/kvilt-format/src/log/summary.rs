@@ -9,7 +9,9 @@ use std::ops::Range;
 
 use kvilt_base::{EntryRef, Kind, Version, key::shared_prefix_len, limits};
 
-use super::{CHECKSUM_BYTES, Frame, HEADER_BYTES, KIND_MASK, SUMMARY, decode_frame, entry_of};
+use super::{
+    CHECKSUM_BYTES, Frame, HEADER_BYTES, KIND_MASK, RECORD_BYTES_MIN, SUMMARY, decode_frame, entry_of,
+};
 use crate::{
     FileIdentity,
     checksum::checksum,
@@ -24,6 +26,9 @@ pub const SUMMARY_BYTES_MAX: usize = CHECKSUM_BYTES + 1 + VARINT_BYTES_MAX + SUM
 
 /// A summary says where so many of those before it lie, at most.
 pub const EARLIER_MAX: usize = 64;
+
+/// Memory for outlines that stays when they are forgotten, at most.
+const KEPT_BYTES: usize = 16 << 10;
 
 /// The kind of a record takes so many bits of its length.
 const KIND_BITS: u32 = 2;
@@ -102,9 +107,11 @@ impl Outlines {
         self.bytes.capacity() + self.last_key.capacity()
     }
 
-    /// Forgets them, and keeps their memory for the next ones.
+    /// Forgets them, and keeps their memory for the next ones, if it is no more than these will need: a batch of very many
+    /// rows leaves none.
     pub fn clear(&mut self) {
         self.bytes.clear();
+        self.bytes.shrink_to(KEPT_BYTES);
         self.last_key.clear();
         self.covered_bytes = 0;
     }
@@ -172,11 +179,25 @@ impl Summary {
         }
         let outlines = decoder.position();
         let summary = Summary { record, outlines, base, covered: from..offset, earlier };
-        let end = summary.each(|_| Ok::<(), Malformed>(()))??;
-        if end != offset {
+        let mut cursor = summary.outlines();
+        while cursor.advance()? {}
+        if cursor.end != offset {
             return Err(Malformed("a summary does not tell of all records before it"));
         }
         Ok(summary)
+    }
+
+    /// The outlines of the records, in their order.
+    pub fn outlines(&self) -> OutlineCursor<'_> {
+        OutlineCursor {
+            summary: self,
+            decoder: Decoder::at(&self.record, self.outlines),
+            key: Vec::new(),
+            kind: Kind::Put,
+            version: self.base,
+            offset: self.covered.start,
+            end: self.covered.start,
+        }
     }
 
     /// Where the records lie that it tells of.
@@ -193,42 +214,60 @@ impl Summary {
     pub fn end(&self) -> u64 {
         self.covered.end + self.record.len() as u64
     }
+}
 
-    /// Gives the outline of each record to `each`, in their order, and says where the last one ends.
-    ///
-    /// Errors: of `each`, inside; outside, what is wrong with the bytes, which [`Summary::decode`] has told already.
-    pub fn each<E>(
-        &self,
-        mut each: impl FnMut(Outline<'_>) -> Result<(), E>,
-    ) -> Result<Result<u64, E>, Malformed> {
-        let (mut decoder, mut key) = (Decoder::at(&self.record, self.outlines), Vec::new());
-        let mut offset = self.covered.start;
-        while !decoder.is_empty() {
-            let len_and_kind = decoder.varint()?;
-            let kind = Kind::from_u8((len_and_kind as u8) & KIND_MASK);
-            let kind = kind.ok_or(Malformed("a summary tells of a record of unknown kind"))?;
-            let version = self.base.to_u64().checked_add(decoder.varint()?);
-            let version = version.ok_or(Malformed("a version in a summary overflows"))?;
-            let shared = decoder.varint_usize()?;
-            if shared > key.len() {
-                return Err(Malformed("a key in a summary shares more than there is"));
-            }
-            key.truncate(shared);
-            key.extend_from_slice(decoder.prefixed()?);
-            if key.len() > limits::ENGINE_KEY_BYTES_MAX {
-                return Err(Malformed("a key in a summary exceeds its limit"));
-            }
-            let version = Version::from_u64(version);
-            if let Err(e) = each(Outline { offset, kind, key: &key, version }) {
-                return Ok(Err(e));
-            }
-            let len = len_and_kind >> KIND_BITS;
-            offset = offset
-                .checked_add(len)
-                .filter(|end| len > 0 && *end <= self.covered.end)
-                .ok_or(Malformed("a summary tells of records that reach beyond it"))?;
+/// Walks the outlines of a summary.
+#[derive(Debug)]
+pub struct OutlineCursor<'s> {
+    summary: &'s Summary,
+    decoder: Decoder<'s>,
+    key: Vec<u8>,
+    kind: Kind,
+    version: Version,
+    /// Where the record of this outline begins, and where it ends.
+    offset: u64,
+    end: u64,
+}
+
+impl OutlineCursor<'_> {
+    /// The next outline; none behind the last.
+    #[expect(
+        clippy::should_implement_trait,
+        reason = "outlines borrow from the cursor, which Iterator cannot say"
+    )]
+    pub fn next(&mut self) -> Option<Outline<'_>> {
+        let is_there = self.advance().expect("a summary that was decoded can be walked");
+        let OutlineCursor { offset, kind, version, ref key, .. } = *self;
+        is_there.then_some(Outline { offset, kind, key, version })
+    }
+
+    fn advance(&mut self) -> Result<bool, Malformed> {
+        if self.decoder.is_empty() {
+            return Ok(false);
         }
-        Ok(Ok(offset))
+        let len_and_kind = self.decoder.varint()?;
+        let kind = Kind::from_u8((len_and_kind as u8) & KIND_MASK);
+        self.kind = kind.ok_or(Malformed("a summary tells of a record of unknown kind"))?;
+        let version = self.summary.base.to_u64().checked_add(self.decoder.varint()?);
+        self.version = Version::from_u64(version.ok_or(Malformed("a version in a summary overflows"))?);
+        let shared = self.decoder.varint_usize()?;
+        if shared > self.key.len() {
+            return Err(Malformed("a key in a summary shares more than there is"));
+        }
+        self.key.truncate(shared);
+        self.key.extend_from_slice(self.decoder.prefixed()?);
+        if self.key.len() > limits::ENGINE_KEY_BYTES_MAX {
+            return Err(Malformed("a key in a summary exceeds its limit"));
+        }
+        // So that all keys together have no more bytes than the log, though what they share is left out (F-3).
+        let len = len_and_kind >> KIND_BITS;
+        if len < (RECORD_BYTES_MIN + self.key.len()) as u64 {
+            return Err(Malformed("a summary tells of a record that is shorter than its key"));
+        }
+        self.offset = self.end;
+        let end = self.offset.checked_add(len).filter(|end| *end <= self.summary.covered.end);
+        self.end = end.ok_or(Malformed("a summary tells of records that reach beyond it"))?;
+        Ok(true)
     }
 }
 
@@ -304,12 +343,10 @@ mod tests {
                 prop_assert_eq!(summary.earlier(), earlier);
                 let from = i.checked_sub(1).map_or(HEADER_BYTES as u64, |i| summary_at(&bytes, summaries[i]).end());
                 prop_assert_eq!(summary.covered(), &(from..at));
-                let end = summary.each(|outline| {
-                    let (key, version) = (outline.key.to_vec(), outline.version);
-                    told.push((outline.offset, key, version, outline.kind));
-                    Ok::<(), ()>(())
-                });
-                prop_assert_eq!(end, Ok(Ok(at)));
+                let mut outlines = summary.outlines();
+                while let Some(outline) = outlines.next() {
+                    told.push((outline.offset, outline.key.to_vec(), outline.version, outline.kind));
+                }
             }
             let read = |is_told: &dyn Fn(u64) -> bool| {
                 let file = MemoryFile::new(FileName::Log(9), bytes.clone());
@@ -344,9 +381,28 @@ mod tests {
             }
             if let Ok(summary) = Summary::decode(record, at, BASE) {
                 prop_assert!(is_before(&summary));
-                prop_assert_eq!(summary.each(|_| Ok::<(), ()>(())), Ok(Ok(at)));
+                let (mut outlines, mut key_bytes) = (summary.outlines(), 0);
+                while let Some(outline) = outlines.next() {
+                    key_bytes += outline.key.len() as u64;
+                }
+                prop_assert!(key_bytes <= at - summary.covered().start);
             }
         }
+    }
+
+    /// F-3: what keys share is left out, so a short summary could tell of many long ones.
+    #[test]
+    fn a_record_has_room_for_its_key() {
+        let long = vec![7; 1000];
+        let (mut bytes, ..) = log_of(&[Some((long.clone(), 0, 0, 0))]);
+        let offset = bytes.len() as u64;
+        let mut outlines = Outlines::new(BASE);
+        let entry = EntryRef { key: &long, version: BASE, kind: Kind::Put, value: b"" };
+        outlines.push(&entry, 900);
+        outlines.push(&entry, offset as usize - HEADER_BYTES - 900);
+        bytes.extend_from_slice(&outlines.summary(ID, offset, std::iter::empty()));
+        let decoded = Summary::decode(bytes[offset as usize..].to_vec(), offset, BASE);
+        assert_eq!(decoded.unwrap_err().0, "a summary tells of a record that is shorter than its key");
     }
 
     /// F-2: a summary is found out by its own checksum, and one of another place does not pass.

@@ -226,11 +226,10 @@ impl ChunkLog {
         let first = if len < HEADER_BYTES as u64 {
             encode_header(self.identity, self.base).to_vec()
         } else {
-            let summary = self.gathered.lock().due(self.identity, len);
-            summary.unwrap_or_default()
+            self.summary_due(files, len).unwrap_or_default()
         };
         let wanted = fitting(writer.buffer_bytes, files);
-        let buffer = Buffer::new(files, wanted.min(buffer_bytes_max).max(bytes + first.len()));
+        let buffer = Buffer::new(files, wanted.min(buffer_bytes_max).max(bytes) + first.len());
         buffer.bytes.append(&first).expect("a buffer has room for what comes first");
         self.tail.replace(LogTail { filling: Some(buffer), ..tail });
         let end = len + first.len() as u64;
@@ -238,6 +237,15 @@ impl ChunkLog {
         if len > 0 && end > len {
             self.summaries.appended(len..end);
         }
+    }
+
+    /// The summary that is due where the log ends: unless the disk is full, for it can be done without, or a checkpoint still looks at
+    /// what it has written, which may take a while.
+    fn summary_due(&self, files: &Files, offset: u64) -> Option<Vec<u8>> {
+        if files.reserve.is_short() {
+            return None;
+        }
+        self.gathered.try_lock()?.as_mut()?.due(self.identity, offset)
     }
 
     /// Whether it may hold a record above `cut`, so that having synced it does not make all of it durable: the
@@ -337,7 +345,9 @@ impl ChunkLog {
             .map_err(|e| Error::io("append to a log", e).at(FileName::Log(self.number), start))?;
         files.counters.log_bytes_written.add(bytes.len() as u64);
         files.reserve.grow_with(bytes.len() as u64);
-        self.gathered.lock().written(start, bytes);
+        if let Some(gathered) = &mut *self.gathered.lock() {
+            gathered.written(start, bytes);
+        }
         Ok(())
     }
 

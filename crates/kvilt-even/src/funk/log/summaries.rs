@@ -98,7 +98,7 @@ fn some(offset: u64) -> Option<u64> {
 /// three more lines of memory for each put; those of a buffer that was just written are in the processor's cache.
 pub(super) struct Gathered {
     outlines: Outlines,
-    /// Behind the last record that was gathered.
+    /// Behind what was gathered last, and the summary behind that.
     end: u64,
     /// Where the last summaries lie, oldest first.
     earlier: VecDeque<u64>,
@@ -107,19 +107,18 @@ pub(super) struct Gathered {
 }
 
 impl Gathered {
-    /// Nothing yet of a log that ends here.
-    pub(super) fn new(base: Version, end: u64, files: &Files) -> Self {
+    /// Nothing yet of a log without records.
+    pub(super) fn new(base: Version, files: &Files) -> Self {
         let charge = files.budget.charge(Part::LogIndexes, 0);
         let (outlines, rule) = (Outlines::new(base), files.summary_rule);
-        Gathered { outlines, end: end.max(HEADER_BYTES as u64), earlier: VecDeque::new(), rule, charge }
+        Gathered { outlines, end: HEADER_BYTES as u64, earlier: VecDeque::new(), rule, charge }
     }
 
-    /// These bytes, whole records but for what the log or its last buffer begins with, were written to the file at `start`.
+    /// These bytes were written to the file at `start`: whole records, but for a header or a summary that they may begin with.
     pub(super) fn written(&mut self, start: u64, bytes: &[u8]) {
-        let records = bytes.get(self.end.saturating_sub(start) as usize..).filter(|_| start <= self.end);
-        // A log that was gathered from another place on, or was not where it should have been.
-        let Some(records) = records else { return };
-        let before = self.outlines.memory_bytes();
+        // None if bytes are missing before them, which only a planted bug makes: nothing is summed up any more.
+        let known = self.end.checked_sub(start).map(|known| known as usize);
+        let Some(records) = known.and_then(|known| bytes.get(known..)) else { return };
         self.outlines.push_records(records);
         self.end += records.len() as u64;
         let covered = self.outlines.covered_bytes().max(self.rule.covered_bytes);
@@ -128,9 +127,15 @@ impl Gathered {
             // What is gathered from here on tells of what comes from here on.
             self.outlines.clear();
         }
-        let grown = self.outlines.memory_bytes() - before;
-        if grown > 0 {
-            self.charge.grow(grown as u64);
+        self.count_memory();
+    }
+
+    fn count_memory(&mut self) {
+        let (bytes, counted) = (self.outlines.memory_bytes() as u64, self.charge.bytes());
+        if bytes > counted {
+            self.charge.grow(bytes - counted);
+        } else if bytes < counted {
+            self.charge.shrink(counted - bytes);
         }
     }
 
@@ -147,14 +152,6 @@ impl Gathered {
             self.earlier.pop_front();
         }
         Some(summary)
-    }
-
-    /// No record comes any more.
-    pub(super) fn finish(&mut self, base: Version) {
-        self.outlines = Outlines::new(base);
-        self.earlier = VecDeque::new();
-        self.end = u64::MAX;
-        self.charge.shrink(self.charge.bytes());
     }
 }
 
@@ -176,13 +173,13 @@ impl ChunkLog {
         for summary in self.summaries_in(files, &place)? {
             let covered = summary.covered();
             read += self.outlines_read(files, at..covered.start, each)? + (summary.end() - covered.end);
-            let wanted = at.max(covered.start)..place.end;
-            let is_wanted = |outline: &Outline<'_>| wanted.contains(&outline.offset);
-            let told = summary.each(|outline| {
-                let is_live = !files.dead.contain(outline.version) || mutant(Mutant::DeadSummedUp);
-                if is_wanted(&outline) && is_live { each(outline) } else { Ok(()) }
-            });
-            told.map_err(|e| self.bad_summary(covered.end, e.0))??;
+            let mut outlines = summary.outlines();
+            while let Some(outline) = outlines.next() {
+                let is_wanted = (at..place.end).contains(&outline.offset);
+                if is_wanted && (!files.dead.contain(outline.version) || mutant(Mutant::DeadSummedUp)) {
+                    each(outline)?;
+                }
+            }
             at = at.max(summary.end());
         }
         Ok(read + self.outlines_read(files, at..place.end, each)?)

@@ -5,14 +5,19 @@ use std::sync::Arc;
 use kvilt_base::{Disk, ErrorKind, FileName, Kind};
 use kvilt_io::{Call, Fault, FaultyDisk, MemoryDisk, Times};
 
+use kvilt_format::log::encode_record;
+
 use super::*;
 use crate::{bed, options::Options, store::Store};
 
 /// Offset, key, version, kind.
 type Told = (u64, Vec<u8>, Version, Kind);
 
-fn open(disk: Arc<MemoryDisk>, percent: u32) -> Arc<Store> {
-    bed::open(disk, &Options { log_summary_percent: percent, ..Options::tiny() })
+fn open(disk: Arc<dyn Disk>, percent: u32) -> Arc<Store> {
+    let store = bed::open(disk, &Options { log_summary_percent: percent, ..Options::tiny() });
+    // Only a store that has its reserve writes what it could do without.
+    store.checkpoint_now(false).unwrap();
+    store
 }
 
 /// Appends rows of many lengths, a delete now and then, each so many a sync.
@@ -114,9 +119,32 @@ fn records_that_are_hardly_longer_than_their_outlines_have_no_summary() {
 }
 
 #[test]
+fn memory_is_charged_and_given_back() {
+    let store = open(MemoryDisk::new(1), 100);
+    let log = ChunkLog::create(&store.files, store.epoch_base);
+    let charged = || store.files.budget.used(Part::LogIndexes);
+    let before = charged();
+    let mut gathered = Gathered::new(log.base(), &store.files);
+    let (mut bytes, id) = (vec![0; HEADER_BYTES], store.files.identity(log.number()));
+    for i in 0..200_000u64 {
+        let entry = EntryRef { key: &i.to_be_bytes(), version: log.base(), kind: Kind::Put, value: b"" };
+        let offset = bytes.len() as u64;
+        encode_record(&mut bytes, id, offset, log.base(), entry, 0);
+    }
+    gathered.written(0, &bytes[..20_000]);
+    let some = charged() - before;
+    assert!((5_000..40_000).contains(&some), "{some}");
+    // More than a summary may have, at once.
+    gathered.written(0, &bytes);
+    assert!(gathered.outlines.is_empty() && charged() - before < 40_000, "{}", charged() - before);
+    drop(gathered);
+    assert_eq!(charged(), before);
+}
+
+#[test]
 fn a_buffer_that_could_not_be_written_is_told_of_once_it_is() {
     let disk = FaultyDisk::new(MemoryDisk::new(1));
-    let store = bed::open(disk.clone(), &Options::tiny());
+    let store = open(disk.clone(), 100);
     let log = ChunkLog::create(&store.files, store.epoch_base);
     append(&store, &log, 0..100, 30);
     disk.fail(Some(Call::Write), 0, Fault::NoSpace, Times::Once);
