@@ -357,13 +357,14 @@ impl ChunkLog {
         self.for_each_outline(files, place, &mut |Outline { offset, kind, key, .. }| {
             records += 1;
             ascent_bytes += ascent.note(key, offset);
-            if kind == Kind::RangeTombstone && self.is_of_this_run {
+            match kind {
+                Kind::Put | Kind::Tombstone => each(key, offset),
                 // It was entered when it was put.
-            } else if kind == Kind::RangeTombstone {
-                let range = self.record_at(files, offset, |entry, _| range_tombstone(&entry))?;
-                tombstones.push(range, 0);
-            } else {
-                each(key, offset);
+                Kind::RangeTombstone if self.is_of_this_run => {}
+                Kind::RangeTombstone => {
+                    let range = self.record_at(files, offset, |entry, _| range_tombstone(&entry))?;
+                    tombstones.push(range, 0);
+                }
             }
             Ok(())
         })?;

@@ -72,7 +72,7 @@ fn log_record_len(bytes: &[u8]) -> Option<usize> {
     let mut decoder = Decoder::at(bytes, 4);
     let flags = decoder.u8().ok()?;
     if flags == SUMMARY {
-        let body_len = usize::try_from(decoder.varint().ok()?).ok()?;
+        let body_len = decoder.varint_usize().ok()?;
         return decoder.position().checked_add(body_len);
     }
     let (key_len, value_len) = (decoder.varint_usize().ok()?, decoder.varint_usize().ok()?);

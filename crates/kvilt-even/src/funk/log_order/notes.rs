@@ -10,7 +10,7 @@
 
 use std::{ops::Range, sync::Arc};
 
-use kvilt_base::{EntryRef, Kind, Mutant, Version, mutant};
+use kvilt_base::{EntryRef, Kind, Mutant, Version, key::shared_prefix_len, mutant};
 use kvilt_format::coding::{Decoder, Malformed, push_prefixed, push_varint};
 use kvilt_sync::budget::{Charge, Part};
 
@@ -91,7 +91,7 @@ impl Notes {
     }
 
     fn push(&mut self, Record { key, version, offset, kind }: Record<'_>) {
-        let shared = self.last_key.iter().zip(key).take_while(|(a, b)| a == b).count();
+        let shared = shared_prefix_len(&self.last_key, key);
         let capacity = self.open.capacity();
         push_varint(&mut self.open, shared as u64);
         push_prefixed(&mut self.open, &key[shared..]);
