@@ -4,7 +4,7 @@
 //!   replaced ─► waiting (few) ─► batch, with a pin ─► returned ─► free ─► taken
 //! ```
 
-use std::{collections::BTreeSet, sync::Arc};
+use std::sync::Arc;
 
 use crate::shim::Mutex;
 
@@ -18,7 +18,7 @@ const REST_BYTES_MIN: u32 = 32;
 const FREE_MAX: usize = 1 << 12;
 
 /// A row's memory.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Clone, Copy, Debug)]
 pub(super) struct Span {
     pub(super) bytes: u32,
     pub(super) place: u32,
@@ -31,8 +31,10 @@ pub(super) struct Batch {
 }
 
 pub(super) struct Room {
-    /// By length, so that the shortest is taken in which a row fits.
-    free: BTreeSet<Span>,
+    /// By length, so that the shortest is taken in which a row fits; of one length the last, which moves none if rows are as long as
+    /// each other. An array that keeps its capacity: a tree's nodes came and went with two puts in three, and threads that write to
+    /// one chunk waited for each other in the allocator.
+    free: Vec<Span>,
     waiting: Vec<Span>,
     waiting_bytes: usize,
     returned: Arc<Mutex<Vec<Span>>>,
@@ -45,7 +47,7 @@ pub(super) struct Room {
 impl Default for Room {
     fn default() -> Self {
         Room {
-            free: BTreeSet::new(),
+            free: Vec::new(),
             waiting: Vec::new(),
             waiting_bytes: 0,
             returned: Arc::new(Mutex::new(Vec::new())),
@@ -68,23 +70,23 @@ impl Room {
     /// Where a row of so many bytes can be written.
     pub(super) fn take(&mut self, bytes: usize) -> Option<u32> {
         let bytes = u32::try_from(bytes).ok()?;
-        let span = self.shortest(bytes).or_else(|| {
+        let at = self.shortest(bytes).or_else(|| {
             self.collect();
             self.shortest(bytes)
         })?;
-        self.free.remove(&span);
+        let span = self.free.remove(at);
         self.reusable -= span.bytes as usize;
         let rest = Span { bytes: span.bytes - bytes, place: span.place + bytes };
         if rest.bytes >= REST_BYTES_MIN {
             self.reusable += rest.bytes as usize;
-            self.free.insert(rest);
+            insert(&mut self.free, rest);
         }
         Some(span.place)
     }
 
     /// Where the next row of so many bytes would be that replaces another, if memory is free for it.
     pub(super) fn next(&self, bytes: usize) -> Option<u32> {
-        self.shortest(bytes as u32).map(|span| span.place)
+        self.shortest(bytes as u32).map(|at| self.free[at].place)
     }
 
     /// Whether so much fresh memory may still be taken.
@@ -92,16 +94,22 @@ impl Room {
         bytes <= self.growth_left
     }
 
-    fn shortest(&self, bytes: u32) -> Option<Span> {
-        self.free.range(Span { bytes, place: 0 }..).next().copied()
+    /// Which of the free spans is the last of the shortest that have so many bytes.
+    fn shortest(&self, bytes: u32) -> Option<usize> {
+        let last = self.free.last().filter(|span| span.bytes >= bytes)?;
+        if last.bytes == bytes {
+            return Some(self.free.len() - 1);
+        }
+        let first = self.free.partition_point(|span| span.bytes < bytes);
+        let alike = self.free[first..].partition_point(|span| span.bytes == self.free[first].bytes);
+        Some(first + alike - 1)
     }
 
     /// What pins have let go of is free.
     fn collect(&mut self) {
-        let returned = std::mem::take(&mut *self.returned.lock());
-        for span in returned {
+        for span in self.returned.lock().drain(..) {
             if self.free.len() < FREE_MAX {
-                self.free.insert(span);
+                insert(&mut self.free, span);
             } else {
                 self.reusable -= span.bytes as usize;
             }
@@ -120,7 +128,8 @@ impl Room {
         let is_enough = self.waiting.len() >= BATCH_ROWS || self.waiting_bytes >= BATCH_BYTES;
         (is_enough || is_wanted && !self.waiting.is_empty()).then(|| {
             self.waiting_bytes = 0;
-            Batch { spans: std::mem::take(&mut self.waiting), returned: Arc::clone(&self.returned) }
+            let spans = std::mem::replace(&mut self.waiting, Vec::with_capacity(BATCH_ROWS));
+            Batch { spans, returned: Arc::clone(&self.returned) }
         })
     }
 
@@ -139,4 +148,11 @@ impl Drop for Batch {
     fn drop(&mut self) {
         self.returned.lock().append(&mut self.spans);
     }
+}
+
+/// Behind those that are as long as it.
+fn insert(free: &mut Vec<Span>, span: Span) {
+    let is_longest = free.last().is_none_or(|last| last.bytes <= span.bytes);
+    let at = if is_longest { free.len() } else { free.partition_point(|other| other.bytes <= span.bytes) };
+    free.insert(at, span);
 }

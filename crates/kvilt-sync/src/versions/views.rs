@@ -37,6 +37,8 @@ pub(super) struct Registry {
     looked_at: AtomicUsize,
     /// Version → when its view was opened. No two views have one version: each moves the counter.
     overflow: Mutex<BTreeMap<Version, u64>>,
+    /// How many there are beyond the places, or are about to be: who only asks whether there is any view takes no lock if none is.
+    overflowing: AtomicUsize,
 }
 
 impl Registry {
@@ -46,6 +48,7 @@ impl Registry {
             opened: (0..PLACES).map(|_| AtomicU64::new(0)).collect(),
             looked_at: AtomicUsize::new(0),
             overflow: Mutex::new(BTreeMap::new()),
+            overflowing: AtomicUsize::new(0),
         }
     }
 
@@ -56,6 +59,8 @@ impl Registry {
             // Whoever lists the views takes this lock too: before us, and then our version is the later one, or
             // after us, and then it finds us.
             let mut overflow = self.overflow.lock();
+            // Relaxed: as the intent in `claim`.
+            self.overflowing.fetch_add(1, Ordering::Relaxed);
             let version = take();
             overflow.insert(version, opened);
             return (version, Place::Overflow);
@@ -96,6 +101,8 @@ impl Registry {
             Place::Slot(index) => self.places[index].store(FREE, Ordering::Release),
             Place::Overflow => {
                 self.overflow.lock().remove(&version);
+                // Release: as above.
+                self.overflowing.fetch_sub(1, Ordering::Release);
             }
         }
     }
@@ -116,7 +123,10 @@ impl Registry {
             INTENDED => true,
             version => is_one(Version::from_u64(version)),
         };
-        self.used().iter().any(is_one_in) || self.overflow.lock().keys().any(|version| is_one(*version))
+        self.used().iter().any(is_one_in)
+            // Acquire: pairs with the Release in `close`.
+            || self.overflowing.load(Ordering::Acquire) > 0
+                && self.overflow.lock().keys().any(|version| is_one(*version))
     }
 
     /// Version and moment of opening of the views that have a version, in no order. Waits for nobody.
