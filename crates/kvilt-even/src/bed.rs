@@ -27,11 +27,15 @@ pub(crate) fn open(disk: Arc<dyn Disk>, options: &Options) -> Arc<Store> {
     recovery::open(disk, world, options).unwrap().0
 }
 
-/// Appends a record to a log as a put does; says where it lies.
+/// Appends a record to a log as a put does, and writes what that sets aside; says where it lies.
 pub(crate) fn append(store: &Store, log: &ChunkLog, entry: EntryRef<'_>) -> Result<u64> {
     let room = (1, record_len_max(entry.key.len(), entry.value.len()));
-    log.reserve(&store.files, room, store.config.log_buffer_bytes_max, IfFull::Fail)?;
-    Ok(append_promised(store, log, entry))
+    let is_aside = log.reserve(&store.files, room, store.config.log_buffer_bytes_max, IfFull::Fail)?;
+    let offset = append_promised(store, log, entry);
+    if is_aside {
+        log.write_aside(&store.files);
+    }
+    Ok(offset)
 }
 
 /// Appends a record for which there is room.

@@ -3,14 +3,15 @@
 //! The order of steps is what the promises rest on:
 //!
 //! 1. take the gate (several gates in key order), look again if the chunk was retired;
-//! 2. make room in log buffer and tail: the only step that may do I/O, wait, or fail;
+//! 2. make room in log buffer and tail: the only step before the last that may do I/O or wait, and the only one that may fail;
 //! 3. announce the pending put, take its version, and wait for puts still pending at a lower one, so that puts
 //!    become readable in the order of their versions (**E-7**: from here to step 5 nothing else waits, and nothing
 //!    does I/O or fails);
 //! 4. append to the log, then to the munk or the log's index;
 //! 5. retire the announcement: scans that waited for it go on; a batch becomes visible as a whole;
-//! 6. give the gate back.
+//! 6. give the gate back, and write a log's buffer that step 2 found full and set aside.
 
+mod aside;
 mod replacing;
 
 use std::{cell::Cell, sync::Arc, sync::atomic::Ordering};
@@ -24,7 +25,10 @@ use kvilt_sync::{
 };
 use parking_lot::MutexGuard;
 
-use self::replacing::{Replacing, fetch_ahead, fetch_replaced, flush_replaced};
+use self::{
+    aside::Aside,
+    replacing::{Replacing, fetch_ahead, fetch_replaced, flush_replaced},
+};
 use super::{Chunk, ChunkState, GateState, get::cold_key};
 use crate::{
     funk::{
@@ -134,7 +138,10 @@ impl Store {
             }
             let needed = Needed::of(std::slice::from_ref(&change));
             fetch_ahead(&chunk, change.key, run::entry_bytes(change.key.len(), change.bytes().len()));
-            if let Room::Wait(reason) = self.make_room(&chunk, &gate, needed, if_full, &mut waits)? {
+            let mut aside = Aside::default();
+            if let Room::Wait(reason) =
+                self.make_room(&chunk, &gate, needed, if_full, &mut waits, &mut aside)?
+            {
                 drop(gate);
                 self.stall(reason);
                 continue;
@@ -144,6 +151,8 @@ impl Store {
             self.put_one(chunk.state(&pin), change, &pin);
             drop(gate);
             self.after_put(&chunk, &pin, std::slice::from_ref(&change));
+            drop(pin);
+            aside.write(&self.files);
             return Ok(Swap::Done);
         }
     }
@@ -177,10 +186,10 @@ impl Store {
         loop {
             let chunks = self.chunks_of(changes);
             let Some(entered) = enter_all(&chunks) else { continue };
-            let mut wait = None;
+            let (mut wait, mut aside) = (None, Aside::default());
             for Entered { chunk, gate, changes } in &entered {
                 if let Room::Wait(reason) =
-                    self.make_room(chunk, gate, Needed::of(changes), if_full, &mut waits)?
+                    self.make_room(chunk, gate, Needed::of(changes), if_full, &mut waits, &mut aside)?
                 {
                     wait = Some(reason);
                     break;
@@ -188,6 +197,7 @@ impl Store {
             }
             if let Some(reason) = wait {
                 drop(entered);
+                aside.write(&self.files);
                 self.stall(reason);
                 continue;
             }
@@ -198,6 +208,8 @@ impl Store {
             for (chunk, changes) in &chunks {
                 self.after_put(chunk, &pin, changes);
             }
+            drop(pin);
+            aside.write(&self.files);
             self.counters.batches.add(1);
             return Ok(());
         }
@@ -251,26 +263,30 @@ impl Store {
         loop {
             let chunks = self.chunks_in(range);
             let Some(entered) = enter_each(&chunks) else { continue };
-            let mut wait = None;
+            let (mut wait, mut aside) = (None, Aside::default());
             for (chunk, gate) in &entered {
                 let log_bytes = record_len_max(
                     chunk.range.start.len().max(range.start.len()),
                     range_value_len(chunk, range),
                 );
                 let needed = Needed { records: 1, log_bytes, tail_bytes: 0 };
-                if let Room::Wait(reason) = self.make_room(chunk, gate, needed, if_full, &mut waits)? {
+                if let Room::Wait(reason) =
+                    self.make_room(chunk, gate, needed, if_full, &mut waits, &mut aside)?
+                {
                     wait = Some(reason);
                     break;
                 }
             }
             if let Some(reason) = wait {
                 drop(entered);
+                aside.write(&self.files);
                 self.stall(reason);
                 continue;
             }
             self.world.spawn.between();
             self.put_range_tombstones(&entered, range, &pin());
             drop(entered);
+            aside.write(&self.files);
             self.counters.puts.add(1);
             // What was deleted is to give its space back soon.
             for chunk in &chunks {
@@ -374,8 +390,8 @@ impl Store {
         (log, offset)
     }
 
-    /// Step 2: afterwards `needed` fits into the chunk's log buffer and tail. Nothing is pinned when it writes the
-    /// log's buffer to the file: all that the process replaces in the meantime would have to be kept.
+    /// Step 2: afterwards `needed` fits into the chunk's log buffer and tail. Nothing is pinned when a log's buffer is written to the
+    /// file, here or behind the gate: all that the process replaces in the meantime would have to be kept.
     fn make_room(
         &self,
         chunk: &Arc<Chunk>,
@@ -383,6 +399,7 @@ impl Store {
         needed: Needed,
         if_full: IfFull,
         waits: &mut u32,
+        aside: &mut Aside,
     ) -> Result<Room<'_>> {
         match if_full {
             // Under the gate: `close` passes through every gate after it has set the flag.
@@ -426,12 +443,15 @@ impl Store {
                 Some(_) | None => self.begin_log(chunk, gate, state),
             }
         };
-        log.reserve(
+        let is_aside = log.reserve(
             &self.files,
             (needed.records, needed.log_bytes),
             self.config.log_buffer_bytes_max,
             if_full,
         )?;
+        if is_aside {
+            aside.push(log);
+        }
         Ok(Room::Made)
     }
 

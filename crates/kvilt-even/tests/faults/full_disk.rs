@@ -218,8 +218,9 @@ fn a_disk_that_cannot_allocate_is_used_without_a_reserve() {
         db.put(&key(row), &[7; 100]).unwrap();
     }
     db.sync().unwrap();
-    faulty.fail(Some(Call::Write), 0, Fault::NoSpace, Times::Once);
+    faulty.fail(Some(Call::Write), 0, Fault::NoSpace, Times::Always);
     put_until_full(&*db);
+    faulty.heal();
     db.put(b"more", b"again").unwrap();
     db.close().unwrap();
 }

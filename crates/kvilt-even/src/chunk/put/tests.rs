@@ -6,7 +6,7 @@ use kvilt_base::Version;
 use kvilt_io::{Keep, MemoryDisk};
 use kvilt_sync::published::pin;
 
-use super::{Change, IfFull, Needed, Room};
+use super::{Aside, Change, IfFull, Needed, Room};
 use crate::{
     bed,
     chunk::ChunkState,
@@ -42,7 +42,8 @@ fn a_log_that_is_empty_at_a_checkpoint_is_named_by_the_next() {
         }
         let gate = chunk.gate();
         let needed = Needed::of(std::slice::from_ref(&change));
-        let room = store.make_room(&chunk, &gate, needed, IfFull::Fail, &mut 0).unwrap();
+        let room =
+            store.make_room(&chunk, &gate, needed, IfFull::Fail, &mut 0, &mut Aside::default()).unwrap();
         assert!(matches!(room, Room::Made));
         store.checkpoint_now(false).unwrap();
         let pin = pin();
@@ -76,7 +77,10 @@ fn a_log_that_can_grow_no_more_has_puts_wait_until_the_background_is_done_with_i
     let needed = Needed::of(std::slice::from_ref(&change));
     let has_room = || {
         let gate = chunk.gate();
-        matches!(store.make_room(&chunk, &gate, needed, IfFull::Fail, &mut 0).unwrap(), Room::Made)
+        matches!(
+            store.make_room(&chunk, &gate, needed, IfFull::Fail, &mut 0, &mut Aside::default()).unwrap(),
+            Room::Made
+        )
     };
     assert!(!has_room());
     drop(occupied);

@@ -1,14 +1,16 @@
 //! The appending half of [`ChunkLog`]: room for records, records, and the buffers' way into the file.
 //!
-//! A put that is announced takes the writer's lock, which nobody holds across a call to the disk. Who writes to the file
-//! has a turn of the flusher: a put, not yet announced, whose buffer is full, or a checkpoint, which sets the buffer
-//! aside so that puts go on in another. `docs/design/0032-a-buffer-that-is-flushing.md` says why so.
+//! A put that is announced takes the writer's lock, which nobody holds across a call to the disk. A buffer that is full, or that a
+//! checkpoint wants in the file, is set aside, and puts go on in another. Who writes to the file has a turn of the flusher: a
+//! checkpoint, or the put that has set the buffer aside, once it has given the chunk's gate back.
+//! `docs/design/0032-a-buffer-that-is-flushing.md` and `docs/design/0054-full-buffers-behind-the-gate.md` say why so.
 //!
 //! What is always true:
 //! - The file takes records in the order of their offsets, always from where the last good write ended: a failed or short
 //!   write is written over.
-//! - A buffer is flushing only during a turn of the flusher. After a write that failed there is one buffer again, which
-//!   holds everything that is not in the file.
+//! - One buffer at most is set aside, and only who has a turn takes it off. After a write that failed there is one buffer again, which
+//!   holds everything that is not in the file; until a write has succeeded, a put whose buffer is full writes it before it is announced,
+//!   and is told.
 
 use std::sync::{Arc, atomic::Ordering};
 
@@ -81,7 +83,7 @@ impl Buffer {
 pub(super) struct LogTail {
     /// What lies before this offset is in the file.
     pub(super) start: u64,
-    /// Begins at `start`. It is being written to the file, and takes no more records.
+    /// Begins at `start`. It was set aside to be written to the file, and takes no more records.
     flushing: Option<Arc<Buffer>>,
     /// Follows, and takes records.
     filling: Option<Arc<Buffer>>,
@@ -127,6 +129,8 @@ pub(super) struct Writer {
     /// must leave one with this much room.
     promised_bytes: usize,
     promised_records: usize,
+    /// Whether the file took nothing the last time.
+    has_failed: bool,
     /// Of what was appended, and of a log of an earlier run once it was read.
     pub(super) ascent: Ascent,
     /// For the memory of the ascent.
@@ -136,9 +140,26 @@ pub(super) struct Writer {
 impl Writer {
     pub(super) fn new(files: &Files, ascent: Ascent) -> Self {
         let charge = files.budget.charge(Part::LogIndexes, 0);
-        Writer { buffer_bytes: BUFFER_BYTES_MIN, promised_bytes: 0, promised_records: 0, ascent, charge }
+        Writer {
+            buffer_bytes: BUFFER_BYTES_MIN,
+            promised_bytes: 0,
+            promised_records: 0,
+            has_failed: false,
+            ascent,
+            charge,
+        }
     }
 }
+
+impl Writer {
+    /// A buffer was full before a checkpoint wanted it.
+    fn grow_next(&mut self, wanted: Wanted) {
+        self.buffer_bytes = (self.buffer_bytes * 2).min(wanted.buffer_bytes_max);
+    }
+}
+
+/// Whether a full buffer was set aside.
+pub(crate) type IsAside = bool;
 
 /// Bytes that are to be appended, and how large a buffer for them may be.
 #[derive(Clone, Copy)]
@@ -148,53 +169,64 @@ struct Wanted {
 }
 
 impl ChunkLog {
-    /// Makes sure that so many records of so many bytes together can be appended without a system call. May write the buffer
-    /// out. The caller has the gate, so nobody appends meanwhile.
+    /// Makes sure that so many records of so many bytes together can be appended without a system call. The caller has the gate, so
+    /// nobody appends meanwhile. If this says so, a full buffer was set aside, and the caller is to [write](ChunkLog::write_aside) it
+    /// once it has given the gate back; else it may have been written here.
     pub(crate) fn reserve(
         &self,
         files: &Files,
         (records, bytes): (usize, usize),
         buffer_bytes_max: usize,
         if_full: IfFull,
-    ) -> Result<()> {
+    ) -> Result<IsAside> {
         let wanted = Wanted { bytes, buffer_bytes_max };
-        if self.promise(files, records, wanted) {
-            return Ok(());
+        if let Some(is_aside) = self.promise(files, records, wanted) {
+            return Ok(is_aside);
         }
         let _turn = self.flusher.lock();
-        // Who had the turn may have taken the full buffer away.
-        if self.promise(files, records, wanted) {
-            return Ok(());
+        // What was set aside before goes first. If that fails, so will what follows, which says so.
+        let _is_told_below = self.flush_aside(files);
+        if let Some(is_aside) = self.promise(files, records, wanted) {
+            return Ok(is_aside);
         }
-        self.make_room(files, wanted, if_full)
+        self.make_room(files, wanted, if_full)?;
+        Ok(false)
     }
 
     /// Promises the room to a put, if it is there or takes nothing but memory.
-    fn promise(&self, files: &Files, records: usize, wanted: Wanted) -> bool {
+    fn promise(&self, files: &Files, records: usize, wanted: Wanted) -> Option<IsAside> {
         let mut writer = self.writer.lock();
         writer.promised_bytes = wanted.bytes;
         writer.promised_records = records;
         let pin = pin();
         let tail = self.tail.load(&pin);
         if tail.has_room(wanted.bytes) {
-            return true;
+            return Some(false);
         }
         if tail.is_nothing_filled() {
             self.begin_buffer(files, &mut writer, tail.clone(), wanted);
-            return true;
+            return Some(false);
         }
-        false
+        if tail.flushing.is_some() || writer.has_failed || files.reserve.is_short() {
+            return None;
+        }
+        writer.grow_next(wanted);
+        let full = tail.filling.clone();
+        if let (Some(full), Some(mut gathered)) = (&full, self.gathered.try_lock()) {
+            // Not once it is written: the summary that the next buffer may begin with tells of all that is before it.
+            gathered.iter_mut().for_each(|gathered| gathered.gather(tail.start, full.bytes.read()));
+        }
+        let aside = LogTail { start: tail.start, flushing: full, filling: None };
+        self.begin_buffer(files, &mut writer, aside, wanted);
+        Some(true)
     }
 
-    /// Writes the full buffer to the file and begins another, or lets it grow. It is the caller's turn.
+    /// Writes the full buffer to the file and begins another, or lets it grow. It is the caller's turn, and nothing is set aside.
     fn make_room(&self, files: &Files, wanted: Wanted, if_full: IfFull) -> Result<()> {
         let tail = self.end();
         let full = tail.filling.as_ref().expect("a log without a buffer is given one");
         match self.write_buffer(files, tail.start, full) {
-            Ok(()) => {
-                let mut writer = self.writer.lock();
-                writer.buffer_bytes = (writer.buffer_bytes * 2).min(wanted.buffer_bytes_max);
-            }
+            Ok(()) => self.writer.lock().grow_next(wanted),
             Err(e) if e.kind() == ErrorKind::NoSpace && if_full.may_grow(full.len()) => {
                 let larger = grown(files, full, (full.len() + wanted.bytes) * 2);
                 let _writer = self.writer.lock();
@@ -210,11 +242,13 @@ impl ChunkLog {
             Err(e) => return Err(e),
         }
         let written = LogTail::behind(tail.start + full.len() as u64);
-        self.begin_buffer(files, &mut self.writer.lock(), written, wanted);
+        let mut writer = self.writer.lock();
+        writer.has_failed = false;
+        self.begin_buffer(files, &mut writer, written, wanted);
         Ok(())
     }
 
-    /// Gives the log a fresh buffer behind `tail`, whose own has nothing in it; the header comes first, or a summary that is due.
+    /// Gives the log a fresh buffer behind `tail`, whose own, if any, has nothing in it; the header comes first, or a summary that is due.
     fn begin_buffer(
         &self,
         files: &Files,
@@ -346,7 +380,7 @@ impl ChunkLog {
         files.counters.log_bytes_written.add(bytes.len() as u64);
         files.reserve.grow_with(bytes.len() as u64);
         if let Some(gathered) = &mut *self.gathered.lock() {
-            gathered.written(start, bytes);
+            gathered.gather(start, bytes);
         }
         Ok(())
     }
@@ -355,33 +389,56 @@ impl ChunkLog {
     /// that it survives.
     fn flush(&self, files: &Files) -> Result<(u64, Option<u64>)> {
         let _turn = self.flusher.lock();
-        let (start, full, summary) = self.set_aside(files);
-        let Some(full) = full else { return Ok((start, summary)) };
-        self.write_buffer(files, start, &full).inspect_err(|_| self.put_back(files))?;
-        let end = start + full.len() as u64;
-        let _writer = self.writer.lock();
-        self.tail.replace(LogTail { start: end, flushing: None, ..self.end() });
-        Ok((end, summary))
+        loop {
+            self.flush_aside(files)?;
+            // Unless a put was quicker to set another one aside.
+            if let Some(end) = self.set_aside(files) {
+                self.flush_aside(files)?;
+                return Ok(end);
+            }
+        }
+    }
+
+    /// Writes the buffer that a put has set aside, which has given the gate back. Who has the turn does it, or comes to do it: a failure
+    /// is told to the next put that needs a buffer, or the checkpoint.
+    pub(crate) fn write_aside(&self, files: &Files) {
+        if let Some(_turn) = self.flusher.try_lock() {
+            let _is_told_later = self.flush_aside(files);
+        }
+    }
+
+    /// Writes what was set aside to the file, if anything was. It is the caller's turn.
+    fn flush_aside(&self, files: &Files) -> Result<()> {
+        let LogTail { start, flushing: Some(full), .. } = self.end() else { return Ok(()) };
+        let outcome = self.write_buffer(files, start, &full);
+        let mut writer = self.writer.lock();
+        writer.has_failed = outcome.is_err();
+        match outcome {
+            Ok(()) => {
+                self.tail.replace(LogTail { start: start + full.len() as u64, flushing: None, ..self.end() });
+            }
+            Err(_) => self.put_back(files, &writer),
+        }
+        outcome
     }
 
     /// Takes the buffer for the file and leaves another only if a put relies on it: a log that is not written to costs
-    /// nothing between checkpoints.
-    fn set_aside(&self, files: &Files) -> (u64, Option<Arc<Buffer>>, Option<u64>) {
+    /// nothing between checkpoints. Says where it ends and which summary is the last before that; none if another one is set aside.
+    fn set_aside(&self, files: &Files) -> Option<(u64, Option<u64>)> {
         let mut writer = self.writer.lock();
-        let LogTail { start, flushing, filling: full } = self.end();
-        assert!(flushing.is_none(), "a buffer is flushing during one turn only");
+        let LogTail { start, flushing: None, filling: full } = self.end() else { return None };
         if full.as_ref().is_some_and(|full| full.len() < writer.buffer_bytes / 4) {
             writer.buffer_bytes = (writer.buffer_bytes / 2).max(BUFFER_BYTES_MIN);
         }
         let is_awaited = writer.promised_bytes > 0 && !self.is_closed.load(Ordering::Relaxed);
         let filling = is_awaited.then(|| Buffer::new(files, writer.buffer_bytes.max(writer.promised_bytes)));
-        self.tail.replace(LogTail { start, flushing: full.clone(), filling });
-        (start, full, self.summaries.last())
+        let end = start + full.as_ref().map_or(0, |full| full.len() as u64);
+        self.tail.replace(LogTail { start, flushing: full, filling });
+        Some((end, self.summaries.last()))
     }
 
     /// After a failed write: one buffer with everything that is not in the file, and with the room that was promised.
-    fn put_back(&self, files: &Files) {
-        let writer = self.writer.lock();
+    fn put_back(&self, files: &Files, writer: &Writer) {
         let LogTail { start, flushing, filling } = self.end();
         let full = flushing.expect("set aside before it was written");
         let since = filling.filter(|filling| !filling.bytes.is_empty());

@@ -94,8 +94,8 @@ fn some(offset: u64) -> Option<u64> {
     (offset > 0).then_some(offset)
 }
 
-/// What the next summary will tell of: records that went to the file since the last one. To gather each as it is put would touch
-/// three more lines of memory for each put; those of a buffer that was just written are in the processor's cache.
+/// What the next summary will tell of: records since the last one, of buffers that are full or written. To gather each as it is put
+/// would touch three more lines of memory for each put; those of a buffer were put together, or are in the processor's cache.
 pub(super) struct Gathered {
     outlines: Outlines,
     /// Behind what was gathered last, and the summary behind that.
@@ -114,8 +114,9 @@ impl Gathered {
         Gathered { outlines, end: HEADER_BYTES as u64, earlier: VecDeque::new(), rule, charge }
     }
 
-    /// These bytes were written to the file at `start`: whole records, but for a header or a summary that they may begin with.
-    pub(super) fn written(&mut self, start: u64, bytes: &[u8]) {
+    /// These bytes lie at `start`, or will: whole records, but for a header or a summary that they may begin with. What of them is
+    /// gathered already is passed by.
+    pub(super) fn gather(&mut self, start: u64, bytes: &[u8]) {
         // None if bytes are missing before them, which only a planted bug makes: nothing is summed up any more.
         let known = self.end.checked_sub(start).map(|known| known as usize);
         let Some(records) = known.and_then(|known| bytes.get(known..)) else { return };
@@ -139,7 +140,7 @@ impl Gathered {
         }
     }
 
-    /// The summary that is due at `offset`, where the log ends, all of it in the file.
+    /// The summary that is due at `offset`, where the log ends, if all before that is gathered.
     pub(super) fn due(&mut self, id: FileIdentity, offset: u64) -> Option<Vec<u8>> {
         if self.outlines.covered_bytes() < self.rule.covered_bytes || self.end != offset {
             return None;

@@ -315,6 +315,66 @@ fn a_put_beside_a_checkpoint_that_writes_is_kept_by_the_next() {
     }
 }
 
+/// Puts a value that fills most of a buffer, so that each one but the first finds a full one.
+fn put_long(store: &Store, key: &[u8]) -> Result<()> {
+    store.apply_one(Change { key, value: Some(&[7; 400]) }, IfFull::Fail)
+}
+
+fn has(store: &Store, key: &[u8]) -> bool {
+    store.get(key, Version::NEWEST, &mut |_| {}).unwrap()
+}
+
+/// The gate is free while a put writes the buffer that it found full: others put to the chunk, and read what was put.
+#[test]
+fn a_full_buffer_is_written_while_others_put() {
+    let disk = HeldDisk::new();
+    let store = open(&disk);
+    put_long(&store, b"a").unwrap();
+    let holder = disk.hold_next_write();
+    thread::scope(|scope| {
+        let writes = scope.spawn(|| put_long(&store, b"b"));
+        holder.has_begun.recv().unwrap();
+        let (tell, told) = mpsc::channel();
+        let store = &store;
+        scope.spawn(move || {
+            store.apply_one(Change { key: b"c", value: Some(b"short") }, IfFull::Fail).unwrap();
+            tell.send([b"a", b"b", b"c"].map(|key| has(store, key))).unwrap();
+        });
+        let seen = told.recv_timeout(NEVER);
+        holder.outcome.send(Ok(())).unwrap();
+        assert_eq!(seen, Ok([true; 3]), "the chunk takes puts while a buffer of its log is written");
+        writes.join().unwrap().unwrap();
+    });
+    store.checkpoint_now(false).unwrap();
+    let left = bed::open(disk.inside.crash_image(Keep::SyncedOnly), &Options::tiny());
+    assert_eq!([b"a", b"b", b"c"].map(|key| has(&left, key)), [true; 3]);
+}
+
+/// The put that could not write it has been done; the next that needs a buffer tries again, and is refused if that fails, too.
+#[test]
+fn what_could_not_be_written_behind_the_gate_is_told_to_the_next_put() {
+    let disk = HeldDisk::new();
+    let store = open(&disk);
+    let full = || Err(io::Error::from(io::ErrorKind::StorageFull));
+    let put_and_meet = |key: &[u8], outcome: io::Result<()>| {
+        let holder = disk.hold_next_write();
+        holder.outcome.send(outcome).unwrap();
+        let done = put_long(&store, key);
+        assert_eq!(holder.has_begun.try_recv(), Ok(()), "it wrote");
+        done
+    };
+    put_long(&store, b"a").unwrap();
+    put_and_meet(b"b", full()).unwrap();
+    assert!(has(&store, b"b"));
+    assert_eq!(put_and_meet(b"c", full()).unwrap_err().kind(), ErrorKind::NoSpace);
+    assert!(!has(&store, b"c"));
+    put_and_meet(b"d", Ok(())).unwrap();
+    put_and_meet(b"e", Ok(())).unwrap();
+    store.checkpoint_now(false).unwrap();
+    let left = bed::open(disk.inside.crash_image(Keep::SyncedOnly), &Options::tiny());
+    assert_eq!([b"a", b"b", b"c", b"d", b"e"].map(|key| has(&left, key)), [true, true, false, true, true]);
+}
+
 #[test]
 fn the_index_of_a_log_that_was_closed_takes_little_memory_and_finds_what_it_did() {
     let disk = HeldDisk::new();

@@ -131,11 +131,11 @@ fn memory_is_charged_and_given_back() {
         let offset = bytes.len() as u64;
         encode_record(&mut bytes, id, offset, log.base(), entry, 0);
     }
-    gathered.written(0, &bytes[..20_000]);
+    gathered.gather(0, &bytes[..20_000]);
     let some = charged() - before;
     assert!((5_000..40_000).contains(&some), "{some}");
     // More than a summary may have, at once.
-    gathered.written(0, &bytes);
+    gathered.gather(0, &bytes);
     assert!(gathered.outlines.is_empty() && charged() - before < 40_000, "{}", charged() - before);
     drop(gathered);
     assert_eq!(charged(), before);

@@ -1,0 +1,26 @@
+//! `Aside`: logs of which a put has set a full buffer aside (docs/design/0054-full-buffers-behind-the-gate.md).
+
+use std::{
+    panic::{AssertUnwindSafe, catch_unwind},
+    sync::Arc,
+};
+
+use crate::{files::Files, funk::log::ChunkLog};
+
+/// Their buffers are written once all gates are given back: others put to these chunks meanwhile.
+#[derive(Default)]
+pub(super) struct Aside(Vec<Arc<ChunkLog>>);
+
+impl Aside {
+    pub(super) fn push(&mut self, log: Arc<ChunkLog>) {
+        self.0.push(log);
+    }
+
+    /// The put is done, so it must not end as if it was not, neither with an error nor with a panic. Whoever needs the log's next buffer
+    /// writes this one first, and meets what was met here.
+    pub(super) fn write(self, files: &Files) {
+        for log in self.0 {
+            let _is_met_again = catch_unwind(AssertUnwindSafe(|| log.write_aside(files)));
+        }
+    }
+}
