@@ -14,8 +14,9 @@ const BATCH_ROWS: usize = 8;
 const BATCH_BYTES: usize = 32 << 10;
 /// What is left of a span that was taken is used for another row, or it is lost, if it is shorter.
 const REST_BYTES_MIN: u32 = 32;
-/// More free spans than this mean that rows have lengths for which they are of no use.
-const FREE_MAX: usize = 1 << 12;
+/// More free spans than this of many lengths mean that rows have lengths for which they are of no use; and from here on an array costs
+/// more than a tree would.
+const FREE_MAX: usize = 1 << 10;
 
 /// A row's memory.
 #[derive(Clone, Copy, Debug)]
@@ -108,7 +109,8 @@ impl Room {
     /// What pins have let go of is free.
     fn collect(&mut self) {
         for span in self.returned.lock().drain(..) {
-            if self.free.len() < FREE_MAX {
+            let is_as_long = self.free.last().is_some_and(|longest| longest.bytes == span.bytes);
+            if self.free.len() < FREE_MAX || is_as_long {
                 insert(&mut self.free, span);
             } else {
                 self.reusable -= span.bytes as usize;
