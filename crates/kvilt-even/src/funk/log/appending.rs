@@ -149,9 +149,7 @@ impl Writer {
             charge,
         }
     }
-}
 
-impl Writer {
     /// A buffer was full before a checkpoint wanted it.
     fn grow_next(&mut self, wanted: Wanted) {
         self.buffer_bytes = (self.buffer_bytes * 2).min(wanted.buffer_bytes_max);
@@ -184,8 +182,9 @@ impl ChunkLog {
             return Ok(is_aside);
         }
         let _turn = self.flusher.lock();
-        // What was set aside before goes first. If that fails, so will what follows, which says so.
-        let _is_told_below = self.flush_aside(files);
+        // What was set aside before goes first. If that fails, it is one buffer with what came since, and has this put's room: so it is
+        // the next one that is told.
+        let _is_told_later = self.flush_aside(files);
         if let Some(is_aside) = self.promise(files, records, wanted) {
             return Ok(is_aside);
         }
