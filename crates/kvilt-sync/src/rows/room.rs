@@ -39,6 +39,8 @@ pub(super) struct Room {
     waiting: Vec<Span>,
     waiting_bytes: usize,
     returned: Arc<Mutex<Vec<Span>>>,
+    /// Changes places with `returned`, so that both keep their capacity and whoever drops a batch hardly waits; empty otherwise.
+    collected: Vec<Span>,
     /// Bytes of all spans above and of batches.
     reusable: usize,
     /// So much fresh memory may still be taken for rows that replace others.
@@ -52,6 +54,7 @@ impl Default for Room {
             waiting: Vec::new(),
             waiting_bytes: 0,
             returned: Arc::new(Mutex::new(Vec::new())),
+            collected: Vec::new(),
             reusable: 0,
             growth_left: 0,
         }
@@ -108,7 +111,8 @@ impl Room {
 
     /// What pins have let go of is free.
     fn collect(&mut self) {
-        for span in self.returned.lock().drain(..) {
+        std::mem::swap(&mut self.collected, &mut *self.returned.lock());
+        for span in self.collected.drain(..) {
             let is_as_long = self.free.last().is_some_and(|longest| longest.bytes == span.bytes);
             if self.free.len() < FREE_MAX || is_as_long {
                 insert(&mut self.free, span);
