@@ -91,6 +91,16 @@ impl Needed {
             tail_bytes: Tail::room_for(changes.iter().map(|c| (c.key.len(), c.bytes().len()))),
         }
     }
+
+    /// For a tombstone of what `range` has of a chunk.
+    fn of_range(chunk: &Chunk, range: &KeyRange) -> Self {
+        let key_len = chunk.range.start.len().max(range.start.len());
+        Needed {
+            records: 1,
+            log_bytes: record_len_max(key_len, range_value_len(chunk, range)),
+            tail_bytes: 0,
+        }
+    }
 }
 
 /// Whether there is room, or what to wait for.
@@ -186,16 +196,9 @@ impl Store {
         loop {
             let chunks = self.chunks_of(changes);
             let Some(entered) = enter_all(&chunks) else { continue };
-            let (mut wait, mut aside) = (None, Aside::default());
-            for Entered { chunk, gate, changes } in &entered {
-                if let Room::Wait(reason) =
-                    self.make_room(chunk, gate, Needed::of(changes), if_full, &mut waits, &mut aside)?
-                {
-                    wait = Some(reason);
-                    break;
-                }
-            }
-            if let Some(reason) = wait {
+            let mut aside = Aside::default();
+            let needed = entered.iter().map(|e| (e.chunk, &e.gate, Needed::of(e.changes)));
+            if let Room::Wait(reason) = self.make_room_in_each(needed, if_full, &mut waits, &mut aside)? {
                 drop(entered);
                 aside.write(&self.files);
                 self.stall(reason);
@@ -263,21 +266,9 @@ impl Store {
         loop {
             let chunks = self.chunks_in(range);
             let Some(entered) = enter_each(&chunks) else { continue };
-            let (mut wait, mut aside) = (None, Aside::default());
-            for (chunk, gate) in &entered {
-                let log_bytes = record_len_max(
-                    chunk.range.start.len().max(range.start.len()),
-                    range_value_len(chunk, range),
-                );
-                let needed = Needed { records: 1, log_bytes, tail_bytes: 0 };
-                if let Room::Wait(reason) =
-                    self.make_room(chunk, gate, needed, if_full, &mut waits, &mut aside)?
-                {
-                    wait = Some(reason);
-                    break;
-                }
-            }
-            if let Some(reason) = wait {
+            let mut aside = Aside::default();
+            let needed = entered.iter().map(|(chunk, gate)| (*chunk, gate, Needed::of_range(chunk, range)));
+            if let Room::Wait(reason) = self.make_room_in_each(needed, if_full, &mut waits, &mut aside)? {
                 drop(entered);
                 aside.write(&self.files);
                 self.stall(reason);
@@ -388,6 +379,22 @@ impl Store {
             self.dirty.lock().push(Arc::clone(log));
         }
         (log, offset)
+    }
+
+    /// Step 2 for several chunks, until one has to wait.
+    fn make_room_in_each<'e>(
+        &self,
+        each: impl Iterator<Item = (&'e Arc<Chunk>, &'e MutexGuard<'e, GateState>, Needed)>,
+        if_full: IfFull,
+        waits: &mut u32,
+        aside: &mut Aside,
+    ) -> Result<Room<'_>> {
+        for (chunk, gate, needed) in each {
+            if let Room::Wait(reason) = self.make_room(chunk, gate, needed, if_full, waits, aside)? {
+                return Ok(Room::Wait(reason));
+            }
+        }
+        Ok(Room::Made)
     }
 
     /// Step 2: afterwards `needed` fits into the chunk's log buffer and tail. Nothing is pinned when a log's buffer is written to the
