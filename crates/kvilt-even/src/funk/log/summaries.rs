@@ -117,7 +117,8 @@ impl Gathered {
     /// These bytes lie at `start`, or will: whole records, but for a header or a summary that they may begin with. What of them is
     /// gathered already is passed by.
     pub(super) fn gather(&mut self, start: u64, bytes: &[u8]) {
-        // None if bytes are missing before them, which only a planted bug makes: nothing is summed up any more.
+        // None if a summary lies behind what is gathered of them, which is all; or if bytes are missing before them, which only a planted
+        // bug makes: nothing is summed up any more.
         let known = self.end.checked_sub(start).map(|known| known as usize);
         let Some(records) = known.and_then(|known| bytes.get(known..)) else { return };
         self.outlines.push_records(records);
