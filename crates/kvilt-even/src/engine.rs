@@ -19,7 +19,7 @@ use crate::{
     options::{Durability, Options},
     rebalance::{Checkpointer, Rebalancer},
     recovery::{self, DirectoryLock},
-    store::Store,
+    store::{Hands, Store},
     world::World,
 };
 
@@ -58,11 +58,9 @@ impl Even {
     pub(crate) fn open(disk: Arc<dyn Disk>, world: World, options: &Options) -> Result<Arc<Self>> {
         let (store, lock) = recovery::open(disk, world, options)?;
         let spawn = Arc::clone(&store.world.spawn);
-        let hands = [
-            spawn.spawn("kvilt-rebalance", Box::new(Rebalancer::new(&store))),
-            spawn.spawn("kvilt-checkpoint", Box::new(Checkpointer::new(&store))),
-        ];
-        store.hands.lock().extend(hands);
+        let rebalancer = spawn.spawn("kvilt-rebalance", Box::new(Rebalancer::new(&store)));
+        let checkpointer = spawn.spawn("kvilt-checkpoint", Box::new(Checkpointer::new(&store)));
+        *store.hands.lock() = Some(Hands { rebalancer, checkpointer });
         let lock = Mutex::new(Some(lock));
         Ok(Arc::new(Even { store, home: Home::here(), lock, settling: Settling::default() }))
     }
@@ -274,12 +272,12 @@ impl Engine for Even {
             let pin = pin();
             store.index.load(&pin).chunks().iter().for_each(|chunk| drop(chunk.gate()));
         }
-        let hands = std::mem::take(&mut *store.hands.lock());
-        for hand in &hands {
-            hand.wake();
-        }
-        for hand in &hands {
-            hand.join();
+        let hands = store.hands.lock().take();
+        if let Some(Hands { rebalancer, checkpointer }) = hands {
+            rebalancer.wake();
+            checkpointer.wake();
+            rebalancer.join();
+            checkpointer.join();
         }
         let closed = match store.poison.cause() {
             // What could not be made durable will never be: the caller is told, and the directory is free.

@@ -24,10 +24,7 @@ mod split;
 
 use std::{
     collections::HashSet,
-    sync::{
-        Arc, Weak,
-        atomic::{AtomicU64, Ordering},
-    },
+    sync::{Arc, Weak, atomic::Ordering},
     time::Duration,
 };
 
@@ -44,7 +41,8 @@ use crate::{
     store::Store,
 };
 
-/// Without anything to do, memory and idle chunks are looked after this often.
+/// All chunks are looked at for a munk that is worth more than others, and some for what nobody asked for, this often at most, unless
+/// the last look found one: to look costs time for each chunk, and those that want something come by the hundred a second.
 const TICK: Duration = Duration::from_millis(50);
 /// Heat decays this often (EvenDB §4: access counts are halved periodically).
 const DECAY_INTERVAL: Duration = Duration::from_millis(1000);
@@ -62,15 +60,17 @@ const ORDER_COST_MAX: u64 = 2;
 pub(crate) struct Rebalancer {
     store: Weak<Store>,
     decayed_at: Duration,
+    /// When chunks are looked at that nobody asked for.
+    look_at: Duration,
     /// Where the walk over idle chunks goes on.
-    walk: AtomicU64,
+    walk: usize,
 }
 
 impl Rebalancer {
     /// A worker for this store; it ends when the store is closed.
     pub(crate) fn new(store: &Arc<Store>) -> Self {
         let decayed_at = store.world.clock.now();
-        Rebalancer { store: Arc::downgrade(store), decayed_at, walk: AtomicU64::new(0) }
+        Rebalancer { store: Arc::downgrade(store), decayed_at, look_at: decayed_at, walk: 0 }
     }
 }
 
@@ -99,12 +99,20 @@ impl Worker for Rebalancer {
                 funk.age(&store.files);
             }
         }
-        let has_worked = store.balance_memory() | store.attend_next() || store.attend_idle(&self.walk);
+        let mut has_worked = store.keep_within_budget() | store.attend_next();
+        if now >= self.look_at {
+            if store.use_memory() {
+                has_worked = true;
+            } else {
+                self.walk = store.walk_idle(self.walk);
+                self.look_at = now + TICK;
+            }
+        }
         // What was replaced goes back to the system now. One flush a step would not do: a chunk's munk is freed some
         // ten flushes after the index that named it, and in ten steps the replaced munks of ten chunks would pile up.
         settle(0);
         store.progress.signal();
-        if has_worked { Next::Again } else { Next::Rest(Some(TICK)) }
+        if has_worked { Next::Again } else { Next::Rest(Some(self.look_at.saturating_sub(now))) }
     }
 
     fn panicked(&mut self, message: &str) {
@@ -301,11 +309,11 @@ impl Store {
         }
     }
 
-    /// Looks at a few chunks that nobody asked for: tails are sorted that it is due to sort, an idle small chunk is coalesced.
-    fn attend_idle(&self, walk: &AtomicU64) -> bool {
+    /// Looks at a few chunks that nobody asked for, from the one at `from` on: tails are sorted that it is due to sort, an idle small
+    /// chunk is coalesced. Says where to go on.
+    fn walk_idle(&self, from: usize) -> usize {
         let pin = pin();
         let chunks = self.index.load(&pin).chunks();
-        let from = walk.load(Ordering::Relaxed) as usize % chunks.len();
         let count = chunks.len().min(64);
         for i in 0..count {
             let chunk = &chunks[(from + i) % chunks.len()];
@@ -325,8 +333,7 @@ impl Store {
                 self.want(chunk);
             }
         }
-        walk.store((from + count) as u64, Ordering::Relaxed);
-        false
+        (from + count) % chunks.len()
     }
 
     /// A background job failed. Corruption stays with its chunk, a full disk passes; nothing was changed, and it

@@ -58,7 +58,8 @@ pub(crate) struct Store {
     pub(crate) dirty: Mutex<Vec<Arc<ChunkLog>>>,
     pub(crate) attention: Attention,
     pub(crate) progress: ProgressSignal,
-    pub(crate) hands: Mutex<Vec<Arc<dyn Hand>>>,
+    /// None before there is a background, and none any more once the store is being closed.
+    pub(crate) hands: Mutex<Option<Hands>>,
     /// Where this run's versions begin.
     pub(crate) epoch_base: Version,
     pub(crate) open_us: AtomicU64,
@@ -85,19 +86,20 @@ impl Store {
     pub(crate) fn want(&self, chunk: &Arc<Chunk>) {
         if !chunk.is_queued.swap(true, Ordering::AcqRel) {
             self.attention.push(chunk);
-            self.wake();
+            self.wake_rebalancer();
         }
     }
 
     /// Whether there is a background: not yet while the store is being opened.
     pub(crate) fn has_workers(&self) -> bool {
-        !self.hands.lock().is_empty()
+        self.hands.lock().is_some()
     }
 
-    /// Wakes the background.
-    pub(crate) fn wake(&self) {
-        for hand in self.hands.lock().iter() {
-            hand.wake();
+    /// Wakes who makes room and does what chunks want. Checkpoints come by the clock, and nobody waits for one: who needs one
+    /// takes it.
+    fn wake_rebalancer(&self) {
+        if let Some(hands) = &*self.hands.lock() {
+            hands.rebalancer.wake();
         }
     }
 
@@ -105,13 +107,19 @@ impl Store {
     pub(crate) fn stall(&self, reason: &Stall) {
         let seen = self.progress.now();
         let begun = self.world.clock.now();
-        self.wake();
+        self.wake_rebalancer();
         if !self.world.spawn.help() {
             self.progress.wait_past(seen);
         }
         reason.times.add(1);
         reason.us.add((self.world.clock.now() - begun).as_micros() as u64);
     }
+}
+
+/// The background: the workers of a store.
+pub(crate) struct Hands {
+    pub(crate) rebalancer: Arc<dyn Hand>,
+    pub(crate) checkpointer: Arc<dyn Hand>,
 }
 
 /// Chunks that want the background's attention, first come first served. It keeps none of them: one that was split

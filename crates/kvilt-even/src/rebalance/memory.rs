@@ -95,25 +95,34 @@ impl MunkRoom {
 }
 
 impl Store {
-    /// Brings memory back into the budget, or uses what is left of it. True if something was done.
-    pub(super) fn balance_memory(&self) -> bool {
+    /// Brings memory back into the budget. True if something was done.
+    pub(super) fn keep_within_budget(&self) -> bool {
         self.charge_row_cache();
         let share = self.munk_share();
-        let used = self.files.budget.used(Part::Munks);
-        if used > share {
+        if self.files.budget.used(Part::Munks) > share {
             return self.is_really_over(share)
                 && (self.copy_wasteful() || self.evict_least_worthy() || self.close_unread());
         }
         *self.munk_room.over_since.lock() = None;
-        let common = self.common_worth();
-        if common.is_some_and(|common| self.evict_common(common)) {
-            return true;
-        }
         if self.other_memory() > self.config.budget_bytes / 2 {
             self.close_unread();
         }
         if self.other_memory() > self.config.budget_bytes / 4 * 3 {
             self.forget_orders();
+        }
+        false
+    }
+
+    /// Uses what is left of the budget, for munks that are worth more than others. It looks at every chunk. True if something was
+    /// done.
+    pub(super) fn use_memory(&self) -> bool {
+        let (share, used) = (self.munk_share(), self.files.budget.used(Part::Munks));
+        if used > share {
+            return false;
+        }
+        let common = self.common_worth();
+        if common.is_some_and(|common| self.evict_common(common)) {
+            return true;
         }
         self.load_worthiest(self.munk_share().saturating_sub(used), common)
     }
