@@ -41,8 +41,8 @@ use crate::{
     store::Store,
 };
 
-/// All chunks are looked at for a munk that is worth more than others, and some for what nobody asked for, this often at most, unless
-/// the last look found one: to look costs time for each chunk, and those that want something come by the hundred a second.
+/// All chunks are looked at for a munk that is worth more than others this often at most, unless the last look found one, and some
+/// for what nobody asked for: to look costs time for each chunk, and those that want something come by the hundred a second.
 const TICK: Duration = Duration::from_millis(50);
 /// Heat decays this often (EvenDB §4: access counts are halved periodically).
 const DECAY_INTERVAL: Duration = Duration::from_millis(1000);
@@ -60,17 +60,30 @@ const ORDER_COST_MAX: u64 = 2;
 pub(crate) struct Rebalancer {
     store: Weak<Store>,
     decayed_at: Duration,
-    /// When chunks are looked at that nobody asked for.
+    /// When all chunks are looked at for a better use of memory.
     look_at: Duration,
-    /// Where the walk over idle chunks goes on.
+    /// When some are looked at that may be idle, and with which to go on.
+    walk_at: Duration,
     walk: usize,
 }
 
 impl Rebalancer {
     /// A worker for this store; it ends when the store is closed.
     pub(crate) fn new(store: &Arc<Store>) -> Self {
-        let decayed_at = store.world.clock.now();
-        Rebalancer { store: Arc::downgrade(store), decayed_at, look_at: decayed_at, walk: 0 }
+        let now = store.world.clock.now();
+        Rebalancer { store: Arc::downgrade(store), decayed_at: now, look_at: now, walk_at: now, walk: 0 }
+    }
+
+    /// Puts memory to a better use, if it is time to look for one. Looked for in vain, the next look is a tick away.
+    fn use_memory(&mut self, store: &Store, now: Duration) -> bool {
+        if now < self.look_at {
+            return false;
+        }
+        let has_found = store.use_memory();
+        if !has_found {
+            self.look_at = now + TICK;
+        }
+        has_found
     }
 }
 
@@ -99,20 +112,19 @@ impl Worker for Rebalancer {
                 funk.age(&store.files);
             }
         }
-        let mut has_worked = store.keep_within_budget() | store.attend_next();
-        if now >= self.look_at {
-            if store.use_memory() {
-                has_worked = true;
-            } else {
-                self.walk = store.walk_idle(self.walk);
-                self.look_at = now + TICK;
-            }
+        // Memory first: what the last step replaced is gone from its gauges, what this one replaces is not yet.
+        let has_moved_memory = store.keep_within_budget() || self.use_memory(&store, now);
+        let has_worked = has_moved_memory | store.attend_next();
+        if !has_worked && now >= self.walk_at {
+            self.walk = store.walk_idle(self.walk);
+            self.walk_at = now + TICK;
         }
         // What was replaced goes back to the system now. One flush a step would not do: a chunk's munk is freed some
         // ten flushes after the index that named it, and in ten steps the replaced munks of ten chunks would pile up.
         settle(0);
         store.progress.signal();
-        if has_worked { Next::Again } else { Next::Rest(Some(self.look_at.saturating_sub(now))) }
+        let next_look = self.look_at.min(self.walk_at);
+        if has_worked { Next::Again } else { Next::Rest(Some(next_look.saturating_sub(now))) }
     }
 
     fn panicked(&mut self, message: &str) {

@@ -23,9 +23,11 @@ use crate::{
 /// A log of a settled store is at most this long, in bytes: less than a row or two.
 const LOG_BYTES_MAX: u64 = 256;
 
-/// Time that passes while it comes to rest, in milliseconds, a second at a time: chunks cool down, small ones are joined.
+/// Time that passes while it comes to rest, in milliseconds, a second at a time: chunks cool down, small ones are joined. In each
+/// second some of them are looked at several times, until each had its turn.
 const REST_MS: u32 = 1_000;
 const RESTS: u32 = 8;
+const LOOKS_A_REST: u32 = 10;
 
 /// Bytes of the files that `even` would have if it came to rest now. `disk` is used up. The reserve does not count: it is
 /// there or not as the last crash pleased.
@@ -42,8 +44,10 @@ pub fn settled_bytes(even: &Even, disk: &Arc<MemoryDisk>) -> Result<u64, Complai
     }
     for _ in 0..RESTS {
         engine.sync().map_err(refused("sync"))?;
-        world.advance(REST_MS);
-        world.step_until_idle()?;
+        for _ in 0..LOOKS_A_REST {
+            world.advance(REST_MS / LOOKS_A_REST);
+            world.step_until_idle()?;
+        }
     }
     check_soundness(&*engine)?;
     engine.close().map_err(refused("close"))?;

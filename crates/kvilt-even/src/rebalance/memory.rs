@@ -95,7 +95,7 @@ impl MunkRoom {
 }
 
 impl Store {
-    /// Brings memory back into the budget. True if something was done.
+    /// Brings memory back into the budget. True if munks were over their share, and something was done about it.
     pub(super) fn keep_within_budget(&self) -> bool {
         self.charge_row_cache();
         let share = self.munk_share();

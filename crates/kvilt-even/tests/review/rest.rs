@@ -25,8 +25,10 @@ fn r01_a_large_last_value_does_not_keep_the_background_busy() {
     assert!(rests, "2000 steps and {} compactions later still busy", after - before);
 }
 
-/// A rewrite that fails (damaged closed log) is asked for again at once, for ever.
-fn damaged(call_fault: Option<Fault>) -> (bool, u64, usize) {
+/// A rewrite that fails (damaged closed log) is asked for again at once, for ever. Says whether the background rests while the clock
+/// stands still, how many calls it made until then, and how many more in the second for which a chunk is let alone, whenever the
+/// background comes by.
+fn damaged(call_fault: Option<Fault>) -> (bool, u64, u64, usize) {
     let memory = closed_with_rows(30);
     let faulty = FaultyDisk::new(memory.clone());
     let bed = Bed::new(64 << 20);
@@ -38,20 +40,27 @@ fn damaged(call_fault: Option<Fault>) -> (bool, u64, usize) {
         None => faulty.fail(Some(Call::Read), 0, Fault::Io, Times::Always),
     }
     let rests = bed.rests_within(2000);
-    let calls = faulty.calls(Call::Read) + faulty.calls(Call::Create);
-    (rests, calls, memory.snapshot().len() - files)
+    let calls = || faulty.calls(Call::Read) + faulty.calls(Call::Create);
+    let (first, visits) = (calls(), 15);
+    for _ in 0..visits {
+        bed.clock.advance(Duration::from_millis(60));
+        assert!(bed.rests_within(2000));
+    }
+    (rests, first, calls() - first, memory.snapshot().len() - files)
 }
 
 #[test]
 fn r02_a_failing_rewrite_is_not_retried_in_a_hot_loop() {
-    let (rests, calls, _) = damaged(None);
+    let (rests, calls, more, _) = damaged(None);
     assert!(rests, "busy after 2000 steps without the clock moving, {calls} reads and creates");
+    assert!(calls > 0 && more == 0, "{calls} reads and creates, {more} more within the second");
 }
 
 #[test]
 fn r03_a_rewrite_on_a_full_disk_neither_spins_nor_litters() {
-    let (rests, calls, litter) = damaged(Some(Fault::NoSpace));
+    let (rests, calls, more, litter) = damaged(Some(Fault::NoSpace));
     assert!(rests && litter < 10, "rests: {rests}, {calls} reads and creates, {litter} new files");
+    assert!(calls > 0 && more == 0, "{calls} reads and creates, {more} more within the second");
 }
 
 /// An interval of "never" is what turns background checkpoints off.
