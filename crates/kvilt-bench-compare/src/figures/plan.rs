@@ -6,9 +6,9 @@
 
 use std::time::Duration;
 
-/// Works of the paper's figure 6, by pattern, so that caches adapt once; those that put as much as their time allows come last.
-/// The paper loads a store for each work (EvenDB §5.3). Here one store has them all, and what a phase of puts leaves behind for the
-/// next is the more, the faster a store puts: reads behind it would be asked of five times as many new rows of one store than of another.
+/// Works of the paper's figure 6. Those that mostly read come first, by pattern, so that caches adapt once, and those that put as much
+/// as their time allows come last. The paper loads a store for each work (EvenDB §5.3); here one store has them all, and the faster it
+/// puts, the more a phase of puts leaves for the next to read: several times as many new rows in one store as in another.
 const READS: &str = "B@composite,C@composite,E100@composite,E10@composite,E1000@composite,D,\
                      B@zipf,C@zipf,E100@zipf,E10@zipf,E1000@zipf,readseq,F@composite,F@zipf";
 const WRITES: &str = "A@composite,A@zipf,P@composite,P@zipf,P@uniform";
