@@ -124,7 +124,7 @@ impl Store {
         if common.is_some_and(|common| self.evict_common(common)) {
             return true;
         }
-        self.load_worthiest(self.munk_share().saturating_sub(used), common)
+        self.load_worthiest(share - used, common)
     }
 
     /// Whether munks in use are over their share. The gauge also counts what was replaced and not yet freed, and

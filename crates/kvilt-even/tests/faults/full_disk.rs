@@ -6,7 +6,10 @@ use kvilt_base::{Engine, ErrorKind, FileName, KeyRange, WriteBatch};
 use kvilt_even::Options;
 use kvilt_io::{Call, Fault, FaultyDisk, Keep, MemoryDisk, Times};
 
-use crate::bed::{Bed, rows, synchronous, without_checkpoints, written};
+use crate::{
+    bed::{Bed, rows, synchronous, without_checkpoints, written},
+    salvaging::is_of_rows,
+};
 
 /// Found by seed 11 of `kvilt-sim faults`: short of memory, the balancer asked for the rewrite of the chunk with the
 /// longest logs again and again, while that chunk waited out a rewrite that had failed.
@@ -91,8 +94,7 @@ fn full_store(options: &Options) -> (Bed, Arc<MemoryDisk>, Arc<dyn Engine>) {
 }
 
 fn chunk_file_bytes(disk: &MemoryDisk) -> u64 {
-    let is_of_chunk = |name: &FileName| matches!(name, FileName::Log(_) | FileName::Table(_));
-    disk.snapshot().iter().filter(|(name, _)| is_of_chunk(name)).map(|(_, bytes)| bytes.len() as u64).sum()
+    disk.snapshot().iter().filter(|(name, _)| is_of_rows(name)).map(|(_, bytes)| bytes.len() as u64).sum()
 }
 
 fn reserve_bytes(disk: &MemoryDisk) -> u64 {
