@@ -315,17 +315,21 @@ impl<'f> Reading<'_, 'f> {
         share_bytes: u64,
         sources: &mut Vec<Box<dyn Source + 'f>>,
     ) -> Result<()> {
-        match self.purpose {
-            Purpose::Scan { .. } => self.sorted(log, place, share_bytes, sources),
-            // Once sorted, the log serves all who share it.
+        let Reading { range, files, .. } = *self;
+        let rows = match self.purpose {
+            Purpose::Scan { view, cost_bytes, .. } => {
+                let wanted = Wanted { view, rows: self.rows_of(share_bytes), cost_bytes };
+                return self.sorted(log, place, wanted, sources);
+            }
             Purpose::Rewrite { .. } if share_bytes < place.end / SHARE_READ_WHOLE => {
-                self.sorted(log, place, share_bytes, sources)
+                // Once sorted, the log serves all who share it.
+                let orders = log.orders(files, place, None)?;
+                LogRows::read_share(log, files, &orders, range, share_bytes)?
             }
-            Purpose::Rewrite { .. } => {
-                sources.push(Box::new(LogRows::read(log, self.files, place, self.range)?));
-                Ok(())
-            }
-        }
+            Purpose::Rewrite { .. } => LogRows::read(log, files, place, range)?,
+        };
+        sources.push(Box::new(rows));
+        Ok(())
     }
 
     /// How far a scan will go, if it says how many rows it wants and most of the chunk lies in order in one log, whose pieces tell
@@ -359,21 +363,16 @@ impl<'f> Reading<'_, 'f> {
         }
     }
 
-    /// Adds the sources of a part of a log that are not in order as they lie.
+    /// Adds the sources of a part of a log of which records are read as a scan reaches them.
     fn sorted(
         &self,
         log: &Arc<ChunkLog>,
         place: Range<u64>,
-        share_bytes: u64,
+        wanted: Wanted<'f>,
         sources: &mut Vec<Box<dyn Source + 'f>>,
     ) -> Result<()> {
         let Reading { range, direction, files, .. } = *self;
-        let (view, cost_bytes) = match self.purpose {
-            Purpose::Scan { view, cost_bytes, .. } => (Some(view), cost_bytes),
-            Purpose::Rewrite { .. } => (None, None),
-        };
-        let wanted = Wanted { view, rows: self.rows_of(share_bytes), cost_bytes };
-        for order in log.orders(files, place, cost_bytes)? {
+        for order in log.orders(files, place, wanted.cost_bytes)? {
             let of = (order, Arc::clone(log));
             let mut source = OrderSource::new(of, files, range, direction, wanted);
             // Of many logs most have nothing of what a short scan wants.

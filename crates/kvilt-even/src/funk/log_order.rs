@@ -22,7 +22,7 @@ use std::{
     },
 };
 
-use kvilt_base::{Kind, Result, Version};
+use kvilt_base::{KeyRange, Kind, Result, Version};
 use kvilt_format::log::Outline;
 use kvilt_sync::budget::{Charge, Part};
 
@@ -151,6 +151,17 @@ impl LogOrder {
 
     fn memory_bytes(&self) -> usize {
         self.keys.capacity() + self.items.capacity() * size_of::<Item>() + self.samples.bytes()
+    }
+
+    /// Where the records of `range` lie in the log, in the order of their keys.
+    pub(super) fn offsets(&self, range: &KeyRange) -> impl Iterator<Item = u64> {
+        self.positions_of(range).map(|at| self.record(at).offset)
+    }
+
+    fn positions_of(&self, range: &KeyRange) -> Range<usize> {
+        let start = self.lower_bound(&range.start);
+        let end = range.end.as_deref().map_or(self.items.len(), |end| self.lower_bound_from(start, end));
+        start..end
     }
 
     /// The position of the first record whose key is `>= key`, or the count of records.

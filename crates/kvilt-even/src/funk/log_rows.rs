@@ -1,16 +1,26 @@
 //! `LogRows`: the rows of a log in key order with their values, for who needs all of them: a rewrite or a load.
 //!
-//! One pass over the file beats many small reads.
+//! One pass over the file beats many small reads; and where a chunk has little of the file, one pass over that little.
 
-use std::{ops::Range, vec};
+use std::{ops::Range, sync::Arc, vec};
 
 use kvilt_base::{EntryRef, KeyRange, Kind, Result, Source};
 
 use super::{
-    log::{ChunkLog, ROTATE_BYTES},
+    log::{ChunkLog, ROTATE_BYTES, Window},
+    log_order::LogOrder,
     row::{self, Row},
 };
 use crate::{files::Files, growing::Growing};
+
+/// Records that begin no farther apart are read together: so many bytes more cost no more than another read does.
+const APART_BYTES_MAX: u64 = 32 << 10;
+
+/// Bytes that are read together, at most.
+const TOGETHER_BYTES_MAX: u64 = 256 << 10;
+
+/// Reads that the system is asked for at once, while the drive is waited for.
+const READS_AHEAD: usize = 32;
 
 /// Walks the rows of a log forward: by key ascending, version descending, newest record first.
 pub(crate) struct LogRows {
@@ -24,19 +34,90 @@ impl LogRows {
     /// A log that siblings share may be many times as long as what one of them has in it.
     pub(crate) fn read(log: &ChunkLog, files: &Files, place: Range<u64>, range: &KeyRange) -> Result<Self> {
         // Growing by halves would take half as much again.
-        let mut bytes = Growing::with_capacity_at_most((place.end - place.start).min(ROTATE_BYTES) as usize)?;
-        let mut rows = Vec::new();
+        let mut rows = Rows::with_room_for(place.end - place.start)?;
         log.for_each(files, place.start, place.end, &mut |_offset, entry, _batch| {
             if entry.kind != Kind::RangeTombstone && range.contains(entry.key) {
-                let key = bytes.push(entry.key)?;
-                let value = bytes.push(entry.value)?;
-                rows.push(Row::new(rows.len(), &entry, key, value));
+                rows.push(entry)?;
             }
             Ok(())
         })?;
+        Ok(rows.in_order())
+    }
+
+    /// The rows of `range` that `orders` of `log` tell of, and of the log no more than what lies between some of them.
+    /// They take about `share_bytes`.
+    pub(crate) fn read_share(
+        log: &ChunkLog,
+        files: &Files,
+        orders: &[Arc<LogOrder>],
+        range: &KeyRange,
+        share_bytes: u64,
+    ) -> Result<Self> {
+        let mut offsets: Vec<u64> = orders.iter().flat_map(|order| order.offsets(range)).collect();
+        offsets.sort_unstable();
+        let reads: Vec<&[u64]> = together(&offsets).collect();
+        let place = |offsets: &[u64]| offsets[0]..log.likely_place(offsets[offsets.len() - 1]).end;
+        let mut rows = Rows::with_room_for(share_bytes)?;
+        let mut window = Window::default();
+        for reads in reads.chunks(READS_AHEAD) {
+            if files.reads.wait_for_the_drive() {
+                reads.iter().try_for_each(|offsets| log.will_read(files, place(offsets)))?;
+            }
+            for offsets in reads {
+                log.read_window(files, place(offsets), &mut window)?;
+                for &offset in *offsets {
+                    let mut pushed = Ok(());
+                    let is_there = log.record_in(&window, offset, |entry| pushed = rows.push(entry))?;
+                    if !is_there {
+                        // It is larger than most, or in a buffer still.
+                        log.record_at(files, offset, |entry, _batch| pushed = rows.push(entry))?;
+                    }
+                    pushed?;
+                }
+            }
+        }
+        Ok(rows.in_order())
+    }
+}
+
+/// Those of `offsets`, which ascend, that are read together.
+fn together(offsets: &[u64]) -> impl Iterator<Item = &[u64]> {
+    let mut left = offsets;
+    std::iter::from_fn(move || {
+        let first = *left.first()?;
+        let is_near =
+            |pair: &&[u64]| pair[1] - pair[0] <= APART_BYTES_MAX && pair[1] - first <= TOGETHER_BYTES_MAX;
+        let (together, others) = left.split_at(1 + left.windows(2).take_while(is_near).count());
+        left = others;
+        Some(together)
+    })
+}
+
+/// Rows while they are read, in the order written.
+struct Rows {
+    bytes: Growing,
+    rows: Vec<Row>,
+}
+
+impl Rows {
+    /// None yet, with room for so many bytes, if there are as many.
+    fn with_room_for(bytes: u64) -> Result<Self> {
+        let bytes = Growing::with_capacity_at_most(bytes.min(ROTATE_BYTES) as usize)?;
+        Ok(Rows { bytes, rows: Vec::new() })
+    }
+
+    fn push(&mut self, entry: EntryRef<'_>) -> Result<()> {
+        let key = self.bytes.push(entry.key)?;
+        let value = self.bytes.push(entry.value)?;
+        self.rows.push(Row::new(self.rows.len(), &entry, key, value));
+        Ok(())
+    }
+
+    fn in_order(self) -> LogRows {
+        let Rows { bytes, mut rows } = self;
         row::sort(&mut rows, bytes.as_slice());
         let mut remaining = rows.into_iter();
-        Ok(LogRows { bytes, current: remaining.next(), remaining })
+        LogRows { bytes, current: remaining.next(), remaining }
     }
 }
 

@@ -152,12 +152,16 @@ impl ChunkLog {
         self.len() as usize / self.records.load(Ordering::Relaxed).max(1)
     }
 
-    /// Has the system fetch what will be read of the record at `offset`, if that is in the file.
-    pub(crate) fn will_read(&self, files: &Files, offset: u64) -> Result<()> {
-        let end = self.end().start;
-        if offset < end {
-            let len = (self.likely_record_bytes() as u64).min(end - offset) as usize;
-            self.opened(files)?.will_read(offset, len);
+    /// Where most records lie that begin at `offset`, all of them.
+    pub(crate) fn likely_place(&self, offset: u64) -> Range<u64> {
+        offset..offset + self.likely_record_bytes() as u64
+    }
+
+    /// Has the system fetch what will be read, as far as that is in the file.
+    pub(crate) fn will_read(&self, files: &Files, place: Range<u64>) -> Result<()> {
+        let end = place.end.min(self.end().start);
+        if place.start < end {
+            self.opened(files)?.will_read(place.start, (end - place.start) as usize);
         }
         Ok(())
     }

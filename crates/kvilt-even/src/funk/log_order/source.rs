@@ -29,8 +29,8 @@ const LIKELY_MAX: usize = 128;
 /// What is wanted of an order.
 #[derive(Clone, Copy)]
 pub(crate) struct Wanted<'f> {
-    /// Of each key only the record that it may see; without it, all.
-    pub(crate) view: Option<Version>,
+    /// Of each key only the record that it may see.
+    pub(crate) view: Version,
     /// How many rows at most, if that is known.
     pub(crate) rows: Option<u64>,
     /// What reading costs for want of order is added to this.
@@ -68,8 +68,7 @@ impl<'f> OrderSource<'f> {
         direction: Direction,
         wanted: Wanted<'f>,
     ) -> Self {
-        let start = order.lower_bound(&range.start);
-        let end = range.end.as_deref().map_or(order.items.len(), |end| order.lower_bound_from(start, end));
+        let remaining = order.positions_of(range);
         let mut source = OrderSource {
             order,
             log,
@@ -79,7 +78,7 @@ impl<'f> OrderSource<'f> {
             asked_for: 0,
             ask_next: wanted.rows.map_or(1, |rows| rows.min(TOGETHER_MAX as u64) as usize),
             likely: None,
-            remaining: start..end,
+            remaining,
             position: None,
             value: Vec::new(),
             is_fetched: false,
@@ -126,7 +125,7 @@ impl<'f> OrderSource<'f> {
     fn ask_for(&mut self, position: usize, count: usize) -> Result<()> {
         let mut asked_for = 0;
         for at in std::iter::once(position).chain(self.next_likely()).take(count) {
-            self.log.will_read(self.files, self.order.record(at).offset)?;
+            self.log.will_read(self.files, self.log.likely_place(self.order.record(at).offset))?;
             asked_for += 1;
         }
         self.asked_for = asked_for;
@@ -143,16 +142,10 @@ impl<'f> OrderSource<'f> {
 
     /// Takes the next position off `remaining`: of each key only that of the record that is wanted.
     fn next_of(&self, remaining: &mut Range<usize>) -> Option<usize> {
-        let Some(view) = self.wanted.view else {
-            return match self.direction {
-                Direction::Forward => remaining.next(),
-                Direction::Backward => remaining.next_back(),
-            };
-        };
         loop {
             let records = self.next_key(remaining)?;
             let items = &self.order.items[records.clone()];
-            let first_visible = records.start + items.partition_point(|item| item.version > view);
+            let first_visible = records.start + items.partition_point(|item| item.version > self.wanted.view);
             if first_visible < records.end {
                 return Some(first_visible);
             }
@@ -230,12 +223,11 @@ impl<'f> OrderSource<'f> {
 
     /// Where the record at `offset` and those that come next lie, if so near each other that they are better read together.
     fn place_of_next(&self, offset: u64) -> Option<Range<u64>> {
-        let record_bytes = self.log.likely_record_bytes() as u64;
         let most = self.wanted.rows.map_or(TOGETHER_MAX, |rows| rows.min(TOGETHER_MAX as u64) as usize);
-        let (mut place, mut together) = (offset..offset + record_bytes, 1);
+        let (mut place, mut together) = (self.log.likely_place(offset), 1);
         for at in self.next_positions().take(most) {
-            let next = self.order.record(at).offset;
-            let wider = place.start.min(next)..place.end.max(next + record_bytes);
+            let next = self.log.likely_place(self.order.record(at).offset);
+            let wider = place.start.min(next.start)..place.end.max(next.end);
             if wider.end - wider.start > (together + 1) * APART_BYTES_MAX {
                 break;
             }

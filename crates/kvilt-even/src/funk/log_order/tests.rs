@@ -69,8 +69,8 @@ impl Script {
         self.log.orders(&self.store.files, place, Some(&self.cost_bytes)).unwrap()
     }
 
-    /// What the sources give of a range, all of them together in order.
-    fn read(&self, range: &KeyRange, direction: Direction, view: Option<Version>) -> Records {
+    /// What the sources give of a range at a view, all of them together in order: each gives its own newest record of a key.
+    fn read(&self, range: &KeyRange, direction: Direction, view: Version) -> Records {
         let mut read = Records::new();
         // Newest first: what an older part has of the same key and version does not count.
         for order in self.orders() {
@@ -95,18 +95,51 @@ impl Script {
         read
     }
 
+    /// All records of a range, as who rewrites reads them.
+    fn read_share(&self, range: &KeyRange) -> Records {
+        let orders = self.orders();
+        let files = &self.store.files;
+        let mut rows = LogRows::read_share(&self.log, files, &orders, range, self.log.len() / 9).unwrap();
+        let mut read = Records::new();
+        while let Some(entry) = rows.entry() {
+            let place = (entry.key.to_vec(), std::cmp::Reverse(entry.version));
+            assert!(read.last_key_value().is_none_or(|(last, _)| *last < place), "in order");
+            read.insert(place, entry.value.to_vec());
+            rows.advance().unwrap();
+        }
+        read
+    }
+
     fn check(&self) {
         for (start, end) in [(0, 1000), (100, 130), (450, 451), (800, 2000)] {
             let key = |i: usize| format!("key{i:04}").into_bytes();
             let range = KeyRange { start: key(start), end: Some(key(end)) };
+            let wanted = self.records.iter().filter(|((key, _), _)| range.contains(key));
+            let wanted: Records = wanted.map(|(k, v)| (k.clone(), v.clone())).collect();
+            let read = self.read_share(&range);
+            assert!(read == wanted, "{range:?}: {} of {}", read.len(), wanted.len());
             for direction in [Direction::Forward, Direction::Backward] {
-                let read = self.read(&range, direction, None);
-                let wanted = self.records.iter().filter(|((key, _), _)| range.contains(key));
-                let wanted: Records = wanted.map(|(k, v)| (k.clone(), v.clone())).collect();
-                assert!(read == wanted, "{range:?} {direction:?}: {} of {}", read.len(), wanted.len());
+                let read = newest(&self.read(&range, direction, Version::NEWEST));
+                assert!(
+                    read == newest(&wanted),
+                    "{range:?} {direction:?}: {} of {}",
+                    read.len(),
+                    wanted.len()
+                );
             }
         }
     }
+}
+
+/// Of each key the newest record.
+fn newest(records: &Records) -> Records {
+    let mut newest = Records::new();
+    for ((key, version), value) in records {
+        if newest.last_key_value().is_none_or(|((last, _), _)| last != key) {
+            newest.insert((key.clone(), *version), value.clone());
+        }
+    }
+    newest
 }
 
 #[test]
@@ -138,7 +171,7 @@ fn a_view_sees_one_record_of_each_key() {
     for order in script.orders() {
         let of = (order, Arc::clone(&script.log));
         let all = KeyRange::all();
-        let wanted = Wanted { view: Some(view), rows: Some(3), cost_bytes: None };
+        let wanted = Wanted { view, rows: Some(3), cost_bytes: None };
         let mut source = OrderSource::new(of, &script.store.files, &all, Direction::Forward, wanted);
         source.fetch().unwrap();
         let mut last = Vec::new();
@@ -149,7 +182,7 @@ fn a_view_sees_one_record_of_each_key() {
             source.fetch().unwrap();
         }
     }
-    let seen = script.read(&KeyRange::all(), Direction::Backward, Some(view));
+    let seen = script.read(&KeyRange::all(), Direction::Backward, view);
     let mut newest = BTreeMap::new();
     for ((key, std::cmp::Reverse(version)), value) in &script.records {
         if *version <= view {
@@ -349,7 +382,7 @@ fn a_source_reads_when_its_entry_is_wanted_and_not_before() {
     let orders = script.orders();
     let reads = || script.store.files.reads.done.sum();
     let before = reads();
-    let wanted = Wanted { view: None, rows: Some(1), cost_bytes: None };
+    let wanted = Wanted { view: Version::NEWEST, rows: Some(1), cost_bytes: None };
     let of = (Arc::clone(&orders[0]), Arc::clone(&script.log));
     let mut source = OrderSource::new(of, &script.store.files, &all, Direction::Forward, wanted);
     let first = (source.key().unwrap().to_vec(), source.version().unwrap());
@@ -362,6 +395,32 @@ fn a_source_reads_when_its_entry_is_wanted_and_not_before() {
 }
 
 #[test]
+fn a_share_is_read_as_it_lies_and_what_lies_far_apart_by_itself() {
+    let mut script = Script::new();
+    for version in 0..60 {
+        script.append(100, version);
+        if version % 10 == 0 {
+            script.append_row(b"seldom", b"value", version);
+        }
+    }
+    script.log.sync(&script.store.files).unwrap();
+    script.orders();
+    let reads = &script.store.files.reads;
+    let read = |range: KeyRange| {
+        let (done, bytes) = (reads.done.sum(), reads.bytes.sum());
+        let rows = script.read_share(&range).len() as u64;
+        (rows, reads.done.sum() - done, reads.bytes.sum() - bytes)
+    };
+    let len = script.log.len();
+    // A tenth of the keys have a record in every kilobyte: the log is read in a few large pieces.
+    let (rows, done, bytes) = read(KeyRange::new("key0300".."key0390"));
+    assert!(rows > 500 && done <= 1 + len / (240 << 10) && bytes > len / 2, "{done} reads of {bytes}");
+    // Records of one key lie a hundred kilobytes apart: what is between them is left out.
+    let (rows, done, bytes) = read(KeyRange::new("seldom"..));
+    assert!((rows, done) == (6, 6) && bytes < len / 100, "{done} reads of {bytes}");
+}
+
+#[test]
 fn what_comes_next_at_a_view_is_a_record_of_each_key() {
     let mut script = Script::new();
     for version in 1..=40 {
@@ -370,7 +429,7 @@ fn what_comes_next_at_a_view_is_a_record_of_each_key() {
     let place = HEADER_BYTES as u64..script.log.len();
     let order = Arc::new(LogOrder::read(&script.log, &script.store.files, place).unwrap().0);
     let view = Version::from_u64(script.store.epoch_base.to_u64() + 17);
-    let wanted = Wanted { view: Some(view), rows: None, cost_bytes: None };
+    let wanted = Wanted { view, rows: None, cost_bytes: None };
     for (direction, next) in [(Direction::Forward, 1), (Direction::Backward, 18)] {
         let of = (Arc::clone(&order), Arc::clone(&script.log));
         let source = OrderSource::new(of, &script.store.files, &KeyRange::all(), direction, wanted);
