@@ -153,6 +153,8 @@ mutants! {
     NotPoisoned,
     /// On a full disk, a log's buffer is dropped as if it had been written.
     BufferDropped,
+    /// What a log's buffer begins with of the one before counts as written, all of it.
+    CarriedNotWritten,
     /// A damaged record below a log's synced length ends the log silently.
     DamageIsTornTail,
     /// Records of logs are believed whatever their checksum.

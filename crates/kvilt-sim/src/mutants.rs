@@ -222,6 +222,7 @@ pub fn finder_of(mutant: Mutant) -> (Layer, &'static str) {
         Mutant::SyncRetried => (Faults, "B-6"),
         Mutant::NotPoisoned => (Faults, "B-6"),
         Mutant::BufferDropped => (Faults, "B-5"),
+        Mutant::CarriedNotWritten => (Model, "E-15"),
         Mutant::DamageIsTornTail => (Damage, "R4"),
         Mutant::ChecksumIgnored => (Damage, "D8"),
         Mutant::FilterBelieved => (Damage, "F-5"),

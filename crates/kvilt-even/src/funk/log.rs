@@ -18,6 +18,7 @@ mod appending;
 mod intervals;
 mod reading;
 mod summaries;
+mod tail;
 
 use std::{
     io,
@@ -41,9 +42,10 @@ use parking_lot::Mutex;
 
 pub(crate) use self::{appending::IfFull, intervals::Intervals, reading::Window, summaries::SummaryRule};
 use self::{
-    appending::{LogTail, Writer},
+    appending::Writer,
     intervals::FixedIntervals,
     summaries::{Gathered, Summaries},
+    tail::LogTail,
 };
 use super::{
     ascent::Ascent,

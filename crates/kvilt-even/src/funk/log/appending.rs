@@ -7,7 +7,7 @@
 //!
 //! What is always true:
 //! - The file takes records in the order of their offsets, always from where the last good write ended: a failed or short
-//!   write is written over.
+//!   write is written over. That may be in the middle of a record ([`super::tail`]).
 //! - One buffer at most is set aside, and only who has a turn takes it off. After a write that failed there is one buffer again, which
 //!   holds everything that is not in the file; until a write has succeeded, a put whose buffer is full writes it before it is announced,
 //!   and is told.
@@ -19,14 +19,16 @@ use kvilt_base::{
 };
 use kvilt_format::log::{HEADER_BYTES, encode_header};
 use kvilt_sync::{
-    append::AppendBuffer,
     budget::{Charge, Part},
     published::{Pin, pin},
 };
 use parking_lot::MutexGuard;
 
 use super::super::ascent::Ascent;
-use super::{ChunkLog, Span, sync_failed};
+use super::{
+    ChunkLog, Span, sync_failed,
+    tail::{Buffer, Flushing, LogTail, Wanted},
+};
 use crate::{files::Files, reserve::Use};
 
 /// Pages of the system, in bytes, or a part of one.
@@ -62,65 +64,6 @@ impl IfFull {
     }
 }
 
-pub(super) struct Buffer {
-    bytes: AppendBuffer,
-    _charge: Charge,
-}
-
-impl Buffer {
-    fn new(files: &Files, bytes: usize) -> Arc<Self> {
-        let charge = files.budget.charge(Part::LogBuffers, bytes as u64);
-        Arc::new(Buffer { bytes: AppendBuffer::new(bytes), _charge: charge })
-    }
-
-    fn len(&self) -> usize {
-        self.bytes.len()
-    }
-}
-
-/// Where the file ends, and what follows it in memory. Cheap to clone.
-#[derive(Clone)]
-pub(super) struct LogTail {
-    /// What lies before this offset is in the file.
-    pub(super) start: u64,
-    /// Begins at `start`. It was set aside to be written to the file, and takes no more records.
-    flushing: Option<Arc<Buffer>>,
-    /// Follows, and takes records.
-    filling: Option<Arc<Buffer>>,
-}
-
-impl LogTail {
-    /// Nothing in memory behind a file of so many bytes.
-    pub(super) fn behind(start: u64) -> Self {
-        LogTail { start, flushing: None, filling: None }
-    }
-
-    /// Where the buffer that takes records begins.
-    fn filling_start(&self) -> u64 {
-        self.start + self.flushing.as_ref().map_or(0, |buffer| buffer.len() as u64)
-    }
-
-    /// What is in memory from `offset` on, up to the end of the buffer that has it; whole records, if one begins there.
-    pub(super) fn bytes_from(&self, offset: u64) -> &[u8] {
-        let filling_start = self.filling_start();
-        let (buffer, start) = if offset < filling_start {
-            (&self.flushing, self.start)
-        } else {
-            (&self.filling, filling_start)
-        };
-        let buffer = buffer.as_ref().expect("an offset behind the file lies in a buffer");
-        &buffer.bytes.read()[(offset - start) as usize..]
-    }
-
-    fn has_room(&self, bytes: usize) -> bool {
-        self.filling.as_ref().is_some_and(|buffer| buffer.bytes.remaining() >= bytes)
-    }
-
-    fn is_nothing_filled(&self) -> bool {
-        self.filling.as_ref().is_none_or(|buffer| buffer.bytes.is_empty())
-    }
-}
-
 /// What only those use who append or exchange buffers.
 pub(super) struct Writer {
     /// Capacity of the next buffer.
@@ -129,6 +72,8 @@ pub(super) struct Writer {
     /// must leave one with this much room.
     promised_bytes: usize,
     promised_records: usize,
+    /// Where in the buffer that is filling the record begins that reaches the end of its piece.
+    across: Option<usize>,
     /// Whether the file took nothing the last time.
     has_failed: bool,
     /// Of what was appended, and of a log of an earlier run once it was read.
@@ -144,6 +89,7 @@ impl Writer {
             buffer_bytes: BUFFER_BYTES_MIN,
             promised_bytes: 0,
             promised_records: 0,
+            across: None,
             has_failed: false,
             ascent,
             charge,
@@ -158,13 +104,6 @@ impl Writer {
 
 /// Whether a full buffer was set aside.
 pub(crate) type IsAside = bool;
-
-/// Bytes that are to be appended, and how large a buffer for them may be.
-#[derive(Clone, Copy)]
-struct Wanted {
-    bytes: usize,
-    buffer_bytes_max: usize,
-}
 
 impl ChunkLog {
     /// Makes sure that so many records of so many bytes together can be appended without a system call. The caller has the gate, so
@@ -210,12 +149,13 @@ impl ChunkLog {
             return None;
         }
         writer.grow_next(wanted);
-        let full = tail.filling.clone();
-        if let (Some(full), Some(mut gathered)) = (&full, self.gathered.try_lock()) {
+        let full = tail.filling.clone().expect("something is filled");
+        if let Some(mut gathered) = self.gathered.try_lock() {
             // Not once it is written: the summary that the next buffer may begin with tells of all that is before it.
             gathered.iter_mut().for_each(|gathered| gathered.gather(tail.start, full.bytes.read()));
         }
-        let aside = LogTail { start: tail.start, flushing: full, filling: None };
+        let flushing = Some(Flushing::piece(full, writer.across));
+        let aside = LogTail { start: tail.start, flushing, filling: None };
         self.begin_buffer(files, &mut writer, aside, wanted);
         Some(true)
     }
@@ -224,10 +164,11 @@ impl ChunkLog {
     fn make_room(&self, files: &Files, wanted: Wanted, if_full: IfFull) -> Result<()> {
         let tail = self.end();
         let full = tail.filling.as_ref().expect("a log without a buffer is given one");
-        match self.write_buffer(files, tail.start, full) {
+        let all = Flushing::all(Arc::clone(full));
+        match self.write_buffer(files, tail.start, &all) {
             Ok(()) => self.writer.lock().grow_next(wanted),
             Err(e) if e.kind() == ErrorKind::NoSpace && if_full.may_grow(full.len()) => {
-                let larger = grown(files, full, (full.len() + wanted.bytes) * 2);
+                let larger = Buffer::grown(files, full, full.len(), (full.len() + wanted.bytes) * 2);
                 let _writer = self.writer.lock();
                 self.tail.replace(LogTail { filling: Some(larger), ..tail });
                 return Ok(());
@@ -236,7 +177,7 @@ impl ChunkLog {
             // So many deletes that memory must not hold them: the reserve does.
             Err(e) if e.kind() == ErrorKind::NoSpace && if_full == IfFull::GrowForDeletes => {
                 let _lease = files.reserve.give(Use::DeletesUnderGate, full.len() as u64).ok_or(e)?;
-                self.write_buffer(files, tail.start, full)?;
+                self.write_buffer(files, tail.start, &all)?;
             }
             Err(e) => return Err(e),
         }
@@ -253,7 +194,7 @@ impl ChunkLog {
         files: &Files,
         writer: &mut MutexGuard<'_, Writer>,
         tail: LogTail,
-        Wanted { bytes, buffer_bytes_max }: Wanted,
+        wanted: Wanted,
     ) {
         let len = self.len();
         let first = if len < HEADER_BYTES as u64 {
@@ -261,9 +202,9 @@ impl ChunkLog {
         } else {
             self.summary_due(files, len).unwrap_or_default()
         };
-        let wanted = fitting(writer.buffer_bytes, files);
-        let buffer = Buffer::new(files, wanted.min(buffer_bytes_max).max(bytes) + first.len());
-        buffer.bytes.append(&first).expect("a buffer has room for what comes first");
+        let usual_bytes = fitting(writer.buffer_bytes, files);
+        let buffer = Buffer::behind(&tail, files, &first, wanted, usual_bytes);
+        writer.across = None;
         self.tail.replace(LogTail { filling: Some(buffer), ..tail });
         let end = len + first.len() as u64;
         self.length.store(end, Ordering::Release);
@@ -308,6 +249,9 @@ impl ChunkLog {
         let tail = self.tail.load(&pin);
         let buffer = tail.filling.as_ref().expect("room was reserved");
         let at = buffer.bytes.append(record).expect("room was reserved");
+        if buffer.is_across(at, at + record.len()) {
+            writer.across = Some(at);
+        }
         assert_eq!(offset, tail.filling_start() + at as u64, "whoever appends has the gate");
         self.length.store(offset + record.len() as u64, Ordering::Release);
         self.records.fetch_add(1, Ordering::Relaxed);
@@ -356,9 +300,10 @@ impl ChunkLog {
         self.tail.load(&pin()).clone()
     }
 
-    /// It is the caller's turn.
-    fn write_buffer(&self, files: &Files, start: u64, buffer: &Buffer) -> Result<()> {
-        let bytes = buffer.bytes.read();
+    /// It is the caller's turn. The buffer begins at `start`.
+    fn write_buffer(&self, files: &Files, start: u64, flushing: &Flushing) -> Result<()> {
+        let (begin, bytes) = flushing.to_write();
+        let offset = start + begin as u64;
         if bytes.is_empty() {
             return Ok(());
         }
@@ -369,17 +314,17 @@ impl ChunkLog {
                 None => {
                     let name = FileName::Log(self.number);
                     let opened =
-                        if start == 0 { files.create(name, &self.hold)? } else { files.open(name)? };
+                        if offset == 0 { files.create(name, &self.hold)? } else { files.open(name)? };
                     Arc::clone(file.insert(opened))
                 }
             }
         };
-        file.write_all_at(start, bytes)
-            .map_err(|e| Error::io("append to a log", e).at(FileName::Log(self.number), start))?;
+        file.write_all_at(offset, bytes)
+            .map_err(|e| Error::io("append to a log", e).at(FileName::Log(self.number), offset))?;
         files.counters.log_bytes_written.add(bytes.len() as u64);
         files.reserve.grow_with(bytes.len() as u64);
         if let Some(gathered) = &mut *self.gathered.lock() {
-            gathered.gather(start, bytes);
+            gathered.gather(start, flushing.buffer.bytes.read());
         }
         Ok(())
     }
@@ -408,13 +353,14 @@ impl ChunkLog {
 
     /// Writes what was set aside to the file, if anything was. It is the caller's turn.
     fn flush_aside(&self, files: &Files) -> Result<()> {
-        let LogTail { start, flushing: Some(full), .. } = self.end() else { return Ok(()) };
-        let outcome = self.write_buffer(files, start, &full);
+        let tail = self.end();
+        let Some(flushing) = &tail.flushing else { return Ok(()) };
+        let outcome = self.write_buffer(files, tail.start, flushing);
         let mut writer = self.writer.lock();
         writer.has_failed = outcome.is_err();
         match outcome {
             Ok(()) => {
-                self.tail.replace(LogTail { start: start + full.len() as u64, flushing: None, ..self.end() });
+                self.tail.replace(LogTail { start: tail.filling_start(), flushing: None, ..self.end() });
             }
             Err(_) => self.put_back(files, &writer),
         }
@@ -432,20 +378,22 @@ impl ChunkLog {
         let is_awaited = writer.promised_bytes > 0 && !self.is_closed.load(Ordering::Relaxed);
         let filling = is_awaited.then(|| Buffer::new(files, writer.buffer_bytes.max(writer.promised_bytes)));
         let end = start + full.as_ref().map_or(0, |full| full.len() as u64);
-        self.tail.replace(LogTail { start, flushing: full, filling });
+        self.tail.replace(LogTail { start, flushing: full.map(Flushing::all), filling });
         Some((end, self.summaries.last()))
     }
 
     /// After a failed write: one buffer with everything that is not in the file, and with the room that was promised.
     fn put_back(&self, files: &Files, writer: &Writer) {
         let LogTail { start, flushing, filling } = self.end();
-        let full = flushing.expect("set aside before it was written");
+        let flushing = flushing.expect("set aside before it was written");
         let since = filling.filter(|filling| !filling.bytes.is_empty());
         let filling = match since {
-            None if full.bytes.remaining() >= writer.promised_bytes => full,
+            None if flushing.buffer.bytes.remaining() >= writer.promised_bytes => flushing.buffer,
             since => {
                 let since = since.as_ref().map_or(&[][..], |since| since.bytes.read());
-                let all = grown(files, &full, full.len() + since.len() + writer.promised_bytes);
+                let len = flushing.records().len();
+                let all =
+                    Buffer::grown(files, &flushing.buffer, len, len + since.len() + writer.promised_bytes);
                 all.bytes.append(since).expect("the larger buffer holds both");
                 all
             }
@@ -510,11 +458,4 @@ fn fitting(bytes: usize, files: &Files) -> usize {
     let left = share.saturating_sub(files.budget.used(Part::LogBuffers));
     let fitting = u128::from(left) * 2 * bytes as u128 / u128::from(share.max(1));
     usize::try_from(fitting).unwrap_or(usize::MAX).clamp(BUFFER_BYTES_MIN.min(bytes), bytes)
-}
-
-/// What `full` holds, in a buffer of so many bytes.
-fn grown(files: &Files, full: &Buffer, bytes: usize) -> Arc<Buffer> {
-    let larger = Buffer::new(files, bytes);
-    larger.bytes.append(full.bytes.read()).expect("the larger buffer holds the smaller");
-    larger
 }

@@ -9,7 +9,7 @@ use std::{
 };
 
 use kvilt_base::{Disk, Listed, disk::LockFailure};
-use kvilt_format::log::record_len_max;
+use kvilt_format::log::{Decoded, decode_record, record_len_max};
 use kvilt_io::{Keep, MemoryDisk};
 use kvilt_sync::budget::Part;
 
@@ -19,12 +19,17 @@ use crate::{bed, chunk::put::Change, options::Options, store::Store};
 /// A bound for what returns at once when it is right, and never when it is wrong.
 const NEVER: Duration = Duration::from_secs(60);
 
-/// A disk of which the next write to a log can be held up, and which notes what need not be kept in memory.
+/// Offsets and lengths.
+type Places = Arc<StdMutex<Vec<(u64, u64)>>>;
+
+/// A disk of which the next write to a log can be held up, and which notes what is written to logs and what of them need not be kept in
+/// memory.
 #[derive(Debug)]
 struct HeldDisk {
     inside: Arc<MemoryDisk>,
     held: Arc<StdMutex<Option<Held>>>,
-    let_go: Arc<StdMutex<Vec<(u64, u64)>>>,
+    written: Places,
+    let_go: Places,
 }
 
 /// The ends of the write that is held up.
@@ -42,7 +47,8 @@ struct Holder {
 
 impl HeldDisk {
     fn new() -> Arc<Self> {
-        Arc::new(HeldDisk { inside: MemoryDisk::new(1), held: Arc::default(), let_go: Arc::default() })
+        let (held, written, let_go) = Default::default();
+        Arc::new(HeldDisk { inside: MemoryDisk::new(1), held, written, let_go })
     }
 
     fn hold_next_write(&self) -> Holder {
@@ -53,7 +59,8 @@ impl HeldDisk {
     }
 
     fn file(&self, inside: Arc<dyn File>) -> Arc<dyn File> {
-        Arc::new(HeldFile { inside, held: Arc::clone(&self.held), let_go: Arc::clone(&self.let_go) })
+        let [written, let_go] = [&self.written, &self.let_go].map(Arc::clone);
+        Arc::new(HeldFile { inside, held: Arc::clone(&self.held), written, let_go })
     }
 }
 
@@ -61,7 +68,8 @@ impl HeldDisk {
 struct HeldFile {
     inside: Arc<dyn File>,
     held: Arc<StdMutex<Option<Held>>>,
-    let_go: Arc<StdMutex<Vec<(u64, u64)>>>,
+    written: Places,
+    let_go: Places,
 }
 
 impl File for HeldFile {
@@ -72,6 +80,7 @@ impl File for HeldFile {
                 held.has_begun.send(()).unwrap();
                 held.outcome.recv().unwrap()?;
             }
+            self.written.lock().unwrap().push((offset, bytes.len() as u64));
         }
         self.inside.write_at(offset, bytes)
     }
@@ -317,7 +326,7 @@ fn a_put_beside_a_checkpoint_that_writes_is_kept_by_the_next() {
 
 /// Puts a value that fills most of a buffer, so that each one but the first finds a full one.
 fn put_long(store: &Store, key: &[u8]) -> Result<()> {
-    store.apply_one(Change { key, value: Some(&[7; 400]) }, IfFull::Fail)
+    store.apply_one(Change { key, value: Some(&[7; 270]) }, IfFull::Fail)
 }
 
 fn has(store: &Store, key: &[u8]) -> bool {
@@ -373,6 +382,90 @@ fn what_could_not_be_written_behind_the_gate_is_told_to_the_next_put() {
     store.checkpoint_now(false).unwrap();
     let left = bed::open(disk.inside.crash_image(Keep::SyncedOnly), &Options::tiny());
     assert_eq!([b"a", b"b", b"c", b"d", b"e"].map(|key| has(&left, key)), [true, true, false, true, true]);
+}
+
+/// A log with large buffers, for pieces of 4 KiB.
+fn with_large_buffers(disk: &Arc<HeldDisk>) -> (Arc<Store>, Arc<ChunkLog>) {
+    let options = Options { log_buffer_bytes_max: 8 << 10, log_summary_percent: 0, ..Options::tiny() };
+    let store = bed::open(disk.clone(), &options);
+    // Nothing is set aside before it has its reserve.
+    store.checkpoint_now(false).unwrap();
+    let log = ChunkLog::create(&store.files, store.epoch_base);
+    (store, log)
+}
+
+/// Appends records of many lengths, as many as the last of these numbers says, and looks at each and at one before it.
+fn append_many(store: &Store, log: &ChunkLog, numbers: Range<usize>, offsets: &mut Vec<u64>) {
+    let key = |i: usize| format!("key {i}").into_bytes();
+    for i in numbers {
+        // Now and then one that is longer than what a buffer carries over, or than a whole one.
+        let len = if i % 97 == 0 { 1_500 } else { i * 37 % 110 } + if i % 311 == 7 { 20_000 } else { 0 };
+        offsets.push(append(store, log, &key(i), &vec![i as u8; len]).unwrap());
+        for at in [i, i * 5 / 7] {
+            assert_eq!(key_at(store, log, offsets[at]), key(at));
+        }
+    }
+}
+
+/// 0055.
+#[test]
+fn full_buffers_are_written_up_to_where_a_piece_ends_and_no_byte_is_written_twice() {
+    let disk = HeldDisk::new();
+    let (store, log) = with_large_buffers(&disk);
+    let mut offsets = Vec::new();
+    for until in [700, 1_000, 3_000] {
+        append_many(&store, &log, offsets.len()..until, &mut offsets);
+        log.sync(&store.files).unwrap();
+        assert_eq!(keys_of(&store, &log).len(), until);
+    }
+    let written = disk.written.lock().unwrap();
+    let ends: Vec<u64> = written.iter().map(|(offset, len)| offset + len).collect();
+    assert!(written[0].0 == 0 && ends.iter().zip(&written[1..]).all(|(end, next)| *end == next.0));
+    assert_eq!(ends.last(), Some(&log.len()));
+    let even = ends.iter().filter(|end| **end % (4 << 10) == 0).count();
+    assert!(ends.len() > 30 && even * 2 >= ends.len(), "{even} of {}: {written:?}", ends.len());
+    let name = log.name();
+    let file = disk.inside.contents(name).unwrap();
+    for (i, offset) in offsets.iter().enumerate() {
+        let decoded =
+            decode_record(&file[*offset as usize..], store.files.identity(log.number()), *offset, log.base());
+        assert!(
+            matches!(decoded, Decoded::Record { entry, .. } if entry.key == format!("key {i}").as_bytes())
+        );
+    }
+}
+
+#[test]
+fn a_piece_that_could_not_be_written_is_written_with_what_came_since() {
+    for failures in 1..4 {
+        let disk = HeldDisk::new();
+        let (store, log) = with_large_buffers(&disk);
+        let mut offsets = Vec::new();
+        append_many(&store, &log, 0..1_000, &mut offsets);
+        for _ in 0..failures {
+            let holder = disk.hold_next_write();
+            holder.outcome.send(Err(io::Error::from(io::ErrorKind::StorageFull))).unwrap();
+            let writes_before = disk.written.lock().unwrap().len();
+            // Until a full buffer meets it: behind the gate, so nobody is told, and then before the gate, who is.
+            while holder.has_begun.try_recv().is_err() {
+                let i = offsets.len();
+                match append(&store, &log, format!("key {i}").as_bytes(), &[i as u8; 70]) {
+                    Ok(offset) => offsets.push(offset),
+                    Err(error) => assert_eq!(error.kind(), ErrorKind::NoSpace),
+                }
+            }
+            assert_eq!(disk.written.lock().unwrap().len(), writes_before);
+            for (i, offset) in offsets.iter().enumerate() {
+                assert_eq!(key_at(&store, &log, *offset), format!("key {i}").into_bytes());
+            }
+        }
+        append_many(&store, &log, offsets.len()..offsets.len() + 500, &mut offsets);
+        log.sync(&store.files).unwrap();
+        let keys: Vec<Vec<u8>> = (0..offsets.len()).map(|i| format!("key {i}").into_bytes()).collect();
+        assert_eq!(keys_of(&store, &log), keys);
+        let written = disk.written.lock().unwrap();
+        assert!(written.windows(2).all(|pair| pair[0].0 + pair[0].1 == pair[1].0), "{written:?}");
+    }
 }
 
 #[test]

@@ -1,0 +1,195 @@
+//! `LogTail`: what of a log is not in its file yet, in the buffers that take records and give them to the file.
+//!
+//! ```text
+//!   the file:  … record | record | rec▒▒▒
+//!                                  │  └ a piece of the system's cache ends
+//!                                  └ start: from here on records are found in the buffer
+//!   filling:                         record | record | …  ◀── puts
+//! ```
+//!
+//! A buffer is full when it reaches a place in the file where a piece of the system's cache ends, and is written up to there, in the
+//! middle of a record. The next buffer begins with that record once more (`docs/design/0055-writes-that-end-with-pieces-of-the-cache.md`).
+//!
+//! What is always true:
+//!
+//! * **E-15** A record that begins below `start` is in the file, all of it; any other is whole in the buffer in which it is found. Each
+//!   byte is written by one buffer: of those that two have, the first writes what lies before its piece's end, the next the rest.
+
+use std::sync::Arc;
+
+use kvilt_base::{Mutant, mutant};
+use kvilt_sync::{
+    append::AppendBuffer,
+    budget::{Charge, Part},
+};
+
+use crate::files::Files;
+
+/// The system's cache takes a write of so many bytes, begun at a multiple of them, in one piece; it takes others page by page, which costs
+/// half as much again.
+const PIECE_BYTES_MAX: usize = 32 << 10;
+
+/// A buffer that ends with a piece has this part of it as room behind, for the rest of the record that lies across.
+const ACROSS_SHARE: usize = 8;
+
+/// Bytes that are to be appended, and how large a buffer for them may be.
+#[derive(Clone, Copy)]
+pub(super) struct Wanted {
+    pub(super) bytes: usize,
+    pub(super) buffer_bytes_max: usize,
+}
+
+/// Records that follow one another in a log.
+pub(super) struct Buffer {
+    pub(super) bytes: AppendBuffer,
+    /// So many of the first are written by the buffer before.
+    in_file: usize,
+    /// With so many it is full, and they are written first.
+    piece_end: Option<usize>,
+    _charge: Charge,
+}
+
+impl Buffer {
+    /// An empty one that is full when nothing more fits.
+    pub(super) fn new(files: &Files, capacity: usize) -> Arc<Self> {
+        Self::with(files, capacity, 0, None)
+    }
+
+    fn with(files: &Files, capacity: usize, in_file: usize, piece_end: Option<usize>) -> Arc<Self> {
+        let charge = files.budget.charge(Part::LogBuffers, capacity as u64);
+        Arc::new(Buffer { bytes: AppendBuffer::new(capacity), in_file, piece_end, _charge: charge })
+    }
+
+    /// The next one of a log that ends with `tail`, where nothing is filled: begins with `first`, and has room for what is wanted and for
+    /// about `usual_bytes`, so that it ends with a piece unless that is little.
+    pub(super) fn behind(
+        tail: &LogTail,
+        files: &Files,
+        first: &[u8],
+        wanted: Wanted,
+        usual_bytes: usize,
+    ) -> Arc<Self> {
+        let (carried, in_file) = tail.flushing.as_ref().map_or((&[][..], 0), Flushing::carried);
+        let (begin, begun) = (tail.filling_start(), carried.len() + first.len());
+        let bytes = usual_bytes.min(wanted.buffer_bytes_max);
+        let piece = 1 << (wanted.buffer_bytes_max / 2).clamp(1, PIECE_BYTES_MAX).ilog2();
+        let end = begin + (begun + bytes) as u64;
+        let piece_end = (bytes >= piece).then(|| (end - end % piece as u64 - begin) as usize);
+        let capacity = match piece_end {
+            Some(piece_end) => piece_end.max(begun + wanted.bytes) + piece_end / ACROSS_SHARE,
+            None => begun + bytes.max(wanted.bytes),
+        };
+        let buffer = Self::with(files, capacity, in_file, piece_end);
+        buffer.bytes.append(carried).expect("there is room for what is carried over");
+        buffer.bytes.append(first).expect("there is room for what comes first");
+        buffer
+    }
+
+    /// The first `len` bytes of `full`, with room for so many altogether.
+    pub(super) fn grown(files: &Files, full: &Buffer, len: usize, capacity: usize) -> Arc<Self> {
+        let larger = Self::with(files, capacity, full.in_file, None);
+        larger.bytes.append(&full.bytes.read()[..len]).expect("the larger buffer holds the smaller");
+        larger
+    }
+
+    pub(super) fn len(&self) -> usize {
+        self.bytes.len()
+    }
+
+    fn has_room(&self, bytes: usize) -> bool {
+        self.piece_end.is_none_or(|end| self.len() < end) && self.bytes.remaining() >= bytes
+    }
+
+    /// Whether what begins and ends there reaches the end of its piece.
+    pub(super) fn is_across(&self, begin: usize, end: usize) -> bool {
+        self.piece_end.is_some_and(|piece_end| begin < piece_end && piece_end <= end)
+    }
+}
+
+/// A buffer that was set aside to be written to the file, and takes no more records.
+#[derive(Clone)]
+pub(super) struct Flushing {
+    pub(super) buffer: Arc<Buffer>,
+    /// It is written up to here.
+    write_end: usize,
+    /// Records that begin at or behind this are found in the next buffer, which begins with them.
+    records_end: usize,
+}
+
+impl Flushing {
+    /// All of it.
+    pub(super) fn all(buffer: Arc<Buffer>) -> Self {
+        let len = buffer.len();
+        Flushing { buffer, write_end: len, records_end: len }
+    }
+
+    /// Up to the end of its piece, if the record that begins at `across` reaches that, and little follows.
+    pub(super) fn piece(buffer: Arc<Buffer>, across: Option<usize>) -> Self {
+        let Some((records_end, write_end)) = across.zip(buffer.piece_end) else { return Self::all(buffer) };
+        let carried_max = write_end / ACROSS_SHARE;
+        if buffer.len() - records_end > carried_max || write_end <= buffer.in_file {
+            return Self::all(buffer);
+        }
+        Flushing { buffer, write_end, records_end }
+    }
+
+    /// What of it is to be written, and where that begins in it.
+    pub(super) fn to_write(&self) -> (usize, &[u8]) {
+        let begin = self.buffer.in_file.min(self.write_end);
+        (begin, &self.buffer.bytes.read()[begin..self.write_end])
+    }
+
+    /// The records that are found in it, all of them whole.
+    pub(super) fn records(&self) -> &[u8] {
+        &self.buffer.bytes.read()[..self.records_end]
+    }
+
+    /// What the next buffer begins with, and how much of that is written with this one.
+    fn carried(&self) -> (&[u8], usize) {
+        let carried = &self.buffer.bytes.read()[self.records_end..];
+        let is_all = mutant(Mutant::CarriedNotWritten);
+        (carried, if is_all { carried.len() } else { self.write_end - self.records_end })
+    }
+}
+
+/// Where the file ends, and what follows it in memory. Cheap to clone.
+#[derive(Clone)]
+pub(super) struct LogTail {
+    /// Records that begin before this are in the file.
+    pub(super) start: u64,
+    /// Begins at `start`.
+    pub(super) flushing: Option<Flushing>,
+    /// Follows, and takes records.
+    pub(super) filling: Option<Arc<Buffer>>,
+}
+
+impl LogTail {
+    /// Nothing in memory behind a file of so many bytes.
+    pub(super) fn behind(start: u64) -> Self {
+        LogTail { start, flushing: None, filling: None }
+    }
+
+    /// Where the buffer that takes records begins.
+    pub(super) fn filling_start(&self) -> u64 {
+        self.start + self.flushing.as_ref().map_or(0, |flushing| flushing.records_end as u64)
+    }
+
+    /// What is in memory from `offset` on, up to the end of the buffer that has it; whole records, if one begins there.
+    pub(super) fn bytes_from(&self, offset: u64) -> &[u8] {
+        let filling_start = self.filling_start();
+        let (records, start) = if offset < filling_start {
+            (self.flushing.as_ref().map(Flushing::records), self.start)
+        } else {
+            (self.filling.as_ref().map(|filling| filling.bytes.read()), filling_start)
+        };
+        &records.expect("an offset behind the file lies in a buffer")[(offset - start) as usize..]
+    }
+
+    pub(super) fn has_room(&self, bytes: usize) -> bool {
+        self.filling.as_ref().is_some_and(|buffer| buffer.has_room(bytes))
+    }
+
+    pub(super) fn is_nothing_filled(&self) -> bool {
+        self.filling.as_ref().is_none_or(|buffer| buffer.bytes.is_empty())
+    }
+}
