@@ -70,7 +70,7 @@ impl KeyRange {
         } else {
             &other.end
         };
-        KeyRange { start: self.start.clone().max(other.start.clone()), end: end.clone() }
+        KeyRange { start: (&self.start).max(&other.start).clone(), end: end.clone() }
     }
 }
 

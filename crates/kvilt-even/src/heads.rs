@@ -5,9 +5,11 @@
 //! comparing keys would touch one or two for each step.
 
 use kvilt_base::key::shared_prefix_len;
+use kvilt_sync::fetch_ahead;
 
 /// Heads in a block: four cache lines of them.
-const BLOCK: usize = 32;
+pub(crate) const BLOCK: usize = 32;
+const HEADS_A_LINE: usize = 8;
 
 /// The searchable heads of a sorted sequence of keys, whose whole keys live elsewhere.
 #[derive(Debug, Default)]
@@ -89,6 +91,16 @@ impl Heads {
 
     /// The position of the first key that is `>= key`, or the count of keys. `key_at` gives whole keys.
     pub(crate) fn lower_bound<'k>(&self, key: &[u8], key_at: impl Fn(usize) -> &'k [u8]) -> usize {
+        self.lower_bound_in(key, key_at, |_| {})
+    }
+
+    /// The same; tells where the block begins in which the position is, before that is searched.
+    pub(crate) fn lower_bound_in<'k>(
+        &self,
+        key: &[u8],
+        key_at: impl Fn(usize) -> &'k [u8],
+        block: impl FnOnce(usize),
+    ) -> usize {
         if !key.starts_with(&self.prefix) {
             // The key leaves the common prefix: it is before all keys or behind all.
             return if key < self.prefix.as_slice() { 0 } else { self.heads.len() };
@@ -98,7 +110,7 @@ impl Heads {
         if self.heads.last().is_none_or(|&last| last < wanted) {
             return self.heads.len();
         }
-        let mut low = self.first_at_or_above(wanted);
+        let mut low = self.first_at_or_above(wanted, block);
         // Equal heads are ordered by their whole keys. Mostly there is one or none, which the next head tells.
         let mut high = match self.heads.get(low + 1) {
             Some(&next) if next == wanted => low + self.heads[low..].partition_point(|&h| h == wanted),
@@ -124,11 +136,14 @@ impl Heads {
     }
 
     /// The position of the first head that is `>= wanted`, or the count of heads.
-    fn first_at_or_above(&self, wanted: u64) -> usize {
+    fn first_at_or_above(&self, wanted: u64, block: impl FnOnce(usize)) -> usize {
         // It lies in the last block that begins below, or is the first of the next.
         let below = self.blocks.partition_point(|&h| h < wanted);
         let start = below.saturating_sub(1) * BLOCK;
         let end = (below * BLOCK).min(self.heads.len());
+        // All its lines at once: the search waits for one after the other.
+        self.heads[start..end].iter().step_by(HEADS_A_LINE).for_each(fetch_ahead);
+        block(start);
         start + self.heads[start..end].partition_point(|&h| h < wanted)
     }
 }

@@ -34,6 +34,7 @@ use kvilt_base::EntryRef;
 pub use self::builder::{RowsBuilder, RowsWeaver};
 use self::{by_hash::ByHash, memory::RowMemory, room::Span};
 use crate::{
+    ahead::{CACHE_LINE_BYTES, fetch_ahead},
     published::Pin,
     shim::{AtomicU32, AtomicUsize, Ordering},
 };
@@ -43,6 +44,8 @@ pub const ROW_HEAD_BYTES: usize = memory::HEAD_BYTES;
 
 /// So much of a row is fetched ahead to know its key by.
 const FETCHED_HEAD_BYTES: usize = 64;
+/// Places in a line of the processor's cache.
+const PLACES_A_LINE: usize = CACHE_LINE_BYTES / size_of::<u32>();
 
 /// Bytes of a row with this key and value.
 pub fn row_bytes(entry: EntryRef<'_>) -> usize {
@@ -313,6 +316,13 @@ impl<'r> Reading<'r> {
     /// The newest row of `key`.
     pub fn find(&self, key: &[u8], hash: u32) -> Option<EntryRef<'r>> {
         self.find_fetching(key, hash, 0)
+    }
+
+    /// Has the processor fetch what tells where the `count` rows from a position on lie.
+    #[inline]
+    pub fn fetch_places_ahead(&self, start: usize, count: usize) {
+        let end = (start + count).min(self.rows.len());
+        self.rows.places[start.min(end)..end].iter().step_by(PLACES_A_LINE).for_each(fetch_ahead);
     }
 
     /// Has the processor fetch so many bytes of the row at a position, and says where in its memory that is: rows of a scan mostly

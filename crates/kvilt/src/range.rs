@@ -86,6 +86,9 @@ impl<F: FnMut(&[u8], &[u8]) -> ControlFlow<()>> Rows for Shown<F> {
     }
 
     fn wanted(&self) -> Option<u64> {
+        if self.is_over {
+            return Some(0);
+        }
         (self.left < usize::MAX / 2).then_some(self.left as u64)
     }
 }

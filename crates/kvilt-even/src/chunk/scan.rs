@@ -5,6 +5,7 @@
 //! range now has what it needs.
 
 use std::{
+    borrow::Cow,
     ops::ControlFlow,
     sync::{Arc, atomic::Ordering},
 };
@@ -28,12 +29,14 @@ struct Wanted<'a> {
 enum Reached {
     /// The end of what was wanted.
     End,
-    /// This key: whoever takes the rows wants no more behind it.
+    /// This key: whoever takes the rows breaks there.
     Key(Vec<u8>),
+    /// Far enough: whoever takes the rows wants no more of any.
+    Enough,
 }
 
 impl Store {
-    /// Gives rows of `range` at `view` to `rows` until it breaks; says what is left of the range.
+    /// Gives rows of `range` at `view` to `rows` until it breaks; says what is left of the range, unless no more is wanted.
     pub(crate) fn scan(
         &self,
         view: Version,
@@ -42,7 +45,7 @@ impl Store {
         rows: &mut dyn Rows,
     ) -> Result<Option<KeyRange>> {
         self.poison.allow_read()?;
-        let mut left = range.clone();
+        let mut left = Cow::Borrowed(range);
         while !left.is_empty() {
             let pin = pin();
             let index = self.index.load(&pin);
@@ -80,9 +83,10 @@ impl Store {
                 }
             };
             match reached {
-                Reached::Key(key) => return Ok(behind_key(left, key, direction)),
-                Reached::End => match behind_range(left, here, direction) {
-                    Some(behind) => left = behind,
+                Reached::Key(key) => return Ok(behind_key(left.into_owned(), key, direction)),
+                Reached::Enough => return Ok(None),
+                Reached::End => match behind_range(left.into_owned(), here, direction) {
+                    Some(behind) => left = Cow::Owned(behind),
                     None => return Ok(None),
                 },
             }
@@ -133,6 +137,7 @@ impl Store {
         self.counters.scanned_skips.add(visible.skipped());
         let reached = match flow? {
             ControlFlow::Continue(()) => Reached::End,
+            ControlFlow::Break(()) if rows.wanted() == Some(0) => Reached::Enough,
             ControlFlow::Break(()) => Reached::Key(visible.key().expect("a row has a key").to_vec()),
         };
         Ok((reached, visible.turns()))
@@ -156,3 +161,6 @@ fn behind_range(range: KeyRange, read: KeyRange, direction: Direction) -> Option
     };
     (!left.is_empty()).then_some(left)
 }
+
+#[cfg(test)]
+mod tests;

@@ -20,7 +20,10 @@ pub(crate) use self::{
     builder::{PiecesBuilder, RunBuilder},
     weaver::Weaver,
 };
-use crate::{heads::Heads, key_hash::key_hash};
+use crate::{
+    heads::{self, Heads},
+    key_hash::key_hash,
+};
 
 /// So many entries of a scan the processor is told to fetch before they are read. Fewer do not hide how long memory takes, more do
 /// not fit where the processor notes what is on its way (docs/design/0045-scans-walk-one-source.md).
@@ -262,7 +265,9 @@ impl<'r> RunReader<'r> {
 
     /// The position of the first entry whose key is `>= key`.
     pub(crate) fn lower_bound(&self, key: &[u8]) -> usize {
-        self.run.heads.lower_bound(key, |at| self.key_at(at))
+        // Where the entries of a block lie is in memory of its own, and comes while the block is searched.
+        let fetch_places = |start| self.rows.fetch_places_ahead(start, heads::BLOCK);
+        self.run.heads.lower_bound_in(key, |at| self.key_at(at), fetch_places)
     }
 
     /// The newest entry of `key`, to be looked at, not read.
