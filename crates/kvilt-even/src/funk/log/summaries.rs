@@ -4,7 +4,7 @@
 //! the keys otherwise; behind an open nothing does, and behind each summary that was written here something does.
 //! `docs/design/0053-summaries-in-logs.md`.
 //!
-//! A summary lies at the beginning of a buffer, for which a put makes it that has the gate and has announced nothing.
+//! A summary lies at the beginning of a buffer, or behind what that carries over from the one before, for which a put makes it that has the gate and has announced nothing.
 //!
 //! * **E-14** A summary tells of all records between a place and its own, and the one that the manifest names lies below the log's
 //!   durable length.
