@@ -138,7 +138,8 @@ pub trait Engine: Send + Sync {
     fn view(&self) -> Result<ReadView>;
 
     /// Gives rows of `range` at `view` to `rows`, in place and in `direction`, until it breaks or the range ends.
-    /// Returns what is left of the range, or none at its end, or if `rows` wants none of it. May return early with few rows or none.
+    /// Returns what is left of the range, or none at its end; maybe none as well where `rows` broke and [wants](Rows::wanted) 0 more. May
+    /// return early with few rows or none.
     ///
     /// `rows` must be short and must not call the engine, as with [`Engine::get_with`]. After an error the rows given
     /// before it are right, and none is missing before them.

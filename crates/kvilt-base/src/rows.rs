@@ -12,7 +12,7 @@ pub trait Rows {
     fn take(&mut self, key: &[u8], value: &[u8]) -> ControlFlow<()>;
 
     /// How many more rows it takes at most, if it knows: so many are worth reading from files together. A hint, which
-    /// changes no row; but who broke and says 0 is not told what is left.
+    /// changes no row; but who broke and says 0 may not be told what is left of the range, and so cannot go on.
     fn wanted(&self) -> Option<u64> {
         None
     }

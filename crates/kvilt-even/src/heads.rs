@@ -94,7 +94,7 @@ impl Heads {
         self.lower_bound_in(key, key_at, |_| {})
     }
 
-    /// The same; tells where the block begins in which the position is, before that is searched.
+    /// The same; tells where the block begins that is about to be searched, if one is.
     pub(crate) fn lower_bound_in<'k>(
         &self,
         key: &[u8],
@@ -141,7 +141,7 @@ impl Heads {
         let below = self.blocks.partition_point(|&h| h < wanted);
         let start = below.saturating_sub(1) * BLOCK;
         let end = (below * BLOCK).min(self.heads.len());
-        // All its lines at once: the search waits for one after the other.
+        // Its lines at once: the search would wait for one after the other.
         self.heads[start..end].iter().step_by(HEADS_A_LINE).for_each(fetch_ahead);
         block(start);
         start + self.heads[start..end].partition_point(|&h| h < wanted)

@@ -71,7 +71,8 @@ pub struct Options {
     pub log_bytes_max_cached: u64,
     /// Bytes of log that a chunk without a munk may have if it is written only. Bounds one rewrite.
     pub log_bytes_max_unread: u64,
-    /// Bytes of a log's write buffer, at most; a chunk's buffer adapts to how much is written to it.
+    /// Bytes of a log's write buffer, at most, and an eighth more for the record that lies across its end; a chunk's buffer adapts to how
+    /// much is written to it.
     pub log_buffer_bytes_max: usize,
     /// Bytes of a log after which its keys are summed up, so that nobody has to read the values to know them.
     pub log_summary_bytes: u64,

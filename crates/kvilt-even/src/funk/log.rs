@@ -1,13 +1,13 @@
 //! `ChunkLog`: a chunk's append-only data file (EvenDB §2.2, in-chunk logging), with its write buffer.
 //!
 //! ```text
-//!   file: header | record | … ──▶ tail.start
+//!   file: header | record | … ──▶ tail.start, or a little further
 //!   flushing:                       record | record | …
 //!   filling:                                            record | …  ◀── puts
 //! ```
 //!
 //! A record is appended to the buffer that is filling; that goes to the file when it is full and at each checkpoint, so
-//! a put makes no system call. While a checkpoint writes it, it is the one that is flushing, and records go into another.
+//! a put makes no system call. While it is written, it is the one that is flushing, and records go into another.
 //! Readers find a record by its offset, in a buffer or in the file, without a lock. One log belongs to one epoch: after
 //! a crash nothing is ever appended behind a possibly torn tail.
 //!

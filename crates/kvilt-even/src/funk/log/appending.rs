@@ -66,13 +66,13 @@ impl IfFull {
 
 /// What only those use who append or exchange buffers.
 pub(super) struct Writer {
-    /// Capacity of the next buffer.
+    /// What the next buffer has room for, about.
     buffer_bytes: usize,
     /// Room that was promised to the put that has the chunk's gate: a checkpoint that takes the buffer in between
     /// must leave one with this much room.
     promised_bytes: usize,
     promised_records: usize,
-    /// Where in the buffer that is filling the record begins that reaches the end of its piece.
+    /// Where in the buffer that is filling the record begins in which its piece ends.
     across: Option<usize>,
     /// Whether the file took nothing the last time.
     has_failed: bool,

@@ -7,8 +7,9 @@
 //!   filling:                         record | record | …  ◀── puts
 //! ```
 //!
-//! A buffer is full when it reaches a place in the file where a piece of the system's cache ends, and is written up to there, in the
-//! middle of a record. The next buffer begins with that record once more (`docs/design/0055-writes-that-end-with-pieces-of-the-cache.md`).
+//! A buffer is full when it reaches a place in the file where a piece of the system's cache ends, and is written up to there, mostly in
+//! the middle of a record. The next buffer begins with that record once more
+//! (`docs/design/0055-writes-that-end-with-pieces-of-the-cache.md`). What a checkpoint writes ends with a record.
 //!
 //! What is always true:
 //!
@@ -26,7 +27,7 @@ use kvilt_sync::{
 use crate::files::Files;
 
 /// The system's cache takes a write of so many bytes, begun at a multiple of them, in one piece; it takes others page by page, which costs
-/// half as much again.
+/// a fifth more, and in puts a half.
 const PIECE_BYTES_MAX: usize = 32 << 10;
 
 /// A buffer that ends with a piece has this part of it as room behind, for the rest of the record that lies across.
@@ -100,9 +101,9 @@ impl Buffer {
         self.piece_end.is_none_or(|end| self.len() < end) && self.bytes.remaining() >= bytes
     }
 
-    /// Whether what begins and ends there reaches the end of its piece.
+    /// Whether the end of its piece lies in what begins and ends there.
     pub(super) fn is_across(&self, begin: usize, end: usize) -> bool {
-        self.piece_end.is_some_and(|piece_end| begin < piece_end && piece_end <= end)
+        self.piece_end.is_some_and(|piece_end| begin < piece_end && piece_end < end)
     }
 }
 
@@ -123,11 +124,11 @@ impl Flushing {
         Flushing { buffer, write_end: len, records_end: len }
     }
 
-    /// Up to the end of its piece, if the record that begins at `across` reaches that, and little follows.
+    /// Up to the end of its piece, if that lies in the record that begins at `across`, and little follows from there on.
     pub(super) fn piece(buffer: Arc<Buffer>, across: Option<usize>) -> Self {
         let Some((records_end, write_end)) = across.zip(buffer.piece_end) else { return Self::all(buffer) };
         let carried_max = write_end / ACROSS_SHARE;
-        if buffer.len() - records_end > carried_max || write_end <= buffer.in_file {
+        if buffer.len() - records_end > carried_max {
             return Self::all(buffer);
         }
         Flushing { buffer, write_end, records_end }
