@@ -154,8 +154,8 @@ mod epoch {
             // SAFETY: `old` came out of the only place it could be loaded from, and a swap gives each value out
             // once; `T: Send + 'static` allows any thread to destroy it later.
             unsafe { guard.defer_destroy(old) };
-            // Not flushed: that would run other values' destructors here, in the middle of a put. A background
-            // that replaces large values flushes its own pins.
+            // Not flushed: that would run other values' destructors here, in the middle of a put. Who replaces
+            // what owns files or much memory flushes a pin.
         }
     }
 
@@ -181,6 +181,9 @@ mod epoch {
     /// Drops `value` when no pin can see it. Pinning may run the destructors of other values, which may own values
     /// that retire in their turn: these wait for the outermost call, so that a long chain of values, or a thread
     /// that exits among much garbage, does not use up the stack.
+    ///
+    /// It is flushed, for it may own files, and this thread need not be the one that has replaced it: one that only reads comes by
+    /// when something is to be destroyed, and may never replace enough itself for others to see what it keeps.
     fn retire(value: Box<dyn Send>) {
         if IS_RETIRING.replace(true) {
             WAITING.lock().push(value);
@@ -192,6 +195,7 @@ mod epoch {
             for value in values {
                 guard.defer(move || drop(value));
             }
+            guard.flush();
             drop(guard);
             values = std::mem::take(&mut *WAITING.lock());
         }
@@ -309,6 +313,35 @@ mod tests {
             pin.flush();
         }
         assert_eq!(value, "kept");
+    }
+
+    /// A thread that came by when something was to be destroyed does not keep to itself what that had owned.
+    #[test]
+    fn what_a_destroyed_value_owned_is_destroyed_though_its_thread_does_no_more() {
+        let (owner, owned) = (Arc::new(AtomicUsize::new(0)), Arc::new(AtomicUsize::new(0)));
+        let inner = Published::new(Counted(0, 0, owned.clone()));
+        let outer = Published::new((inner, Counted(0, 0, owner.clone())));
+        let (has_destroyed, destroyed) = std::sync::mpsc::channel();
+        let (may_end, end) = std::sync::mpsc::channel::<()>();
+        let resting = std::thread::spawn(move || {
+            drop(outer);
+            while owner.load(Ordering::SeqCst) == 0 {
+                pin().flush();
+                std::thread::yield_now();
+            }
+            has_destroyed.send(()).unwrap();
+            // It lives on: at its end a thread gives everything away.
+            let _ = end.recv();
+        });
+        destroyed.recv().unwrap();
+        for _ in 0..if cfg!(miri) { 1_000 } else { 100_000 } {
+            pin().flush();
+            // To whichever other test's thread was stopped under a pin.
+            std::thread::yield_now();
+        }
+        assert_eq!(owned.load(Ordering::SeqCst), 1);
+        drop(may_end);
+        resting.join().unwrap();
     }
 
     /// S-1 and S-2.
