@@ -31,7 +31,7 @@ use std::{
 };
 
 use kvilt_base::{Error, ErrorKind, KeyRange};
-use kvilt_sync::published::{Pin, Published, pin};
+use kvilt_sync::published::{Pin, Published};
 use parking_lot::{Mutex, MutexGuard};
 
 use crate::{funk::Funk, munk::Munk};
@@ -183,9 +183,6 @@ impl Chunk {
     pub(crate) fn replace_state(&self, gate: &MutexGuard<'_, GateState>, state: ChunkState) {
         kvilt_base::invariant!("E-2", !gate.is_retired, "chunk {} is retired", self.id);
         self.state.replace(state);
-        // The old one keeps files and rows. Were it among what this thread keeps to itself, nobody could free them until the thread
-        // has replaced some more, which it may never do.
-        pin().flush();
     }
 
     /// A background job failed: the next is tried later, and after each failure later still.

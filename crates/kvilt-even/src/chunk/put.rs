@@ -278,6 +278,8 @@ impl Store {
             self.put_range_tombstones(&entered, range, &pin());
             drop(entered);
             aside.write(&self.files);
+            // As in `make_tail_room`.
+            pin().flush();
             self.counters.puts.add(1);
             // What was deleted is to give its space back soon.
             for chunk in &chunks {
@@ -491,6 +493,9 @@ impl Store {
         }
         let munk = self.with_fresh_tail(munk, bytes);
         chunk.replace_state(gate, ChunkState { munk: Some(munk), ..state.clone() });
+        // The state that was replaced keeps run and tails. Were it among what this thread keeps to itself, nobody could
+        // free them until the thread has replaced some more.
+        pin.flush();
         self.want(chunk);
         Ok(None)
     }
@@ -510,6 +515,9 @@ impl Store {
         let funk = Funk { log: Some(Arc::clone(&log)), ..state.funk.closed() };
         chunk.replace_state(gate, ChunkState { funk: Arc::new(funk), ..state.clone() });
         structure.changed.insert(chunk.range.start.clone());
+        drop(structure);
+        // The state that was replaced keeps files, too: as in `make_tail_room`.
+        pin().flush();
         log
     }
 
