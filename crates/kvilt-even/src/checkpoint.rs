@@ -36,6 +36,8 @@ use crate::{
     store::Store,
 };
 
+/// So many logs have their syncs together; their descriptors cannot be closed until then.
+const SYNCED_TOGETHER: usize = 64;
 /// A manifest is written anew when it is this many times as long as it was when fresh …
 const MANIFEST_GROWTH_MAX: u64 = 4;
 /// … but not before it has this many bytes.
@@ -300,12 +302,16 @@ impl Store {
         Cut { version, changed, log_start }
     }
 
-    /// Step 3.
+    /// Step 3: some at a time are all written out before the first of them is synced, so that one commit of the file system's journal
+    /// is for all of them.
     fn sync_logs(&self, dirty: &[Arc<ChunkLog>]) -> Result<()> {
         for log in dirty {
             log.taken_for_sync();
         }
-        dirty.iter().try_for_each(|log| log.sync(&self.files))
+        dirty.chunks(SYNCED_TOGETHER).try_for_each(|logs| {
+            let written: Result<Vec<_>> = logs.iter().map(|log| log.write_out(&self.files)).collect();
+            logs.iter().zip(written?).try_for_each(|(log, written)| log.sync_written(written))
+        })
     }
 
     /// What munks have the system need not keep as well, if hardly anything is read from files: else the system knows

@@ -127,6 +127,10 @@ impl File for WatchedFile {
         self.file.will_read(offset, len);
     }
 
+    fn will_sync(&self, offset: u64, len: u64) {
+        self.file.will_sync(offset, len);
+    }
+
     fn will_not_read(&self, offset: u64, len: u64) {
         self.file.will_not_read(offset, len);
     }

@@ -87,6 +87,7 @@ fn check_reads_and_writes(disk: &dyn Disk) {
     for (offset, len) in [(0, 4), (7, 100), (1 << 40, 5), (3, 0), (u64::MAX, 1)] {
         file.will_read(offset, len);
         file.will_not_read(offset, len as u64);
+        file.will_sync(offset, len as u64);
     }
     assert_eq!(bytes_of(&*file), b"helLOW\0\0!", "advice changes nothing");
     file.sync().unwrap();

@@ -13,12 +13,19 @@ use std::{
     time::Duration,
 };
 
-use kvilt_base::{Disk, File, FileName, Listed, Version, disk::LockFailure};
+use kvilt_base::{Disk, EntryRef, File, FileName, Kind, Listed, Version, disk::LockFailure};
 use kvilt_format::manifest::{Edit, FileKind, FileRecord};
-use kvilt_io::{Keep, MemoryDisk};
+use kvilt_io::{Call, Fault, FaultyDisk, Keep, MemoryDisk, Times};
 
 use super::Durable;
-use crate::{bed, chunk::put::Change, files::Hold, funk::log::IfFull, options::Options, store::Store};
+use crate::{
+    bed,
+    chunk::put::Change,
+    files::Hold,
+    funk::log::{ChunkLog, IfFull},
+    options::Options,
+    store::Store,
+};
 
 fn open(disk: Arc<dyn Disk>) -> Arc<Store> {
     bed::open(disk, &Options::tiny())
@@ -53,6 +60,25 @@ fn a_put_between_the_cut_and_the_syncs_is_in_the_next_checkpoint() {
     store.checkpoint_now(false).unwrap();
     let left = open(disk.crash_image(Keep::SyncedOnly));
     assert!(has(&left, b"before") && has(&left, b"behind"));
+}
+
+/// One commit of the file system's journal is for all of them then.
+#[test]
+fn logs_are_all_written_and_then_synced() {
+    let disk = FaultyDisk::new(MemoryDisk::new(1));
+    let store = open(disk.clone());
+    let with_a_record = |key: &[u8]| {
+        let log = ChunkLog::create(&store.files, store.epoch_base);
+        let version = store.versions.current();
+        bed::append(&store, &log, EntryRef { key, version, kind: Kind::Put, value: b"value" }).unwrap();
+        log
+    };
+    let logs = [b"a", b"b", b"c"].map(|key| with_a_record(key));
+    disk.fail(Some(Call::Sync), 1, Fault::Io, Times::Once);
+    store.sync_logs(&logs).unwrap_err();
+    let durable = logs.each_ref().map(|log| log.durable_len() == log.len());
+    assert_eq!(durable, [true, false, false], "the second sync failed");
+    assert!(logs.iter().all(|log| log.buffered_bytes() == 0), "all were written before that");
 }
 
 /// A disk that says when its directory is being synced, and notes whether somebody takes that for done meanwhile.

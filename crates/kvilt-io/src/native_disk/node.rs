@@ -118,6 +118,12 @@ impl File for Node {
         let _ = self.slot.with(|| self.reopen(), ask);
     }
 
+    fn will_sync(&self, offset: u64, len: u64) {
+        let begin = |fd: std::os::fd::BorrowedFd<'_>| super::begin_write_back(fd, offset, len);
+        // As above: when it is synced.
+        let _ = self.slot.with(|| self.reopen(), begin);
+    }
+
     fn will_not_read(&self, offset: u64, len: u64) {
         let let_go = |fd: std::os::fd::BorrowedFd<'_>| super::let_go(fd, offset, len);
         // As above.

@@ -102,6 +102,13 @@ impl Writer {
     }
 }
 
+/// What of a log was written out to be synced.
+pub(crate) struct WrittenOut {
+    end: u64,
+    /// Where the last summary before the end lies.
+    summary: Option<u64>,
+}
+
 /// Whether a full buffer was set aside.
 pub(crate) type IsAside = bool;
 
@@ -419,19 +426,36 @@ impl ChunkLog {
         Some(offset)
     }
 
-    /// Makes everything appended so far durable.
-    pub(crate) fn sync(&self, files: &Files) -> Result<()> {
-        let (len, summary) = self.flush(files)?;
-        if len <= self.durable_len() {
+    /// Writes everything appended so far to the file, and has the system begin to bring that to the drive.
+    pub(crate) fn write_out(&self, files: &Files) -> Result<WrittenOut> {
+        let (end, summary) = self.flush(files)?;
+        let durable = self.durable_len();
+        if durable < end
+            && let Some(file) = self.file.lock().clone()
+        {
+            file.will_sync(durable, end - durable);
+        }
+        Ok(WrittenOut { end, summary })
+    }
+
+    /// Makes durable what was written out.
+    pub(crate) fn sync_written(&self, WrittenOut { end, summary }: WrittenOut) -> Result<()> {
+        if end <= self.durable_len() {
             return Ok(());
         }
         let file = self.file.lock().clone().expect("a log with bytes has a file");
         if !mutant(Mutant::LogNotSynced) {
             file.sync().map_err(|e| sync_failed(e, FileName::Log(self.number)))?;
         }
-        self.durable.fetch_max(len, Ordering::AcqRel);
+        self.durable.fetch_max(end, Ordering::AcqRel);
         self.summaries.became_durable(summary);
         Ok(())
+    }
+
+    /// Makes everything appended so far durable.
+    #[cfg(test)]
+    pub(crate) fn sync(&self, files: &Files) -> Result<()> {
+        self.sync_written(self.write_out(files)?)
     }
 }
 
