@@ -152,7 +152,8 @@ pub trait File: Send + Sync + fmt::Debug {
     /// Makes all written bytes and the length durable (D-1).
     fn sync(&self) -> io::Result<()>;
     /// These bytes were written and will be synced soon, so the system may begin to bring them to the drive: where many files are,
-    /// and all are begun before the first is synced, that takes less time. Advice: it promises nothing, and an error is told by the sync.
+    /// and all are begun before the first is synced, that takes less time. They may be the first that it does not keep in memory. Advice:
+    /// it promises nothing, and an error is told by the sync.
     fn will_sync(&self, _offset: u64, _len: u64) {}
     /// Makes the file `len` bytes long, and all of them the disk's promise: the room is taken now, and given back only
     /// when a later call makes the file shorter, or its name goes and nobody has it open. If there is no room the file

@@ -302,15 +302,20 @@ impl Store {
         Cut { version, changed, log_start }
     }
 
-    /// Step 3: some at a time are all written out before the first of them is synced, so that one commit of the file system's journal
-    /// is for all of them.
+    /// Step 3. Of some at a time the system begins with all before the first is synced, so that one commit of the file system's journal is
+    /// for all of them; but not where files are read, for it gives up first what it was told to begin with.
     fn sync_logs(&self, dirty: &[Arc<ChunkLog>]) -> Result<()> {
         for log in dirty {
             log.taken_for_sync();
         }
+        let is_begun_before = self.nearly_all_have_munks(&pin());
         dirty.chunks(SYNCED_TOGETHER).try_for_each(|logs| {
             let written: Result<Vec<_>> = logs.iter().map(|log| log.write_out(&self.files)).collect();
-            logs.iter().zip(written?).try_for_each(|(log, written)| log.sync_written(written))
+            let written = written?;
+            if is_begun_before {
+                logs.iter().zip(&written).for_each(|(log, written)| log.begin_sync(written));
+            }
+            logs.iter().zip(written).try_for_each(|(log, written)| log.sync_written(written))
         })
     }
 

@@ -426,16 +426,19 @@ impl ChunkLog {
         Some(offset)
     }
 
-    /// Writes everything appended so far to the file, and has the system begin to bring that to the drive.
+    /// Writes everything appended so far to the file.
     pub(crate) fn write_out(&self, files: &Files) -> Result<WrittenOut> {
-        let (end, summary) = self.flush(files)?;
+        self.flush(files).map(|(end, summary)| WrittenOut { end, summary })
+    }
+
+    /// Has the system begin to bring to the drive what was written out.
+    pub(crate) fn begin_sync(&self, WrittenOut { end, .. }: &WrittenOut) {
         let durable = self.durable_len();
-        if durable < end
+        if durable < *end
             && let Some(file) = self.file.lock().clone()
         {
             file.will_sync(durable, end - durable);
         }
-        Ok(WrittenOut { end, summary })
     }
 
     /// Makes durable what was written out.
