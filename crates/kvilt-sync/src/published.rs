@@ -323,25 +323,27 @@ mod tests {
         let outer = Published::new((inner, Counted(0, 0, owner.clone())));
         let (has_destroyed, destroyed) = std::sync::mpsc::channel();
         let (may_end, end) = std::sync::mpsc::channel::<()>();
-        let resting = std::thread::spawn(move || {
-            drop(outer);
-            while owner.load(Ordering::SeqCst) == 0 {
+        std::thread::scope(|scope| {
+            scope.spawn(move || {
+                drop(outer);
+                while owner.load(Ordering::SeqCst) == 0 {
+                    pin().flush();
+                    std::thread::yield_now();
+                }
+                has_destroyed.send(()).unwrap();
+                // It lives on: at its end a thread gives everything away.
+                let _ = end.recv();
+            });
+            destroyed.recv().unwrap();
+            for _ in 0..if cfg!(miri) { 1_000 } else { 100_000 } {
                 pin().flush();
+                // To whichever other test's thread was stopped under a pin.
                 std::thread::yield_now();
             }
-            has_destroyed.send(()).unwrap();
-            // It lives on: at its end a thread gives everything away.
-            let _ = end.recv();
+            let count = owned.load(Ordering::SeqCst);
+            drop(may_end);
+            assert_eq!(count, 1, "while the other thread rests");
         });
-        destroyed.recv().unwrap();
-        for _ in 0..if cfg!(miri) { 1_000 } else { 100_000 } {
-            pin().flush();
-            // To whichever other test's thread was stopped under a pin.
-            std::thread::yield_now();
-        }
-        assert_eq!(owned.load(Ordering::SeqCst), 1);
-        drop(may_end);
-        resting.join().unwrap();
     }
 
     /// S-1 and S-2.

@@ -336,16 +336,15 @@ impl ChunkLog {
         Ok(())
     }
 
-    /// Writes to the file what is appended so far, and says how much that is, and where in it the last summary lies. No promise
-    /// that it survives.
-    fn flush(&self, files: &Files) -> Result<(u64, Option<u64>)> {
+    /// Writes to the file what is appended so far, and says what that is. No promise that it survives.
+    pub(crate) fn write_out(&self, files: &Files) -> Result<WrittenOut> {
         let _turn = self.flusher.lock();
         loop {
             self.flush_aside(files)?;
             // Unless a put was quicker to set another one aside.
-            if let Some(end) = self.set_aside(files) {
+            if let Some(written) = self.set_aside(files) {
                 self.flush_aside(files)?;
-                return Ok(end);
+                return Ok(written);
             }
         }
     }
@@ -376,7 +375,7 @@ impl ChunkLog {
 
     /// Takes the buffer for the file and leaves another only if a put relies on it: a log that is not written to costs
     /// nothing between checkpoints. Says where it ends and which summary is the last before that; none if another one is set aside.
-    fn set_aside(&self, files: &Files) -> Option<(u64, Option<u64>)> {
+    fn set_aside(&self, files: &Files) -> Option<WrittenOut> {
         let mut writer = self.writer.lock();
         let LogTail { start, flushing: None, filling: full } = self.end() else { return None };
         if full.as_ref().is_some_and(|full| full.len() < writer.buffer_bytes / 4) {
@@ -386,7 +385,7 @@ impl ChunkLog {
         let filling = is_awaited.then(|| Buffer::new(files, writer.buffer_bytes.max(writer.promised_bytes)));
         let end = start + full.as_ref().map_or(0, |full| full.len() as u64);
         self.tail.replace(LogTail { start, flushing: full.map(Flushing::all), filling });
-        Some((end, self.summaries.last()))
+        Some(WrittenOut { end, summary: self.summaries.last() })
     }
 
     /// After a failed write: one buffer with everything that is not in the file, and with the room that was promised.
@@ -424,11 +423,6 @@ impl ChunkLog {
         files.counters.log_bytes_written.add(bytes.len() as u64);
         files.reserve.grow_with(bytes.len() as u64);
         Some(offset)
-    }
-
-    /// Writes everything appended so far to the file.
-    pub(crate) fn write_out(&self, files: &Files) -> Result<WrittenOut> {
-        self.flush(files).map(|(end, summary)| WrittenOut { end, summary })
     }
 
     /// Has the system begin to bring to the drive what was written out.
