@@ -86,13 +86,15 @@ struct Inner {
     message: String,
     file: Option<String>,
     offset: Option<u64>,
+    setting: Option<&'static str>,
     source: Option<Arc<io::Error>>,
 }
 
 impl Error {
     /// An error of `kind` with a sentence that says what happened.
     pub fn new(kind: ErrorKind, message: impl Into<String>) -> Self {
-        Error(Arc::new(Inner { kind, message: message.into(), file: None, offset: None, source: None }))
+        let message = message.into();
+        Error(Arc::new(Inner { kind, message, file: None, offset: None, setting: None, source: None }))
     }
 
     /// The caller's argument is wrong.
@@ -118,6 +120,7 @@ impl Error {
             message: doing.into(),
             file: None,
             offset: None,
+            setting: None,
             source: Some(Arc::new(source)),
         }))
     }
@@ -139,6 +142,14 @@ impl Error {
         Error(Arc::new(inner))
     }
 
+    /// The same error, caused by what a setting says.
+    #[must_use]
+    pub fn by_setting(self, name: &'static str) -> Self {
+        let mut inner = Arc::unwrap_or_clone(self.0);
+        inner.setting.get_or_insert(name);
+        Error(Arc::new(inner))
+    }
+
     /// What to do next, in one word.
     pub fn kind(&self) -> ErrorKind {
         self.0.kind
@@ -157,6 +168,11 @@ impl Error {
     /// The offset in that file, in bytes.
     pub fn offset(&self) -> Option<u64> {
         self.0.offset
+    }
+
+    /// The setting, a method of the builder, that would have to differ, if one is concerned.
+    pub fn setting(&self) -> Option<&'static str> {
+        self.0.setting
     }
 
     /// A sentence that says what to do.
@@ -185,6 +201,9 @@ impl fmt::Display for Error {
         }
         if let Some(source) = &self.0.source {
             write!(f, ": {source}")?;
+        }
+        if let Some(setting) = self.0.setting {
+            write!(f, " (setting `{setting}`)")?;
         }
         write!(f, "; {}", self.advice())
     }
@@ -217,6 +236,13 @@ mod tests {
             "block checksum differs: expected 1, got 2 (file 000007.table, offset 4096); \
              run `kvilt check` to see what is damaged; other key ranges stay readable"
         );
+    }
+
+    #[test]
+    fn a_setting_stands_behind_the_message_and_apart_from_it() {
+        let e = Error::invalid("there is no store").by_setting("create_if_missing");
+        assert_eq!((e.message(), e.setting()), ("there is no store", Some("create_if_missing")));
+        assert!(e.to_string().starts_with("there is no store (setting `create_if_missing`); "), "{e}");
     }
 
     #[test]

@@ -11,6 +11,9 @@ pub const ENGINE_KEY_BYTES_MAX: usize = KEY_BYTES_MAX + KEYSPACE_PREFIX_BYTES_MA
 /// Longest keyspace prefix, in bytes: an order-preserving variable-length integer.
 pub const KEYSPACE_PREFIX_BYTES_MAX: usize = 5;
 
+/// Longest name of a keyspace, in bytes: names are for people, and are listed whole.
+pub const KEYSPACE_NAME_BYTES_MAX: usize = 255;
+
 /// Longest value, in bytes. Larger objects belong in files or in several rows.
 pub const VALUE_BYTES_MAX: usize = 64 << 20;
 

@@ -1,10 +1,14 @@
-//! `Failure`: why a command ends early, and with which exit code.
+//! `Failure`: why a command ends early, with which exit code, and in which words.
+//!
+//! The one place that turns the library's errors into the command's words: the library speaks of settings and calls, the
+//! command of options and of itself.
 
 use std::{
     io::{self, Write},
     process::ExitCode,
 };
 
+use kvilt::{Error, ErrorKind};
 use serde_json::json;
 
 /// Why a command ends early.
@@ -17,7 +21,9 @@ pub(crate) enum Failure {
     /// The input does not: a malformed row, an unreadable file.
     Input(String),
     /// The store refused or failed.
-    Store(kvilt::Error),
+    Store(Error),
+    /// The same, after so much was done.
+    StoreAfter(Error, String),
     /// The store, or this program, is not as it should be.
     Damaged(String),
     /// Results could not be written.
@@ -26,8 +32,8 @@ pub(crate) enum Failure {
     Cancelled(String),
 }
 
-impl From<kvilt::Error> for Failure {
-    fn from(error: kvilt::Error) -> Self {
+impl From<Error> for Failure {
+    fn from(error: Error) -> Self {
         Failure::Store(error)
     }
 }
@@ -48,7 +54,10 @@ impl Failure {
             Failure::NotFound(message) => (1, "not-found", message),
             Failure::Usage(message) => (2, "usage", message),
             Failure::Input(message) => (2, "input", message),
-            Failure::Store(error) => (3, error.kind().name(), error.to_string()),
+            Failure::Store(error) => (3, error.kind().name(), in_words(&error)),
+            Failure::StoreAfter(error, done) => {
+                (3, error.kind().name(), format!("{}; {done}", in_words(&error)))
+            }
             Failure::Damaged(message) => (3, "damaged", message),
             Failure::Cancelled(message) => (130, "cancelled", message),
         };
@@ -60,5 +69,77 @@ impl Failure {
         // If standard error is gone too, the exit code still tells.
         let _ = writeln!(io::stderr(), "{line}");
         ExitCode::from(code)
+    }
+}
+
+/// What happened, where, and what to do about it on the command line.
+fn in_words(error: &Error) -> String {
+    let mut words = error.message().to_string();
+    if let Some(file) = error.file() {
+        match error.offset() {
+            Some(offset) => words.push_str(&format!(" (file {file}, offset {offset})")),
+            None => words.push_str(&format!(" (file {file})")),
+        }
+    }
+    if let Some(source) = std::error::Error::source(error) {
+        words.push_str(&format!(": {source}"));
+    }
+    let advice = error.setting().and_then(setting_advice).or_else(|| advice(error));
+    if let Some(advice) = advice {
+        words.push_str("; ");
+        words.push_str(advice);
+    }
+    words
+}
+
+/// What to do where a setting of the library says no. None of them is named: the command has options.
+fn setting_advice(setting: &str) -> Option<&'static str> {
+    match setting {
+        "create_if_missing" => Some("name the directory of a store; `kvilt put` and `kvilt load` make one"),
+        "error_if_exists" => Some("name a directory that does not exist, or is empty"),
+        "memory_budget" => Some("give --memory more"),
+        _ => None,
+    }
+}
+
+/// What to do, by what went wrong; none where the message says it.
+fn advice(error: &Error) -> Option<&'static str> {
+    match error.kind() {
+        ErrorKind::InvalidArgument => None,
+        ErrorKind::NoSpace => {
+            Some("free disk space, then run the command again; what was stored before is kept")
+        }
+        ErrorKind::Busy => Some("stop the other process, or wait until it has closed the store"),
+        ErrorKind::Poisoned => Some("run the command again; what was durable before is safe"),
+        ErrorKind::Corrupted => Some(
+            "`kvilt check` shows what is damaged, and `kvilt repair` copies what is left into a new store; other \
+             keys stay readable",
+        ),
+        ErrorKind::UnsupportedVersion => Some("use the newer kvilt that wrote it; nothing was changed"),
+        ErrorKind::Io if error.advice() == Error::new(ErrorKind::Io, "").advice() => {
+            Some("remove the cause, then run the command again")
+        }
+        // Who may not read or write is told the same by the library; the others never reach a command's user.
+        _ => Some(error.advice()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn no_word_of_the_library_is_left() {
+        let error = Error::invalid("cannot open x: there is no store").by_setting("create_if_missing");
+        let words = in_words(&error);
+        assert!(words.starts_with("cannot open x: there is no store; name the directory"), "{words}");
+        assert!(!words.contains("create_if_missing") && !words.contains("the call"), "{words}");
+        let error = Error::io("open a file", io::Error::from(io::ErrorKind::NotFound)).in_file("0001.log");
+        assert_eq!(
+            in_words(&error),
+            "open a file (file 0001.log): entity not found; remove the cause, then run the command again"
+        );
+        let error = Error::io("open a file", io::Error::from(io::ErrorKind::PermissionDenied));
+        assert!(in_words(&error).contains("run it as the owner"), "{}", in_words(&error));
     }
 }

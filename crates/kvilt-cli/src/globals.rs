@@ -1,9 +1,9 @@
 //! `Globals`: options that every command takes, and opening a store with them.
 
-use std::{path::Path, time::Duration};
+use std::{ffi::OsStr, path::Path, time::Duration};
 
 use clap::{Args, ValueEnum};
-use kvilt::{Builder, Db, Durability, Keyspace};
+use kvilt::{Builder, Db, Durability, KEY_BYTES_MAX, KEYSPACE_NAME_BYTES_MAX, Keyspace, VALUE_BYTES_MAX};
 
 use crate::{failure::Failure, notation::Notation};
 
@@ -33,7 +33,7 @@ pub(crate) struct Globals {
 
     /// Memory budget, such as 64MiB or 1GiB; at least 1MiB. Default: a quarter of what there is.
     #[arg(long, global = true, value_name = "SIZE", value_parser = parse_size)]
-    memory: Option<u64>,
+    pub(crate) memory: Option<u64>,
 }
 
 /// What `--durability` may be.
@@ -109,8 +109,38 @@ impl Globals {
         })
     }
 
+    /// Refuses a name that no keyspace can have, before anything is made.
+    pub(crate) fn check_keyspace(&self) -> Result<(), Failure> {
+        match &self.keyspace {
+            Some(name) if name.is_empty() || name.len() > KEYSPACE_NAME_BYTES_MAX => {
+                Err(Failure::Usage(format!(
+                    "the name of a keyspace has 1 to {KEYSPACE_NAME_BYTES_MAX} bytes, this one has {}",
+                    name.len()
+                )))
+            }
+            Some(_) | None => Ok(()),
+        }
+    }
+
+    /// The bytes that a key on the command line means, if there can be such a key.
+    pub(crate) fn key(&self, text: &OsStr) -> Result<Vec<u8>, Failure> {
+        let key = self.parse(text)?;
+        within(key, "key", KEY_BYTES_MAX)
+    }
+
+    /// The bytes that a value on the command line means, if there can be such a value.
+    pub(crate) fn value(&self, text: &OsStr) -> Result<Vec<u8>, Failure> {
+        let value = self.parse(text)?;
+        within(value, "value", VALUE_BYTES_MAX)
+    }
+
+    /// The bytes that a text on the command line means.
+    pub(crate) fn parse(&self, text: &OsStr) -> Result<Vec<u8>, Failure> {
+        self.input().parse(text).map_err(Failure::Usage)
+    }
+
     /// How keys and values are written on the command line.
-    pub(crate) fn input(&self) -> Notation {
+    fn input(&self) -> Notation {
         match (self.hex, self.escaped) {
             (true, _) => Notation::Hex,
             (false, true) => Notation::Escaped,
@@ -119,8 +149,17 @@ impl Globals {
     }
 }
 
+/// The bytes, if they are no more than the store takes.
+pub(crate) fn within(bytes: Vec<u8>, what: &str, max: usize) -> Result<Vec<u8>, Failure> {
+    if bytes.len() > max {
+        let message = format!("the {what} has {} bytes; a {what} may have up to {max}", bytes.len());
+        return Err(Failure::Store(kvilt::Error::invalid(message)));
+    }
+    Ok(bytes)
+}
+
 /// A number of bytes: digits, and a unit to the base of 1024 if one is given.
-fn parse_size(text: &str) -> Result<u64, String> {
+pub(crate) fn parse_size(text: &str) -> Result<u64, String> {
     let digits = text.find(|c: char| !c.is_ascii_digit()).unwrap_or(text.len());
     let (number, unit) = text.split_at(digits);
     let shift = match unit.trim().to_ascii_lowercase().as_str() {

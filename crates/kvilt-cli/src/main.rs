@@ -15,12 +15,13 @@ mod stopwatch;
 
 use std::process::ExitCode;
 
-use clap::{Parser, Subcommand};
+use clap::{Parser, Subcommand, error::ErrorKind};
 
 use command::{
     check::Check, count::Count, delete::Delete, delete_range::DeleteRange, demo::Demo, demo::child::Child,
     get::Get, load::Load, put::Put, repair::Repair, scan::Scan, stats::Stats,
 };
+use failure::Failure;
 use globals::Globals;
 
 const EXIT_CODES: &str = "\
@@ -33,7 +34,7 @@ Exit codes:
   130  cancelled with Ctrl-C
 
 Keys and values:
-  On the command line they are taken as they stand; with --hex as hexadecimal digits; with --escaped in the
+  On the command line they are taken as they stand, UTF-8 or not; with --hex as hexadecimal digits; with --escaped in the
   notation of the output. Printed as text, with \\\\ for a backslash, \\n \\r \\t, and \\xNN for bytes that are
   not printable; with --hex as hexadecimal digits. With --json a key or value is a string, or, if it is not
   UTF-8, an object {\"hex\": \"…\"}.";
@@ -66,7 +67,10 @@ enum Command {
 }
 
 fn main() -> ExitCode {
-    let Cli { globals, command } = Cli::parse();
+    let Cli { globals, command } = match Cli::try_parse() {
+        Ok(cli) => cli,
+        Err(error) => return refuse(&error),
+    };
     let done = match command {
         Command::Put(put) => put.run(&globals),
         Command::Get(get) => get.run(&globals),
@@ -85,4 +89,23 @@ fn main() -> ExitCode {
         Ok(()) => ExitCode::SUCCESS,
         Err(failure) => failure.report(globals.json),
     }
+}
+
+/// Shows the help that was asked for, or says what is wrong with the command line.
+fn refuse(error: &clap::Error) -> ExitCode {
+    let wants_json = std::env::args_os().any(|argument| argument == "--json");
+    if !error.use_stderr() || !wants_json && error.kind() != ErrorKind::InvalidUtf8 {
+        error.exit();
+    }
+    let message = match error.kind() {
+        ErrorKind::InvalidUtf8 => {
+            "an argument that must be text is not UTF-8; keys, values, --separator and files may be anything"
+                .to_string()
+        }
+        _ => {
+            let text = error.render().to_string();
+            text.trim().trim_start_matches("error: ").to_string()
+        }
+    };
+    Failure::Usage(message).report(wants_json)
 }

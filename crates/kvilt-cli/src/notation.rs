@@ -3,6 +3,8 @@
 //! The escaped notation loses nothing: what is printed reads back (with `--escaped`) as the same bytes, and has
 //! neither tabs nor line ends in it, so a row fits on a line.
 
+use std::ffi::OsStr;
+
 use serde_json::{Value, json};
 
 /// How bytes are written on the command line.
@@ -17,10 +19,12 @@ pub(crate) enum Notation {
 }
 
 impl Notation {
-    /// The bytes that `text` means.
-    pub(crate) fn parse(self, text: &str) -> Result<Vec<u8>, String> {
+    /// The bytes that `text` means. It need not be UTF-8.
+    pub(crate) fn parse(self, text: &OsStr) -> Result<Vec<u8>, String> {
+        // On Unix these are the bytes that the caller gave.
+        let text = text.as_encoded_bytes();
         match self {
-            Notation::Plain => Ok(text.as_bytes().to_vec()),
+            Notation::Plain => Ok(text.to_vec()),
             Notation::Escaped => unescape(text),
             Notation::Hex => from_hex(text),
         }
@@ -58,29 +62,31 @@ fn push_hex_escapes(text: &mut String, bytes: &[u8]) {
     }
 }
 
-fn unescape(text: &str) -> Result<Vec<u8>, String> {
+fn unescape(text: &[u8]) -> Result<Vec<u8>, String> {
     let mut bytes = Vec::with_capacity(text.len());
     let mut rest = text;
-    while let Some((plain, escaped)) = rest.split_once('\\') {
-        bytes.extend_from_slice(plain.as_bytes());
-        let mut chars = escaped.chars();
-        let byte = match chars.next() {
-            Some('\\') => b'\\',
-            Some('n') => b'\n',
-            Some('r') => b'\r',
-            Some('t') => b'\t',
-            Some('x') => {
+    while let Some(at) = rest.iter().position(|byte| *byte == b'\\') {
+        bytes.extend_from_slice(&rest[..at]);
+        let escaped = &rest[at + 1..];
+        let (byte, len) = match escaped.first() {
+            Some(b'\\') => (b'\\', 1),
+            Some(b'n') => (b'\n', 1),
+            Some(b'r') => (b'\r', 1),
+            Some(b't') => (b'\t', 1),
+            Some(b'x') => {
                 let digits = escaped.get(1..3).ok_or("`\\x` wants two hexadecimal digits behind it")?;
-                chars = escaped[3..].chars();
-                from_hex(digits)?[0]
+                (from_hex(digits)?[0], 3)
             }
-            Some(other) => return Err(format!("`\\{other}` means nothing; write `\\\\` for a backslash")),
+            Some(_) => {
+                let other = String::from_utf8_lossy(escaped).chars().next().unwrap_or_default();
+                return Err(format!("`\\{other}` means nothing; write `\\\\` for a backslash"));
+            }
             None => return Err("a single backslash at the end; write `\\\\` for a backslash".to_string()),
         };
         bytes.push(byte);
-        rest = chars.as_str();
+        rest = &escaped[len..];
     }
-    bytes.extend_from_slice(rest.as_bytes());
+    bytes.extend_from_slice(rest);
     Ok(bytes)
 }
 
@@ -89,16 +95,16 @@ pub(crate) fn to_hex(bytes: &[u8]) -> String {
     bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
-fn from_hex(text: &str) -> Result<Vec<u8>, String> {
+fn from_hex(text: &[u8]) -> Result<Vec<u8>, String> {
     let digit = |byte: u8| {
         (byte as char)
             .to_digit(16)
-            .ok_or_else(|| format!("`{text}` has other characters than hexadecimal digits"))
+            .ok_or_else(|| format!("`{}` has other characters than hexadecimal digits", escape(text)))
     };
     if !text.len().is_multiple_of(2) {
-        return Err(format!("`{text}` has an odd number of digits; two make a byte"));
+        return Err(format!("`{}` has an odd number of digits; two make a byte", escape(text)));
     }
-    text.as_bytes().chunks(2).map(|pair| Ok((digit(pair[0])? * 16 + digit(pair[1])?) as u8)).collect()
+    text.chunks(2).map(|pair| Ok((digit(pair[0])? * 16 + digit(pair[1])?) as u8)).collect()
 }
 
 /// Bytes in JSON: a string if they are UTF-8, else an object with their hexadecimal digits.
@@ -128,23 +134,33 @@ mod tests {
         ];
         for bytes in samples {
             let text = escape(bytes);
-            assert_eq!(Notation::Escaped.parse(&text).as_deref(), Ok(bytes), "{text}");
+            assert_eq!(Notation::Escaped.parse(text.as_ref()).as_deref(), Ok(bytes), "{text}");
             assert!(text.chars().all(is_printable), "{text}");
-            assert_eq!(Notation::Hex.parse(&to_hex(bytes)).as_deref(), Ok(bytes));
+            assert_eq!(Notation::Hex.parse(to_hex(bytes).as_ref()).as_deref(), Ok(bytes));
         }
         assert_eq!(escape("schlüssel".as_bytes()), "schlüssel");
         assert_eq!(escape(b"\xff\\"), "\\xff\\\\");
     }
 
     #[test]
+    fn what_is_not_utf_8_is_taken_as_it_stands() {
+        use std::os::unix::ffi::OsStrExt;
+        let text = |bytes: &'static [u8]| OsStr::from_bytes(bytes);
+        assert_eq!(Notation::Plain.parse(text(b"a\xff\\n")).unwrap(), b"a\xff\\n");
+        assert_eq!(Notation::Escaped.parse(text(b"\xffa\\n\\x00\xfe")).unwrap(), b"\xffa\n\0\xfe");
+        assert!(Notation::Hex.parse(text(b"f\xff")).unwrap_err().contains("`f\\xff`"));
+        assert!(Notation::Escaped.parse(text(b"\\\xff")).is_err());
+    }
+
+    #[test]
     fn nonsense_is_refused() {
         for text in ["\\q", "\\", "\\x", "\\x1", "\\xgg", "\\xé"] {
-            assert!(Notation::Escaped.parse(text).is_err(), "{text}");
+            assert!(Notation::Escaped.parse(text.as_ref()).is_err(), "{text}");
         }
         for text in ["1", "zz", "é0"] {
-            assert!(Notation::Hex.parse(text).is_err(), "{text}");
+            assert!(Notation::Hex.parse(text.as_ref()).is_err(), "{text}");
         }
-        assert_eq!(Notation::Plain.parse("\\q").unwrap(), b"\\q");
+        assert_eq!(Notation::Plain.parse("\\q".as_ref()).unwrap(), b"\\q");
     }
 
     #[test]

@@ -1,6 +1,6 @@
 //! `Selection`: which rows a command means.
 
-use std::ops::Bound;
+use std::{ffi::OsString, ops::Bound};
 
 use clap::Args;
 use kvilt::{KeyBounds, KeyRange};
@@ -12,15 +12,15 @@ use crate::{failure::Failure, globals::Globals};
 pub(crate) struct Selection {
     /// Only keys from this one on.
     #[arg(long, value_name = "KEY", allow_hyphen_values = true)]
-    from: Option<String>,
+    from: Option<OsString>,
 
     /// Only keys before this one.
     #[arg(long, value_name = "KEY", allow_hyphen_values = true)]
-    to: Option<String>,
+    to: Option<OsString>,
 
     /// Only keys that begin with this.
     #[arg(long, value_name = "KEY", allow_hyphen_values = true)]
-    prefix: Option<String>,
+    prefix: Option<OsString>,
 }
 
 impl Selection {
@@ -31,9 +31,7 @@ impl Selection {
 
     /// The keys meant.
     pub(crate) fn range(&self, globals: &Globals) -> Result<KeyRange, Failure> {
-        let parse = |text: &Option<String>| {
-            text.as_deref().map(|text| globals.input().parse(text)).transpose().map_err(Failure::Usage)
-        };
+        let parse = |text: &Option<OsString>| text.as_deref().map(|text| globals.parse(text)).transpose();
         let start = parse(&self.from)?.map_or(Bound::Unbounded, Bound::Included);
         let end = parse(&self.to)?.map_or(Bound::Unbounded, Bound::Excluded);
         let range = (start, end).key_range();

@@ -190,10 +190,10 @@ impl Builder {
         let disk = self.disk()?;
         let has_store = has_store(&*disk)?;
         if has_store && self.error_if_exists {
-            return Err(self.refuse("there is a store already, and `error_if_exists` was set"));
+            return Err(self.refuse("there is a store already").by_setting("error_if_exists"));
         }
         if !has_store && !self.create_if_missing {
-            return Err(self.refuse("there is no store, and `create_if_missing` was not set"));
+            return Err(self.refuse("there is no store").by_setting("create_if_missing"));
         }
         let engine = match self.engine {
             Engine::Even => kvilt_even::open(disk, env.world()?, self.even_options(!has_store))?,
@@ -216,7 +216,7 @@ impl Builder {
         match NativeDisk::open(&self.path, self.create_if_missing) {
             Ok(disk) => Ok(disk),
             Err(error) if error.kind() == io::ErrorKind::NotFound => {
-                Err(self.refuse("there is no such directory, and `create_if_missing` was not set"))
+                Err(self.refuse("there is no such directory").by_setting("create_if_missing"))
             }
             Err(error)
                 if matches!(error.kind(), io::ErrorKind::NotADirectory | io::ErrorKind::AlreadyExists) =>

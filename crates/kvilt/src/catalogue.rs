@@ -19,16 +19,15 @@ use std::{
     sync::{Arc, Mutex, MutexGuard, PoisonError},
 };
 
-use kvilt_base::{Error, ErrorKind, KeyRange, Operation, Result, WriteBatch};
+use kvilt_base::{
+    Error, ErrorKind, KeyRange, Operation, Result, WriteBatch, limits::KEYSPACE_NAME_BYTES_MAX,
+};
 
 use crate::{
     range::Range,
     space::{CATALOGUE_ID, FIRST_NAMED_ID, Space},
     store::Store,
 };
-
-/// Longest name of a keyspace, in bytes: names are for people, and are listed whole.
-pub(crate) const NAME_BYTES_MAX: usize = 255;
 
 const NEXT_ID_KEY: &[u8] = b"i";
 const NAME_TAG: u8 = b'n';
@@ -162,9 +161,9 @@ impl Catalogue {
 }
 
 fn check_name(name: &str) -> Result<()> {
-    if name.is_empty() || name.len() > NAME_BYTES_MAX {
+    if name.is_empty() || name.len() > KEYSPACE_NAME_BYTES_MAX {
         return Err(Error::invalid(format!(
-            "the name of a keyspace has 1 to {NAME_BYTES_MAX} bytes, this one has {}",
+            "the name of a keyspace has 1 to {KEYSPACE_NAME_BYTES_MAX} bytes, this one has {}",
             name.len()
         )));
     }

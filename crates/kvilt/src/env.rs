@@ -60,7 +60,8 @@ impl Env {
         if memory_budget_bytes < BUDGET_BYTES_MIN {
             return Err(Error::invalid(format!(
                 "the memory budget is {memory_budget_bytes} bytes; it must be at least {BUDGET_BYTES_MIN}"
-            )));
+            ))
+            .by_setting("memory_budget"));
         }
         let rng = NativeRng::new().map_err(|error| Error::io("ask the system for random numbers", error))?;
         let clock: Arc<dyn Clock> = Arc::new(NativeClock::new());

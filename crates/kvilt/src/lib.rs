@@ -183,5 +183,5 @@ pub use snapshot::Snapshot;
 
 pub use kvilt_base::{
     CheckReport, Damage, Error, ErrorKind, KeyRange, Progress, RepairReport, Result, Stats, Swap, Value,
-    limits::{KEY_BYTES_MAX, VALUE_BYTES_MAX},
+    limits::{KEY_BYTES_MAX, KEYSPACE_NAME_BYTES_MAX, VALUE_BYTES_MAX},
 };

@@ -1,6 +1,6 @@
 //! `kvilt delete`: takes a key's value away.
 
-use std::path::PathBuf;
+use std::{ffi::OsString, path::PathBuf};
 
 use clap::Args;
 
@@ -13,12 +13,12 @@ pub(crate) struct Delete {
     dir: PathBuf,
     /// The key.
     #[arg(allow_hyphen_values = true)]
-    key: String,
+    key: OsString,
 }
 
 impl Delete {
     pub(crate) fn run(self, globals: &Globals) -> Result<(), Failure> {
-        let key = globals.input().parse(&self.key).map_err(Failure::Usage)?;
+        let key = globals.key(&self.key)?;
         let db = globals.open(&self.dir)?;
         globals.keyspace_to_read(&db)?.delete(key)?;
         db.close()?;

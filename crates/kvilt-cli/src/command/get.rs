@@ -1,10 +1,10 @@
 //! `kvilt get`: prints a key's value.
 
-use std::path::PathBuf;
+use std::{ffi::OsString, path::PathBuf};
 
 use clap::Args;
 
-use crate::{failure::Failure, globals::Globals, output::Output};
+use crate::{failure::Failure, globals::Globals, notation::escape, output::Output};
 
 /// Print a key's value. Exit code 1 if it has none.
 #[derive(Debug, Args)]
@@ -13,7 +13,7 @@ pub(crate) struct Get {
     dir: PathBuf,
     /// The key.
     #[arg(allow_hyphen_values = true)]
-    key: String,
+    key: OsString,
     /// Print the value's bytes as they are, and nothing else.
     #[arg(long, conflicts_with_all = ["json", "hex"])]
     raw: bool,
@@ -21,12 +21,12 @@ pub(crate) struct Get {
 
 impl Get {
     pub(crate) fn run(self, globals: &Globals) -> Result<(), Failure> {
-        let key = globals.input().parse(&self.key).map_err(Failure::Usage)?;
+        let key = globals.key(&self.key)?;
         let db = globals.open(&self.dir)?;
-        let value = globals.keyspace_to_read(&db)?.get(key)?;
+        let value = globals.keyspace_to_read(&db)?.get(&key)?;
         db.close()?;
         let Some(value) = value else {
-            return Err(Failure::NotFound(format!("there is no key `{}`", self.key)));
+            return Err(Failure::NotFound(format!("there is no key `{}`", escape(&key))));
         };
         let mut output = Output::new(globals);
         if self.raw {

@@ -3,33 +3,48 @@
 //! Each input row is read, made into a key and a value, and put, one after the other. A row that cannot be read
 //! is told with its line number, and nothing of that line is stored.
 
+mod csv_records;
 pub(crate) mod csv_rows;
 mod json_rows;
+mod repeats;
 mod source;
+mod tally;
 
-use std::{io::IsTerminal, path::PathBuf, time::Duration};
+use std::{ffi::OsString, io::IsTerminal, path::PathBuf, time::Duration};
 
 use clap::{Args, ValueEnum};
 use indicatif::{ProgressBar, ProgressStyle};
 use kvilt::{KEY_BYTES_MAX, Keyspace, VALUE_BYTES_MAX, WriteBatch};
-use serde_json::json;
 
 use crate::{
     failure::Failure,
-    globals::{DurabilityChoice, Globals},
+    globals::{DurabilityChoice, Globals, parse_size},
     interrupt,
     output::Output,
     stopwatch::{Stopwatch, grouped},
 };
 use csv_rows::CsvRows;
 use json_rows::JsonRows;
+use repeats::Repeats;
 use source::Source;
+pub(crate) use tally::Reason;
+use tally::Tally;
 
 /// With sync durability so many rows are written together, so that they share a sync.
 const ROWS_PER_SYNC: usize = 256;
 
 /// So many malformed rows are told one by one.
 const MALFORMED_SHOWN_MAX: u64 = 20;
+
+/// What `--record-max` may be, in bytes: fewer would not hold the names of some columns, and for more there is no value.
+const RECORD_BYTES_MIN: u64 = 1 << 10;
+const RECORD_BYTES_MAX: u64 = 1 << 30;
+
+/// What remembers the keys of a load may take so many bytes, and no more than this part of the memory budget beside it, but
+/// never less than some.
+const SEEN_BYTES_MAX: u64 = 64 << 20;
+const SEEN_BYTES_MIN: u64 = 4 << 20;
+const SEEN_PART_OF_BUDGET: u64 = 4;
 
 /// The progress bar is redrawn after so many rows: drawing costs more than loading one.
 const ROWS_PER_DRAW: u64 = 256;
@@ -38,14 +53,18 @@ const FORMATS: &str = "\
 A row's key is the text of the --key columns, joined by --separator. Its value is the row as a JSON object.
 
 CSV: the first line names the columns. The object has all columns in their order; a field that reads as a JSON
-number is written as that number, digit for digit; every other field is a string.
+number is written as that number, digit for digit; every other field is a string. A quote that opens at the
+beginning of a field must be closed at the end of one, within --record-max. If it is not, the row is malformed, and
+the next row is looked for on the line behind the one where the quote opened.
 
 JSON lines: one object a line, which is stored as it stands, without white space around it. Key columns must be
 strings, numbers or booleans. Empty lines are passed over.
 
 A file whose content is compressed with gzip is decompressed, whatever its name. `-` is standard input.
 
-A repeated key gets the later row's value, so a load that was cut short can be repeated.";
+A repeated key gets the later row's value, so a load that was cut short can be repeated. Rows that replaced an
+earlier row of the same load are counted: exactly if the keyspace was empty before, or while the hashes of their keys
+fit into a quarter of --memory, but 4 to 64 MiB; what is counted beyond is a lower bound, and called so.";
 
 /// Load rows from a CSV or JSON-lines file. Makes the store if there is none.
 #[derive(Debug, Args)]
@@ -70,9 +89,13 @@ pub(crate) struct Load {
     #[arg(long, required = true, value_name = "COLUMNS", value_delimiter = ',')]
     key: Vec<String>,
 
-    /// What stands between the parts of the key.
-    #[arg(long, default_value = "/", allow_hyphen_values = true)]
-    separator: String,
+    /// What stands between the parts of the key; taken like keys on the command line. Default: `/`.
+    #[arg(long, allow_hyphen_values = true)]
+    separator: Option<OsString>,
+
+    /// The most that a row may take in the input, from 1KiB to 1GiB. One that is longer is malformed.
+    #[arg(long, value_name = "SIZE", default_value = "16MiB", value_parser = parse_record_max)]
+    record_max: u64,
 
     /// What to do with a malformed row: stop there and keep the rows before it, or skip it and go on.
     #[arg(long, value_enum, default_value = "stop")]
@@ -88,6 +111,8 @@ enum OnError {
 /// A row as it will be stored.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct LoadRow {
+    /// Where it began in the input.
+    pub(crate) line: u64,
     pub(crate) key: Vec<u8>,
     pub(crate) value: Vec<u8>,
 }
@@ -99,6 +124,7 @@ pub(crate) enum BadRow {
     Malformed {
         /// Counted from one.
         line: u64,
+        reason: Reason,
         message: String,
     },
     /// Nothing more can be read.
@@ -111,11 +137,15 @@ type Rows = Box<dyn Iterator<Item = Result<LoadRow, BadRow>>>;
 impl Load {
     pub(crate) fn run(self, globals: &Globals) -> Result<(), Failure> {
         interrupt::listen();
-        let (source, rows) = self.open_input()?;
+        globals.check_keyspace()?;
+        let (source, rows) = self.open_input(globals)?;
         let db = globals.open_or_create(&self.dir)?;
         let keyspace = globals.keyspace_to_write(&db)?;
+        let part_of = |budget: u64| (budget / SEEN_PART_OF_BUDGET).clamp(SEEN_BYTES_MIN, SEEN_BYTES_MAX);
+        let seen_bytes_max = globals.memory.map_or(SEEN_BYTES_MAX, part_of);
         let mut loading = Loading {
             db: &db,
+            repeats: Repeats::of(&keyspace, seen_bytes_max)?,
             keyspace,
             rows_per_write: if globals.durability == DurabilityChoice::Sync { ROWS_PER_SYNC } else { 1 },
             on_error: self.on_error,
@@ -123,33 +153,41 @@ impl Load {
             bar: progress_bar(&source),
             source,
             stopwatch: Stopwatch::start(),
-            loaded: 0,
-            skipped: 0,
+            tally: Tally::default(),
         };
         let ended = loading.load(rows);
         // Whatever ended it, what was loaded is to stay.
         let closed = db.close();
         loading.bar.finish_and_clear();
-        ended.map_err(|failure| loading.explain(failure))?;
+        if let Err(Failure::Store(error)) = ended {
+            let done = format!("the {} rows before it are stored", grouped(loading.tally.stored));
+            return Err(Failure::StoreAfter(error, done));
+        }
         closed?;
-        loading.report(globals)
+        loading.report(globals, ended.is_ok())?;
+        ended.map_err(|failure| loading.explain(failure))
     }
 
-    fn open_input(&self) -> Result<(Source, Rows), Failure> {
+    fn open_input(&self, globals: &Globals) -> Result<(Source, Rows), Failure> {
+        let separator = match &self.separator {
+            Some(separator) => globals.parse(separator)?,
+            None => b"/".to_vec(),
+        };
+        let record_bytes_max = self.record_max as usize;
         let unreadable =
             |path: &PathBuf, error| Failure::Input(format!("cannot read `{}`: {error}", path.display()));
         let dash = PathBuf::from("-");
         match (&self.csv, &self.jsonl, &self.stdin) {
             (Some(path), _, _) => {
                 let (source, reader) = Source::open(path).map_err(|error| unreadable(path, error))?;
-                Ok((source, Box::new(CsvRows::new(reader, &self.key, &self.separator)?)))
+                Ok((source, Box::new(CsvRows::new(reader, &self.key, &separator, record_bytes_max)?)))
             }
             (None, path, stdin) => {
                 let Some(path) = path.as_ref().or(stdin.is_some().then_some(&dash)) else {
                     return Err(Failure::Usage("say what to load: --csv FILE or --jsonl FILE".to_string()));
                 };
                 let (source, reader) = Source::open(path).map_err(|error| unreadable(path, error))?;
-                Ok((source, Box::new(JsonRows::new(reader, &self.key, &self.separator))))
+                Ok((source, Box::new(JsonRows::new(reader, &self.key, &separator, record_bytes_max))))
             }
         }
     }
@@ -159,6 +197,7 @@ impl Load {
 struct Loading<'d> {
     db: &'d kvilt::Db,
     keyspace: Keyspace,
+    repeats: Repeats,
     rows_per_write: usize,
     on_error: OnError,
     /// Rows read and not yet written.
@@ -166,8 +205,7 @@ struct Loading<'d> {
     bar: ProgressBar,
     source: Source,
     stopwatch: Stopwatch,
-    loaded: u64,
-    skipped: u64,
+    tally: Tally,
 }
 
 impl Loading<'_> {
@@ -192,6 +230,9 @@ impl Loading<'_> {
     fn take(&mut self, row: Result<LoadRow, BadRow>) -> Result<(), Failure> {
         match row {
             Ok(row) => {
+                if self.repeats.note(&self.keyspace, &self.pending, &row.key)? {
+                    self.tally.repeat(row.line);
+                }
                 self.pending.push(row);
                 if self.pending.len() >= self.rows_per_write {
                     self.write_pending()?;
@@ -199,13 +240,13 @@ impl Loading<'_> {
                 Ok(())
             }
             Err(BadRow::Unreadable(message)) => Err(Failure::Input(message)),
-            Err(BadRow::Malformed { line, message }) => {
+            Err(BadRow::Malformed { line, reason, message }) => {
                 let told = format!("line {line}: {message}");
                 if self.on_error == OnError::Stop {
                     return Err(Failure::Input(told));
                 }
-                self.skipped += 1;
-                if self.skipped <= MALFORMED_SHOWN_MAX {
+                self.tally.skip(reason, line);
+                if self.tally.skipped() <= MALFORMED_SHOWN_MAX {
                     self.bar.suspend(|| eprintln!("kvilt: {told}; skipped"));
                 }
                 Ok(())
@@ -227,9 +268,9 @@ impl Loading<'_> {
                 self.db.write(batch)?;
             }
         }
-        let before = self.loaded;
-        self.loaded += count;
-        if before / ROWS_PER_DRAW != self.loaded / ROWS_PER_DRAW {
+        let before = self.tally.stored;
+        self.tally.stored += count;
+        if before / ROWS_PER_DRAW != self.tally.stored / ROWS_PER_DRAW {
             self.draw();
         }
         Ok(())
@@ -237,49 +278,30 @@ impl Loading<'_> {
 
     fn draw(&self) {
         self.bar.set_position(self.source.bytes_read());
-        let rate = self.stopwatch.rate(self.loaded) as u64;
-        self.bar.set_message(format!("{} rows, {} rows/s", grouped(self.loaded), grouped(rate)));
+        let rate = self.stopwatch.rate(self.tally.stored) as u64;
+        self.bar.set_message(format!("{} rows, {} rows/s", grouped(self.tally.stored), grouped(rate)));
     }
 
     /// Says, with the reason, what is in the store now.
     fn explain(&self, failure: Failure) -> Failure {
-        let kept = format!("the {} rows before it are stored", grouped(self.loaded));
+        let stored = grouped(self.tally.stored);
         match failure {
-            Failure::Input(message) => Failure::Input(format!("{message}; {kept}")),
-            Failure::Cancelled(message) => {
-                Failure::Cancelled(format!("{message}; {} rows are stored", grouped(self.loaded)))
+            Failure::Input(message) => {
+                Failure::Input(format!("{message}; the {stored} rows before it are stored"))
             }
-            Failure::Store(error) => {
-                eprintln!("kvilt: the load ended early, after {} rows", grouped(self.loaded));
-                Failure::Store(error)
-            }
+            Failure::Cancelled(message) => Failure::Cancelled(format!("{message}; {stored} rows are stored")),
             other => other,
         }
     }
 
-    fn report(&self, globals: &Globals) -> Result<(), Failure> {
-        if self.skipped > MALFORMED_SHOWN_MAX {
-            eprintln!("kvilt: {} more malformed rows skipped", grouped(self.skipped - MALFORMED_SHOWN_MAX));
+    fn report(&self, globals: &Globals, is_complete: bool) -> Result<(), Failure> {
+        let untold = self.tally.skipped().saturating_sub(MALFORMED_SHOWN_MAX);
+        if untold > 0 {
+            eprintln!("kvilt: {} more malformed rows skipped", grouped(untold));
         }
-        let (seconds, rate) = (self.stopwatch.elapsed().as_secs_f64(), self.stopwatch.rate(self.loaded));
-        let mut output = Output::new(globals);
-        if output.is_json() {
-            let report = json!({
-                "rows": self.loaded, "skipped": self.skipped, "seconds": seconds, "rows_per_second": rate,
-            });
-            output.json(&report)?;
-        } else {
-            let skipped = match self.skipped {
-                0 => String::new(),
-                count => format!(", {} malformed rows skipped", grouped(count)),
-            };
-            output.line(&format!(
-                "loaded {} rows in {seconds:.2} s ({} rows/s){skipped}",
-                grouped(self.loaded),
-                grouped(rate as u64)
-            ))?;
-        }
-        Ok(output.end()?)
+        let lines = self.tally.lines(self.stopwatch, self.repeats.is_exact());
+        let object = self.tally.json(self.stopwatch, self.repeats.is_exact(), is_complete);
+        Ok(Output::new(globals).report(&lines, &object)?)
     }
 }
 
@@ -287,13 +309,21 @@ impl Loading<'_> {
 fn checked_row(line: u64, key: Vec<u8>, value: Vec<u8>) -> Result<LoadRow, BadRow> {
     if key.len() > KEY_BYTES_MAX {
         let message = format!("the key has {} bytes; a key may have up to {KEY_BYTES_MAX}", key.len());
-        return Err(BadRow::Malformed { line, message });
+        return Err(BadRow::Malformed { line, reason: Reason::LongKey, message });
     }
     if value.len() > VALUE_BYTES_MAX {
         let message = format!("the row has {} bytes; a value may have up to {VALUE_BYTES_MAX}", value.len());
-        return Err(BadRow::Malformed { line, message });
+        return Err(BadRow::Malformed { line, reason: Reason::LongValue, message });
     }
-    Ok(LoadRow { key, value })
+    Ok(LoadRow { line, key, value })
+}
+
+fn parse_record_max(text: &str) -> Result<u64, String> {
+    let bytes = parse_size(text)?;
+    if (RECORD_BYTES_MIN..=RECORD_BYTES_MAX).contains(&bytes) {
+        return Ok(bytes);
+    }
+    Err(format!("a row may be given {RECORD_BYTES_MIN} to {RECORD_BYTES_MAX} bytes"))
 }
 
 /// A bar with what is left to do, or without if nobody knows; nothing if nobody watches.

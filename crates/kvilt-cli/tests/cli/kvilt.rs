@@ -1,6 +1,7 @@
 //! Runs the command.
 
 use std::{
+    ffi::OsStr,
     io::Write,
     path::{Path, PathBuf},
     process::{Command, Stdio},
@@ -73,7 +74,7 @@ pub(crate) fn program() -> &'static Path {
 }
 
 /// `kvilt ARGUMENTS`, with bytes on standard input.
-pub(crate) fn kvilt(arguments: &[&str], stdin: &[u8]) -> Ran {
+pub(crate) fn kvilt<A: AsRef<OsStr>>(arguments: &[A], stdin: &[u8]) -> Ran {
     let mut child = Command::new(program())
         .args(arguments)
         .stdin(Stdio::piped())

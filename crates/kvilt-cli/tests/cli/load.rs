@@ -8,7 +8,7 @@ use std::{
 
 use flate2::{Compression, read::GzDecoder, write::GzEncoder};
 
-use crate::kvilt::{Store, program};
+use crate::kvilt::{Ran, Store, program};
 
 const FLIGHTS_GZ: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../data/flights-2013-01.csv.gz");
 const FLIGHT_KEY: &str = "origin,carrier,time_hour,flight";
@@ -133,7 +133,9 @@ fn malformed_rows_are_skipped_if_so_told() {
     let csv = store.file("input.csv", "a,b\n1,x\n2,y\n3\n4,z\n");
     let ran = store.run("load", &["--csv", &csv, "--key", "a", "--on-error", "skip"]);
     assert_eq!(ran.stderr, "kvilt: line 4: the row has 1 fields, the first line has 2; skipped\n");
-    assert!(ran.ok().ends_with("rows/s), 1 malformed rows skipped\n"));
+    let told = ran.ok();
+    assert!(told.lines().next().unwrap().ends_with("rows/s), 1 malformed rows skipped"), "{told}");
+    assert!(told.ends_with("  1 skipped, more or fewer fields than the first line: line 4\n"), "{told}");
     assert_eq!(store.run("scan", &["--keys-only"]).ok(), "1\n2\n4\n");
     let json =
         "{\"a\":7}\n{\"a\":\n[]\n{\"a\":null}\n{\"b\":1}\n".to_string() + &"x\n".repeat(30) + "{\"a\":8}\n";
@@ -142,6 +144,216 @@ fn malformed_rows_are_skipped_if_so_told() {
     assert!(ran.stderr.contains("kvilt: 14 more malformed rows skipped"), "{}", ran.stderr);
     let report: serde_json::Value = serde_json::from_str(&ran.ok()).unwrap();
     assert_eq!((&report["rows"], &report["skipped"]), (&2.into(), &34.into()));
+}
+
+/// What a load told in JSON on standard output, whatever its exit code.
+fn report(ran: &Ran) -> serde_json::Value {
+    serde_json::from_str(&ran.stdout).unwrap_or_else(|error| panic!("{error}: {}{}", ran.stdout, ran.stderr))
+}
+
+#[test]
+fn a_quote_that_is_never_closed_is_told_and_swallows_nothing() {
+    let csv = "id,name\n1,\"unclosed\n2,b\n3,c\n4,d\n";
+    let store = Store::new();
+    let told = store.run_with("load", &["--csv", "-", "--key", "id"], csv.as_bytes()).failed(2);
+    assert!(told.contains("line 2: the quote that opens on this line is never closed"), "{told}");
+    assert!(told.contains("the 0 rows before it are stored"), "{told}");
+    let skip = ["--csv", "-", "--key", "id", "--on-error", "skip", "--json"];
+    let ran = store.run_with("load", &skip, csv.as_bytes());
+    assert!(ran.stderr.starts_with("kvilt: line 2: the quote that opens on this line"), "{}", ran.stderr);
+    let told = report(&ran);
+    assert_eq!((&told["rows"], &told["skipped"]), (&3.into(), &1.into()), "{told}");
+    assert_eq!(told["skipped_by_reason"]["open-quote"]["first_lines"], serde_json::json!([2]));
+    assert_eq!(store.run("scan", &["--keys-only"]).ok(), "2\n3\n4\n");
+}
+
+#[test]
+fn a_quote_that_another_rows_quote_closes_is_told_and_swallows_nothing() {
+    let csv = "id,name\n1,\"unclosed\n2,\"b\"\n3,c\n";
+    let store = Store::new();
+    let skip = ["--csv", "-", "--key", "id", "--on-error", "skip"];
+    let ran = store.run_with("load", &skip, csv.as_bytes());
+    assert!(ran.stderr.contains("line 2: the quote that opens on this line is closed on line 3"));
+    ran.ok();
+    assert_eq!(store.run("scan", &["--keys-only"]).ok(), "2\n3\n");
+}
+
+#[test]
+fn a_record_of_any_format_has_a_limit_that_can_be_raised() {
+    let field = "x".repeat(5000);
+    let csv = format!("id,name\n1,\"{field}\"\n2,\"{field}\n3,{field}\n4,d\n");
+    let json = format!("{{\"id\":1,\"name\":\"{field}\"}}\n{{\"id\":4}}\n");
+    let load = |format: &str, input: &str, max: &str| {
+        let store = Store::new();
+        let arguments = [format, "-", "--key", "id", "--on-error", "skip", "--record-max", max, "--json"];
+        let told = report(&store.run_with("load", &arguments, input.as_bytes()));
+        (store.run("scan", &["--keys-only"]).ok().replace('\n', " "), told["skipped_by_reason"].clone())
+    };
+    let (keys, reasons) = load("--csv", &csv, "4KiB");
+    assert_eq!(keys, "4 ");
+    assert_eq!(reasons["open-quote"]["first_lines"], serde_json::json!([2, 3]));
+    assert_eq!(reasons["long-record"]["first_lines"], serde_json::json!([4]));
+    let (keys, reasons) = load("--csv", &csv, "6KiB");
+    assert_eq!(keys, "1 3 4 ");
+    assert_eq!(reasons["open-quote"]["first_lines"], serde_json::json!([3]));
+    let (keys, reasons) = load("--jsonl", &json, "4KiB");
+    assert_eq!((keys.as_str(), &reasons["long-record"]["rows"]), ("4 ", &1.into()));
+    assert_eq!(load("--jsonl", &json, "6KiB").0, "1 4 ");
+    let store = Store::new();
+    for nonsense in ["10", "2GiB", "much"] {
+        store.run("load", &["--csv", "-", "--key", "id", "--record-max", nonsense]).failed(2);
+    }
+}
+
+/// A line that has no end took as much memory as it was long.
+#[test]
+fn an_input_without_an_end_of_line_takes_bounded_memory() {
+    for (format, begin) in
+        [("--csv", &b"id\n1\n\"2"[..]), ("--csv", b"id\n1\n2"), ("--jsonl", b"{\"id\":1}\n{")]
+    {
+        let store = Store::new();
+        let mut child = Command::new(program())
+            .arg("load")
+            .arg(store.path())
+            .args([
+                format,
+                "-",
+                "--key",
+                "id",
+                "--on-error",
+                "skip",
+                "--record-max",
+                "1MiB",
+                "--memory",
+                "16MiB",
+            ])
+            .stdin(Stdio::piped())
+            .stdout(Stdio::null())
+            .stderr(Stdio::null())
+            .spawn()
+            .unwrap();
+        let mut stdin = child.stdin.take().unwrap();
+        stdin.write_all(begin).unwrap();
+        let piece = vec![b'x'; 1 << 20];
+        (0..200).for_each(|_| stdin.write_all(&piece).unwrap());
+        let status = std::fs::read_to_string(format!("/proc/{}/status", child.id())).unwrap();
+        let peak = status.lines().find_map(|line| line.strip_prefix("VmHWM:")).unwrap();
+        let peak: u64 = peak.trim().trim_end_matches(" kB").parse().unwrap();
+        drop(stdin);
+        assert!(child.wait().unwrap().success());
+        assert!(peak < 100 << 10, "{peak} KiB for {format}");
+        assert_eq!(store.run("count", &[]).ok(), "1\n");
+    }
+}
+
+#[test]
+fn what_is_no_table_of_text_is_told() {
+    let store = Store::new();
+    let junk: Vec<u8> = (0..50_000u32).flat_map(|i| i.wrapping_mul(2_654_435_761).to_be_bytes()).collect();
+    let check = |format: &str, input: &[u8], told: &str| {
+        let ran = store.run_with("load", &[format, "-", "--key", "a"], input);
+        assert!(ran.stderr.contains(told) && ran.code == 2, "{format}: {}{}", ran.stdout, ran.stderr);
+        assert!(!ran.stderr.contains("panicked"), "{}", ran.stderr);
+    };
+    check("--csv", b"", "the input is empty");
+    check("--csv", b"\xff\xfea\0,\0b\0\n\0", "UTF-16");
+    check("--csv", &junk, "line 1: ");
+    check("--csv", b"a,b\n\xff,1\n", "line 2: field 1 is not UTF-8");
+    check("--csv", b"\x28\xb5\x2f\xfd rest", "compressed with zstd");
+    check("--jsonl", b"PK\x03\x04 rest", "compressed with zip");
+    check("--jsonl", &junk, "line 1: not a JSON object");
+    check("--csv", b"\x1f\x8b\x08 cut", "cannot read");
+    let mut with_junk = gzip("a\n1\n");
+    with_junk.extend_from_slice(b"junk behind");
+    check("--csv", &with_junk, "cannot read on after line");
+    store.run_with("load", &["--csv", "-", "--key", "a"], b"\xef\xbb\xbfa,b\r\n1,\0\r\n2,\r\n3,x").ok();
+    assert_eq!(
+        store.run("scan", &[]).ok(),
+        "1\t{\"a\":1,\"b\":\"\\\\u0000\"}\n2\t{\"a\":2,\"b\":\"\"}\n3\t{\"a\":3,\"b\":\"x\"}\n"
+    );
+}
+
+#[test]
+fn a_gzip_file_that_grows_a_thousand_times_takes_bounded_memory() {
+    let store = Store::new();
+    let bomb = store.file("bomb.gz", gzip(&format!("a\n1\n\"{}\n3\n", "0".repeat(64 << 20))));
+    let arguments = ["--csv", &bomb, "--key", "a", "--on-error", "skip", "--json", "--record-max", "1MiB"];
+    let told = report(&store.run("load", &arguments));
+    assert_eq!((&told["rows"], &told["skipped"]), (&2.into(), &1.into()), "{told}");
+}
+
+#[test]
+fn rows_that_replace_a_row_of_the_same_load_are_counted() {
+    let csv = "k,v\n5,a\n2,b\n5,c\n9,d\n2,b\n7,e\n5,f\n";
+    for durability in ["async", "sync"] {
+        let store = Store::new();
+        let arguments = ["--csv", "-", "--key", "k", "--json", "--durability", durability];
+        let told = report(&store.run_with("load", &arguments, csv.as_bytes()));
+        assert_eq!((&told["rows"], &told["repeated"]), (&7.into(), &3.into()), "{told}");
+        assert_eq!(told["repeated_first_lines"], serde_json::json!([4, 6, 8]));
+        // Again: rows of an earlier load are no repeats, whatever they hold.
+        let told = report(&store.run_with("load", &arguments, csv.as_bytes()));
+        assert_eq!(told["repeated_first_lines"], serde_json::json!([4, 6, 8]), "{told}");
+        assert_eq!(told["repeated_is_exact"], true);
+        let text = store.run_with("load", &arguments[..4], b"k,v\n1,a\n1,b\n").ok();
+        let line = text.lines().nth(1).unwrap_or_default();
+        assert_eq!(line, "  1 replaced an earlier row of this load with the same key: line 3", "{text}");
+        let told = report(&store.run_with("load", &arguments, b"k,v\n3,a\n4,b\n"));
+        assert_eq!((&told["rows"], &told["repeated"]), (&2.into(), &0.into()), "{told}");
+    }
+}
+
+#[test]
+fn the_repeats_among_many_rows_in_disorder_are_counted_exactly() {
+    let mut seen = HashSet::new();
+    let mut repeats = 0;
+    let mut state = 1u64;
+    let mut json = String::new();
+    for _ in 0..60_000 {
+        state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        let key = (state >> 33) % 200_000;
+        repeats += u64::from(!seen.insert(key));
+        json.push_str(&format!("{{\"k\":{key}}}\n"));
+    }
+    let store = Store::new();
+    let arguments = ["-", "--key", "k", "--json", "--memory", "4MiB"];
+    let told = report(&store.run_with("load", &arguments, json.as_bytes()));
+    assert_eq!(told["repeated"], repeats, "{told}");
+    assert_eq!(told["rows"], 60_000);
+    let told = report(&store.run_with("load", &arguments, json.as_bytes()));
+    assert_eq!((&told["repeated"], &told["repeated_is_exact"]), (&repeats.into(), &true.into()), "{told}");
+}
+
+#[test]
+fn repeats_among_more_rows_than_are_remembered_are_a_lower_bound_and_called_so() {
+    // Of 200,000 keys beside a store that has rows, 131,072 are remembered in 4 MiB.
+    let rows = |range: std::ops::Range<u32>| -> String {
+        range.map(|i| format!("{{\"k\":{}}}\n", i.wrapping_mul(2_654_435_761))).collect()
+    };
+    let store = Store::new();
+    store.run("put", &["k", "v"]).ok();
+    let arguments = ["-", "--key", "k", "--json", "--memory", "8MiB"];
+    let json = rows(0..200_000) + &rows(0..10) + &rows(199_990..200_000);
+    let told = report(&store.run_with("load", &arguments, json.as_bytes()));
+    assert_eq!((&told["repeated"], &told["repeated_is_exact"]), (&10.into(), &false.into()), "{told}");
+}
+
+#[test]
+fn a_load_that_stops_tells_what_it_did() {
+    let store = Store::new();
+    let ran = store.run_with("load", &["--csv", "-", "--key", "a", "--json"], b"a,b\n1,x\n1,y\n3\n4,z\n");
+    let told = report(&ran);
+    assert_eq!((&told["rows"], &told["repeated"], &told["complete"]), (&2.into(), &1.into(), &false.into()));
+    let told: serde_json::Value = serde_json::from_str(&ran.failed(2)).unwrap();
+    assert_eq!(told["error"]["kind"], "input");
+}
+
+#[test]
+fn what_stands_between_the_parts_of_a_key_may_be_any_bytes() {
+    let store = Store::new();
+    let arguments = ["--csv", "-", "--key", "a,b", "--escaped", "--separator", "\\x00"];
+    store.run_with("load", &arguments, b"a,b\n1,2\n").ok();
+    assert_eq!(store.run("scan", &["--keys-only"]).ok(), "1\\x002\n");
 }
 
 #[test]
@@ -181,6 +393,7 @@ fn ctrl_c_ends_a_load_cleanly() {
         .arg(store.path())
         .args(["--jsonl", "-", "--key", "k"])
         .stdin(Stdio::piped())
+        .stdout(Stdio::null())
         .stderr(Stdio::piped())
         .spawn()
         .unwrap();

@@ -148,6 +148,86 @@ fn limits_are_told_and_nothing_breaks() {
 }
 
 #[test]
+fn keys_and_values_that_are_not_utf_8_are_taken_as_they_stand() {
+    use std::{ffi::OsStr, os::unix::ffi::OsStrExt};
+    let store = Store::new();
+    let path = store.path();
+    let run = |command: &str, arguments: &[&[u8]]| {
+        let mut all = vec![OsStr::new(command), path.as_os_str()];
+        all.extend(arguments.iter().map(|argument| OsStr::from_bytes(argument)));
+        kvilt(&all, b"")
+    };
+    run("put", &[b"\xff", b"\xfe\x80"]).ok();
+    run("put", &[b"\xff\xff", b"v"]).ok();
+    run("put", &[b"\xf0", b"w"]).ok();
+    assert_eq!(run("get", &[b"\xff", b"--json"]).ok(), "{\"value\":{\"hex\":\"fe80\"}}\n");
+    assert_eq!(run("get", &[b"--hex", b"ff"]).ok(), "fe80\n");
+    assert_eq!(run("scan", &[b"--prefix", b"\xff"]).ok(), "\\xff\t\\xfe\\x80\n\\xff\\xff\tv\n");
+    assert_eq!(run("count", &[b"--from", b"\xf1", b"--to", b"\xff\xff"]).ok(), "1\n");
+    run("delete", &[b"\xff"]).ok();
+    assert_eq!(run("get", &[b"\xff"]).failed(1), "kvilt: there is no key `\\xff`\n");
+    run("delete-range", &[b"--prefix", b"\xff"]).ok();
+    assert_eq!(run("scan", &[]).ok(), "\\xf0\tw\n");
+    assert!(run("get", &[b"k", b"--keyspace", b"\xff"]).failed(2).contains("not UTF-8"));
+}
+
+#[test]
+fn a_mistake_on_the_command_line_makes_no_store() {
+    let store = Store::new();
+    let long = "k".repeat((64 << 10) + 1);
+    assert!(store.run("put", &[&long, "v"]).failed(3).contains("65537 bytes"));
+    assert!(store.run("put", &["--hex", "0", "00"]).failed(2).contains("odd number"));
+    for name in ["", &"n".repeat(256)] {
+        let told = store.run("put", &["k", "v", "--keyspace", name]).failed(2);
+        assert!(told.contains("1 to 255 bytes"), "{told}");
+        store.run_with("load", &["-", "--key", "k", "--keyspace", name], b"").failed(2);
+    }
+    assert!(!store.path().exists());
+}
+
+#[test]
+fn a_value_from_a_standard_input_that_is_closed_is_refused() {
+    let store = Store::new();
+    let line = format!("{} put {} k <&-", crate::kvilt::program().display(), store.path().display());
+    let ran = std::process::Command::new("sh").args(["-c", &line]).output().unwrap();
+    assert_eq!(ran.status.code(), Some(2), "{ran:?}");
+    assert!(!store.path().exists());
+    store.run("put", &["k"]).ok();
+    assert_eq!(store.run("get", &["k"]).ok(), "\n");
+}
+
+#[test]
+fn errors_speak_of_the_command_and_not_of_the_library() {
+    let store = Store::new();
+    let told = |told: String| {
+        for word in ["create_if_missing", "error_if_exists", "memory_budget", "the call", "Db::", "Builder"] {
+            assert!(!told.contains(word), "`{word}` in: {told}");
+        }
+        told
+    };
+    assert!(told(store.run("get", &["k"]).failed(3)).contains("`kvilt put` and `kvilt load` make one"));
+    std::fs::create_dir(store.path()).unwrap();
+    assert!(told(store.run("scan", &[]).failed(3)).contains("there is no store"));
+    store.run("put", &["k", "v"]).ok();
+    let path = store.path();
+    let to = path.to_str().unwrap();
+    assert!(told(store.run("repair", &["--to", to]).failed(3)).contains("a directory that does not exist"));
+    assert!(told(store.run("count", &["--memory", "17"]).failed(3)).contains("--memory"));
+    told(store.run("put", &[&"k".repeat(70_000), "v"]).failed(3));
+}
+
+#[test]
+fn a_wrong_command_line_is_told_as_json_if_so_wanted() {
+    for arguments in [&["get", "--json"][..], &["--json", "frobnicate"], &["count", "d", "--json", "--nope"]]
+    {
+        let told: serde_json::Value = serde_json::from_str(&kvilt(arguments, b"").failed(2)).unwrap();
+        assert_eq!(told["error"]["kind"], "usage");
+        assert!(!told["error"]["message"].as_str().unwrap().is_empty(), "{told}");
+    }
+    assert!(kvilt(&["--help", "--json"], b"").ok().contains("Usage"));
+}
+
+#[test]
 fn help_names_the_exit_codes_and_nonsense_is_a_usage_error() {
     let help = kvilt(&["--help"], b"").ok();
     for word in ["Exit codes", "130", "put", "demo", "--durability"] {

@@ -21,6 +21,9 @@ const FLIGHTS_GZ: &[u8] = include_bytes!("../../../../../data/flights-2013-01.cs
 /// The columns that make a flight's key: what one looks flights up by, then when, then which.
 const KEY_COLUMNS: [&str; 4] = ["origin", "carrier", "time_hour", "flight"];
 
+/// The longest record of a sound file has far fewer bytes.
+const RECORD_BYTES_MAX: usize = 64 << 10;
+
 /// United Airlines at Newark on 15 January.
 const ONE_DAY: &str = "EWR/UA/2013-01-15";
 
@@ -33,7 +36,7 @@ impl Flights {
     /// Loads all flights, and compares a whole scan with the map.
     pub(super) fn load(db: &Db, report: &mut Report) -> Result<Self, Failure> {
         let key = KEY_COLUMNS.map(String::from);
-        let read: Vec<_> = CsvRows::new(GzDecoder::new(FLIGHTS_GZ), &key, "/")?
+        let read: Vec<_> = CsvRows::new(GzDecoder::new(FLIGHTS_GZ), &key, b"/", RECORD_BYTES_MAX)?
             .collect::<Result<_, _>>()
             .map_err(|error: BadRow| Failure::Damaged(format!("the flights cannot be read: {error:?}")))?;
         let stopwatch = Stopwatch::start();

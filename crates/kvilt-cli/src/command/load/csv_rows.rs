@@ -1,41 +1,44 @@
 //! `CsvRows`: CSV records as rows of the store.
 
-use std::io::Read;
+use std::{collections::HashSet, io::Read};
 
-use csv::{ByteRecord, ErrorKind, Reader, ReaderBuilder};
-
-use super::{BadRow, LoadRow, checked_row};
+use super::{
+    BadRow, LoadRow, Reason, checked_row,
+    csv_records::{BadRecord, CsvRecords, FIELDS_MAX, Record},
+};
 use crate::failure::Failure;
+
+/// So many columns are named in an error.
+const COLUMNS_SHOWN_MAX: usize = 20;
 
 /// The rows of a CSV file whose first line names the columns.
 pub(crate) struct CsvRows<R> {
-    reader: Reader<R>,
-    record: ByteRecord,
+    records: CsvRecords<R>,
+    record: Record,
     /// Each column's name as it stands in the object: a JSON string and a colon.
     names: Vec<Vec<u8>>,
     /// The columns that make the key.
     key_columns: Vec<usize>,
     separator: Vec<u8>,
+    record_bytes_max: usize,
     is_done: bool,
 }
 
 impl<R: Read> CsvRows<R> {
     /// Reads the first line. It is an error if it lacks a key column, or has a column twice.
-    pub(crate) fn new(input: R, key: &[String], separator: &str) -> Result<Self, Failure> {
-        let mut reader = ReaderBuilder::new().from_reader(input);
-        let header = reader.headers().map_err(|error| Failure::Input(format!("line 1: {error}")))?.clone();
-        let columns: Vec<&str> = header.iter().collect();
-        for (i, column) in columns.iter().enumerate() {
-            if columns[..i].contains(column) {
-                return Err(Failure::Input(format!("line 1: the column `{column}` is there twice")));
-            }
-        }
+    pub(crate) fn new(
+        input: R,
+        key: &[String],
+        separator: &[u8],
+        record_bytes_max: usize,
+    ) -> Result<Self, Failure> {
+        let mut records = CsvRecords::new(input, record_bytes_max);
+        let mut record = Record::default();
+        let columns = header(&mut records, &mut record, record_bytes_max)?;
         let key_columns = key
             .iter()
             .map(|name| {
-                columns.iter().position(|column| column == name).ok_or_else(|| {
-                    Failure::Usage(format!("there is no column `{name}`; there are: {}", columns.join(", ")))
-                })
+                columns.iter().position(|column| column == name).ok_or_else(|| no_column(name, &columns))
             })
             .collect::<Result<_, _>>()?;
         let names = columns
@@ -47,16 +50,24 @@ impl<R: Read> CsvRows<R> {
                 name
             })
             .collect();
-        let separator = separator.as_bytes().to_vec();
-        Ok(CsvRows { reader, record: ByteRecord::new(), names, key_columns, separator, is_done: false })
+        let separator = separator.to_vec();
+        Ok(CsvRows { records, record, names, key_columns, separator, record_bytes_max, is_done: false })
     }
 
     fn row(&self) -> Result<LoadRow, BadRow> {
-        let line = self.record.position().map_or(0, csv::Position::line);
-        let mut value = Vec::with_capacity(self.record.as_slice().len() * 2);
-        for (i, (name, field)) in self.names.iter().zip(&self.record).enumerate() {
-            let text = std::str::from_utf8(field)
-                .map_err(|_| BadRow::Malformed { line, message: format!("field {} is not UTF-8", i + 1) })?;
+        let (record, line) = (&self.record, self.record.line);
+        if record.len() != self.names.len() {
+            let message =
+                format!("the row has {} fields, the first line has {}", record.len(), self.names.len());
+            return Err(BadRow::Malformed { line, reason: Reason::FieldCount, message });
+        }
+        let mut value = Vec::with_capacity(record.bytes() * 2);
+        for (i, (name, field)) in self.names.iter().zip(record.fields()).enumerate() {
+            let text = std::str::from_utf8(field).map_err(|_| BadRow::Malformed {
+                line,
+                reason: Reason::NotUtf8,
+                message: format!("field {} is not UTF-8", i + 1),
+            })?;
             value.push(if i == 0 { b'{' } else { b',' });
             value.extend_from_slice(name);
             if is_json_number(text) {
@@ -66,7 +77,7 @@ impl<R: Read> CsvRows<R> {
             }
         }
         value.push(b'}');
-        let parts: Vec<&[u8]> = self.key_columns.iter().map(|&column| &self.record[column]).collect();
+        let parts: Vec<&[u8]> = self.key_columns.iter().map(|&column| record.field(column)).collect();
         checked_row(line, parts.join(self.separator.as_slice()), value)
     }
 }
@@ -78,22 +89,98 @@ impl<R: Read> Iterator for CsvRows<R> {
         if self.is_done {
             return None;
         }
-        match self.reader.read_byte_record(&mut self.record) {
+        match self.records.read(&mut self.record) {
             Ok(true) => Some(self.row()),
             Ok(false) => None,
-            Err(error) => Some(Err(match error.kind() {
-                ErrorKind::UnequalLengths { pos, expected_len, len } => BadRow::Malformed {
-                    line: pos.as_ref().map_or(0, csv::Position::line),
-                    message: format!("the row has {len} fields, the first line has {expected_len}"),
-                },
-                _ => {
-                    self.is_done = true;
-                    let line = self.reader.position().line();
-                    BadRow::Unreadable(format!("cannot read on after line {line}: {error}"))
-                }
-            })),
+            Err(bad) => {
+                let bad = bad_row(bad, self.record_bytes_max);
+                self.is_done = matches!(bad, BadRow::Unreadable(_));
+                Some(Err(bad))
+            }
         }
     }
+}
+
+/// The names of the columns.
+fn header<R: Read>(
+    records: &mut CsvRecords<R>,
+    record: &mut Record,
+    record_bytes_max: usize,
+) -> Result<Vec<String>, Failure> {
+    let bad = |bad| match bad_row(bad, record_bytes_max) {
+        BadRow::Malformed { line, message, .. } => Failure::Input(format!("line {line}: {message}")),
+        BadRow::Unreadable(message) => Failure::Input(message),
+    };
+    let first = records.begin().map_err(|error| bad(BadRecord::Unreadable { line: 0, error }))?;
+    if first.starts_with(b"\xff\xfe") || first.starts_with(b"\xfe\xff") {
+        return Err(Failure::Input("the input is UTF-16; convert it to UTF-8 first".to_string()));
+    }
+    if !records.read(record).map_err(bad)? {
+        let message = "the input is empty; the first line of a CSV file names the columns";
+        return Err(Failure::Input(message.to_string()));
+    }
+    let line = record.line;
+    if record.len() > FIELDS_MAX {
+        let message =
+            format!("line {line}: there are {} columns; up to {FIELDS_MAX} are allowed", record.len());
+        return Err(Failure::Input(message));
+    }
+    let columns: Vec<String> = record
+        .fields()
+        .map(|field| String::from_utf8(field.to_vec()))
+        .collect::<Result<_, _>>()
+        .map_err(|_| Failure::Input(format!("line {line}: the names of the columns are not UTF-8")))?;
+    let mut seen = HashSet::new();
+    match columns.iter().find(|column| !seen.insert(column.as_str())) {
+        Some(twice) => Err(Failure::Input(format!("line {line}: the column `{twice}` is there twice"))),
+        None => Ok(columns),
+    }
+}
+
+fn no_column(name: &str, columns: &[String]) -> Failure {
+    let shown = columns[..columns.len().min(COLUMNS_SHOWN_MAX)].join(", ");
+    let more = match columns.len().saturating_sub(COLUMNS_SHOWN_MAX) {
+        0 => String::new(),
+        count => format!(" and {count} more"),
+    };
+    Failure::Usage(format!("there is no column `{name}`; there are: {shown}{more}"))
+}
+
+/// A record that could not be read, in words.
+fn bad_row(bad: BadRecord, record_bytes_max: usize) -> BadRow {
+    let (line, reason, message) = match bad {
+        BadRecord::QuoteOpen { line } => {
+            (line, Reason::OpenQuote, "the quote that opens on this line is never closed".to_string())
+        }
+        BadRecord::QuoteTooLong { line } => (
+            line,
+            Reason::OpenQuote,
+            format!(
+                "the quote that opens on this line is not closed within {record_bytes_max} bytes of its record; \
+                 --record-max raises the limit"
+            ),
+        ),
+        BadRecord::QuoteMisplaced { line, closed_on } => (
+            line,
+            Reason::OpenQuote,
+            format!(
+                "the quote that opens on this line is closed on line {closed_on}, where no field ends; a quote \
+                 inside of quotes is written twice"
+            ),
+        ),
+        BadRecord::TooLong { line } => (
+            line,
+            Reason::LongRecord,
+            format!(
+                "the row that begins on this line has more than {record_bytes_max} bytes; --record-max raises \
+                 the limit"
+            ),
+        ),
+        BadRecord::Unreadable { line, error } => {
+            return BadRow::Unreadable(format!("cannot read on after line {line}: {error}"));
+        }
+    };
+    BadRow::Malformed { line, reason, message }
 }
 
 fn push_json_string(out: &mut Vec<u8>, text: &str) {
@@ -123,10 +210,10 @@ mod tests {
     use super::*;
 
     fn read(input: &[u8]) -> Vec<String> {
-        let rows = CsvRows::new(input, &["b".to_string(), "a".to_string()], "/").unwrap();
+        let rows = CsvRows::new(input, &["b".to_string(), "a".to_string()], b"/", 1000).unwrap();
         rows.map(|row| match row {
             Ok(row) => format!("{}={}", row.key.escape_ascii(), String::from_utf8(row.value).unwrap()),
-            Err(BadRow::Malformed { line, message }) => format!("line {line}: {message}"),
+            Err(BadRow::Malformed { line, message, .. }) => format!("line {line}: {message}"),
             Err(BadRow::Unreadable(message)) => message,
         })
         .collect()
@@ -159,12 +246,18 @@ mod tests {
     #[test]
     fn a_header_without_a_key_column_is_refused() {
         let key = ["zip".to_string()];
-        let error = |input: &'static [u8]| match CsvRows::new(input, &key, "/") {
+        let error = |input: &'static [u8]| match CsvRows::new(input, &key, b"/", 1000) {
             Err(Failure::Usage(message) | Failure::Input(message)) => message,
             _ => panic!("accepted"),
         };
         assert_eq!(error(b"a,b\n"), "there is no column `zip`; there are: a, b");
-        assert_eq!(error(b""), "there is no column `zip`; there are: ");
+        assert_eq!(error(b""), "the input is empty; the first line of a CSV file names the columns");
+        assert_eq!(error(b"\xff\xfez\0i\0p\0"), "the input is UTF-16; convert it to UTF-8 first");
+        assert_eq!(error(b"zip,\xff\n"), "line 1: the names of the columns are not UTF-8");
+        assert!(error(b"\"zip\n1\n2\n").starts_with("line 1: the quote that opens on this line is never"));
+        assert!(
+            error(&[b'a'; 2000]).starts_with("line 1: the row that begins on this line has more than 1000")
+        );
         assert_eq!(error(b"zip,a,zip\n"), "line 1: the column `zip` is there twice");
     }
 

@@ -5,29 +5,35 @@ use std::{
     io::{self, BufRead, Read},
 };
 
-use kvilt::VALUE_BYTES_MAX;
 use serde_json::value::RawValue;
 
-use super::{BadRow, LoadRow, checked_row};
+use super::{BadRow, LoadRow, Reason, checked_row};
+
+/// What some programs write before text in UTF-8.
+const BYTE_ORDER_MARK: &[u8] = b"\xef\xbb\xbf";
 
 /// The rows of a file of JSON objects, one a line.
 pub(super) struct JsonRows<R> {
     input: R,
     key: Vec<String>,
-    separator: String,
+    separator: Vec<u8>,
+    line_bytes_max: usize,
     line: u64,
     is_done: bool,
 }
 
 impl<R: BufRead> JsonRows<R> {
-    pub(super) fn new(input: R, key: &[String], separator: &str) -> Self {
-        JsonRows { input, key: key.to_vec(), separator: separator.to_string(), line: 0, is_done: false }
+    pub(super) fn new(input: R, key: &[String], separator: &[u8], line_bytes_max: usize) -> Self {
+        let (key, separator) = (key.to_vec(), separator.to_vec());
+        JsonRows { input, key, separator, line_bytes_max, line: 0, is_done: false }
     }
 
-    /// The next line; none at the end. Of a line that is too long, only so much that this shows.
+    /// The next line, with its end; none at the end of the input. Of a line that is too long, only so much that this shows.
     fn read_line(&mut self) -> io::Result<Option<Vec<u8>>> {
         let mut line = Vec::new();
-        let limit = VALUE_BYTES_MAX as u64 + 2;
+        // With room for a byte order mark, for the line end, and for one byte too many.
+        let mark = if self.line == 0 { BYTE_ORDER_MARK.len() } else { 0 };
+        let limit = (self.line_bytes_max + mark) as u64 + 2;
         self.input.by_ref().take(limit).read_until(b'\n', &mut line)?;
         if line.is_empty() {
             return Ok(None);
@@ -36,29 +42,41 @@ impl<R: BufRead> JsonRows<R> {
         if line.len() as u64 == limit && line.last() != Some(&b'\n') {
             self.input.skip_until(b'\n')?;
         }
+        if mark > 0 && line.starts_with(BYTE_ORDER_MARK) {
+            line.drain(..mark);
+        }
         Ok(Some(line))
     }
 
     fn row(&self, line: &[u8]) -> Result<LoadRow, BadRow> {
-        let malformed = |message: String| BadRow::Malformed { line: self.line, message };
-        if line.len() > VALUE_BYTES_MAX {
-            return Err(malformed(format!("the line has more than {VALUE_BYTES_MAX} bytes")));
+        let malformed = |reason, message: String| BadRow::Malformed { line: self.line, reason, message };
+        let line = line.strip_suffix(b"\n").unwrap_or(line);
+        let line = line.strip_suffix(b"\r").unwrap_or(line);
+        // White space counts: of a line that was cut, nobody knows what stands behind it.
+        if line.len() > self.line_bytes_max {
+            let max = self.line_bytes_max;
+            let message = format!("the line has more than {max} bytes; --record-max raises the limit");
+            return Err(malformed(Reason::LongRecord, message));
         }
-        let columns: HashMap<String, &RawValue> =
-            serde_json::from_slice(line).map_err(|error| malformed(not_an_object(&error)))?;
-        let mut key = String::new();
+        let line = line.trim_ascii();
+        let columns: HashMap<String, &RawValue> = serde_json::from_slice(line)
+            .map_err(|error| malformed(Reason::NotAnObject, not_an_object(&error)))?;
+        let mut key = Vec::new();
         for (i, name) in self.key.iter().enumerate() {
             let Some(value) = columns.get(name) else {
-                return Err(malformed(format!("there is no `{name}`, which is part of the key")));
+                let message = format!("there is no `{name}`, which is part of the key");
+                return Err(malformed(Reason::NoKey, message));
             };
             if i > 0 {
-                key.push_str(&self.separator);
+                key.extend_from_slice(&self.separator);
             }
-            key.push_str(&key_part(value.get()).ok_or_else(|| {
-                malformed(format!("`{name}` is part of the key, but no string, number or boolean"))
-            })?);
+            let Some(part) = key_part(value.get()) else {
+                let message = format!("`{name}` is part of the key, but no string, number or boolean");
+                return Err(malformed(Reason::NoKey, message));
+            };
+            key.extend_from_slice(part.as_bytes());
         }
-        checked_row(self.line, key.into_bytes(), line.to_vec())
+        checked_row(self.line, key, line.to_vec())
     }
 }
 
@@ -84,8 +102,8 @@ impl<R: BufRead> Iterator for JsonRows<R> {
     fn next(&mut self) -> Option<Self::Item> {
         while !self.is_done {
             match self.read_line() {
-                Ok(Some(line)) if line.trim_ascii().is_empty() => {}
-                Ok(Some(line)) => return Some(self.row(line.trim_ascii())),
+                Ok(Some(line)) if line.trim_ascii().is_empty() && line.len() <= self.line_bytes_max => {}
+                Ok(Some(line)) => return Some(self.row(&line)),
                 Ok(None) => self.is_done = true,
                 Err(error) => {
                     self.is_done = true;
@@ -103,10 +121,10 @@ mod tests {
     use super::*;
 
     fn read(input: &str) -> Vec<String> {
-        let rows = JsonRows::new(input.as_bytes(), &["a".to_string(), "b".to_string()], "|");
+        let rows = JsonRows::new(input.as_bytes(), &["a".to_string(), "b".to_string()], b"|", 100);
         rows.map(|row| match row {
             Ok(row) => format!("{}={}", row.key.escape_ascii(), String::from_utf8(row.value).unwrap()),
-            Err(BadRow::Malformed { line, message }) => format!("line {line}: {message}"),
+            Err(BadRow::Malformed { line, message, .. }) => format!("line {line}: {message}"),
             Err(BadRow::Unreadable(message)) => message,
         })
         .collect()
@@ -124,6 +142,19 @@ mod tests {
                 r#"12345678901234567890123|true={"b":true,"a":12345678901234567890123}"#,
             ]
         );
+    }
+
+    #[test]
+    fn a_line_has_a_limit_and_a_byte_order_mark_is_passed_over() {
+        let fits = format!("{{\"a\":1,\"b\":\"{}\"}}", "x".repeat(86));
+        assert_eq!(fits.len(), 100);
+        let mut rows = read(&format!("\u{feff}{fits}\n{fits} x\n{}\n{fits}\r\n{fits}", "[".repeat(1000)));
+        assert!(rows[0].starts_with("1|xxx") && rows[3] == rows[0] && rows[4] == rows[0], "{rows:?}");
+        let spaces = " ".repeat(200);
+        rows.extend(read(&format!("\n\n\n{{\"a\":1,\"b\":2}}{spaces}junk\n{spaces}\n")));
+        for (row, line) in [(&rows[1], 2), (&rows[2], 3), (&rows[5], 4), (&rows[6], 5)] {
+            assert!(row.starts_with(&format!("line {line}: the line has more than 100 bytes")), "{row}");
+        }
     }
 
     #[test]

@@ -1,7 +1,7 @@
 //! `Source`: the bytes of an input file or of standard input, decompressed if they are gzip, and counted.
 
 use std::{
-    io::{self, BufRead, BufReader, Read},
+    io::{self, BufRead, BufReader, Cursor, Read},
     path::Path,
     sync::{
         Arc,
@@ -15,7 +15,19 @@ use flate2::bufread::MultiGzDecoder;
 const PIECE_BYTES: usize = 256 << 10;
 
 /// What every gzip file begins with.
-const GZIP_MAGIC: [u8; 2] = [0x1f, 0x8b];
+const GZIP_MAGIC: &[u8] = &[0x1f, 0x8b];
+
+/// What other compressed files begin with: they are refused by name, for rows they have none.
+const OTHER_MAGICS: [(&[u8], &str); 5] = [
+    (b"\x28\xb5\x2f\xfd", "zstd"),
+    (b"\xfd7zXZ\0", "xz"),
+    (b"BZh91AY&SY", "bzip2"),
+    (b"PK\x03\x04", "zip"),
+    (b"\x04\x22\x4d\x18", "lz4"),
+];
+
+/// So many bytes tell which of these an input is.
+const MAGIC_BYTES_MAX: usize = 10;
 
 /// How much of an input was read, and how much there is: both before decompression.
 pub(super) struct Source {
@@ -42,9 +54,15 @@ impl Source {
 
     fn new(input: Box<dyn Read>, bytes_in_all: Option<u64>) -> io::Result<(Source, Box<dyn BufRead>)> {
         let bytes_read = Arc::new(AtomicU64::new(0));
-        let counted = Counted { input, bytes_read: Arc::clone(&bytes_read) };
-        let mut plain = BufReader::with_capacity(PIECE_BYTES, counted);
-        let is_gzip = starts_with_magic(&mut plain)?;
+        let mut counted = Counted { input, bytes_read: Arc::clone(&bytes_read) };
+        let mut first = Vec::new();
+        counted.by_ref().take(MAGIC_BYTES_MAX as u64).read_to_end(&mut first)?;
+        if let Some((_, name)) = OTHER_MAGICS.iter().find(|(magic, _)| first.starts_with(magic)) {
+            let message = format!("it is compressed with {name}; decompress it first, or use gzip");
+            return Err(io::Error::new(io::ErrorKind::InvalidData, message));
+        }
+        let is_gzip = first.starts_with(GZIP_MAGIC);
+        let plain = BufReader::with_capacity(PIECE_BYTES, Cursor::new(first).chain(counted));
         let reader: Box<dyn BufRead> = if is_gzip {
             Box::new(BufReader::with_capacity(PIECE_BYTES, MultiGzDecoder::new(plain)))
         } else {
@@ -61,11 +79,6 @@ impl Source {
     pub(super) fn bytes_in_all(&self) -> Option<u64> {
         self.bytes_in_all
     }
-}
-
-/// Looks at the first bytes without consuming them. A pipe that gives them one by one is taken for plain.
-fn starts_with_magic(input: &mut impl BufRead) -> io::Result<bool> {
-    Ok(input.fill_buf()?.starts_with(&GZIP_MAGIC))
 }
 
 struct Counted {
