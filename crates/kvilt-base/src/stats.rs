@@ -83,6 +83,8 @@ figures! {
     munk_evictions,
     /// Checkpoints completed.
     checkpoints,
+    /// Steps that the background has taken, those included that found nothing to do: none in a store in which nothing changes.
+    background_steps,
     /// Age of the last completed checkpoint, or of the open if there is none.
     checkpoint_age_us_now,
     /// Keys and values given by puts.

@@ -20,7 +20,7 @@ use std::{
     collections::{BTreeMap, HashMap, HashSet},
     sync::{
         Arc, OnceLock,
-        atomic::{AtomicU64, Ordering},
+        atomic::{AtomicBool, AtomicU64, Ordering},
     },
 };
 
@@ -64,6 +64,8 @@ pub(crate) struct Checkpoint {
     durable: Mutex<Durable>,
     /// Checkpoints begun so far.
     begun: AtomicU64,
+    /// Whether the last left nothing to do for the next, as far as is known: what it wrote is proven, no file waits to be removed.
+    is_settled: AtomicBool,
     /// When the last good one ended, in microseconds of the clock.
     pub(crate) ended_us: AtomicU64,
 }
@@ -88,8 +90,16 @@ impl Checkpoint {
         Checkpoint {
             durable: Mutex::new(durable),
             begun: AtomicU64::new(0),
+            // Until something changes, what is on the disk is as good as what a checkpoint would write.
+            is_settled: AtomicBool::new(!has_old_commit_logs),
             ended_us: AtomicU64::new(now_us),
         }
+    }
+
+    /// Whether the last left nothing to do for the next.
+    pub(crate) fn is_settled(&self) -> bool {
+        // Acquire: pairs with the stores of who makes one.
+        self.is_settled.load(Ordering::Acquire)
     }
 
     /// Verifies manifest and witness on the disk; says how many bytes that were.
@@ -238,7 +248,8 @@ impl Store {
         if is_idle && durable.manifest.is_some() {
             durable.witness.sync()?;
             // What nobody could give up before may be given up by now.
-            self.sweep(durable, false);
+            let is_swept = self.sweep(durable, false);
+            self.checkpoint.is_settled.store(is_swept, Ordering::Release);
             return Ok(());
         }
         let synced = self.sync_logs(&dirty).and_then(|()| self.sync_log_start(&cut));
@@ -261,6 +272,9 @@ impl Store {
         }
         self.counters.checkpoints.add(1);
         self.sweep(durable, is_closing);
+        // The next syncs the witness, and comes by again for files.
+        self.checkpoint.is_settled.swap(false, Ordering::SeqCst);
+        self.want_checkpoint();
         Ok(())
     }
 
@@ -492,8 +506,8 @@ impl Store {
         }
     }
 
-    /// Step 5.
-    fn sweep(&self, durable: &Durable, is_closing: bool) {
+    /// Step 5. True if no file waits for somebody to let go of it.
+    fn sweep(&self, durable: &Durable, is_closing: bool) -> bool {
         // What was replaced is freed, and gives up its files, some epochs of the reclaimer later; how much later is up to
         // every thread of the process, so a store that is being closed does not wait for it.
         for _ in 0..3 {
@@ -503,7 +517,7 @@ impl Store {
         self.files.sweep(is_closing, |name| match name {
             FileName::Commit(number) => number >= root.commit_first,
             _ => root.files.contains_key(&name.number()),
-        });
+        })
     }
 
     /// The bug of the paper's rule: the new funk becomes durable at once, with whatever it dropped.

@@ -108,15 +108,17 @@ impl Heat {
         }
     }
 
-    /// Moves what was counted into the score and halves what was there: called at regular times.
-    pub(crate) fn decay(&self) {
+    /// Moves what was counted into the score and halves what was there, for each of so many periods, of which the last ends now.
+    pub(crate) fn decay(&self, periods: u32) {
         let reads = self.reads();
         // Relaxed, here and below: statistics; a count lost between load and store costs nothing.
         self.gets.store(0, Ordering::Relaxed);
         self.scans.store(0, Ordering::Relaxed);
-        self.puts.store(self.puts.load(Ordering::Relaxed) / 2, Ordering::Relaxed);
-        let score = self.score.load(Ordering::Relaxed);
-        self.score.store(score / 2 + reads, Ordering::Relaxed);
+        let puts = self.puts.load(Ordering::Relaxed);
+        self.puts.store(puts.checked_shr(periods).unwrap_or(0), Ordering::Relaxed);
+        // What was read was read when the first of them began: or there would not have been several.
+        let score = self.score.load(Ordering::Relaxed) / 2 + reads;
+        self.score.store(score.checked_shr(periods - 1).unwrap_or(0), Ordering::Relaxed);
     }
 
     /// Forgets the past: after an eviction, only what comes speaks for a load.
@@ -228,6 +230,11 @@ impl Chunk {
     pub(crate) fn is_backing_off(&self, now: Duration) -> bool {
         let retry_at = self.retry_at_us.load(Ordering::Relaxed);
         retry_at != 0 && (now.as_micros() as u64) < retry_at
+    }
+
+    /// When that is over, if it is.
+    pub(crate) fn retry_at(&self, now: Duration) -> Option<Duration> {
+        self.is_backing_off(now).then(|| Duration::from_micros(self.retry_at_us.load(Ordering::Relaxed)))
     }
 
     /// Takes the right to change the structure, if nobody has it.

@@ -163,13 +163,19 @@ impl Files {
     }
 
     /// Removes the files that nobody holds, or all when `is_closing`, and that `is_live` does not claim (E-8). A
-    /// failure to remove is no error: the next open removes what is left.
-    pub(crate) fn sweep(&self, is_closing: bool, is_live: impl Fn(FileName) -> bool) {
+    /// failure to remove is no error: the next open removes what is left. True if none is left that is not claimed.
+    pub(crate) fn sweep(&self, is_closing: bool, is_live: impl Fn(FileName) -> bool) -> bool {
         let mut garbage = Vec::new();
+        let mut is_swept = true;
         self.known.lock().retain(|_, (name, hold)| {
-            let is_garbage = (is_closing || hold.strong_count() == 0) && !is_live(*name);
+            if is_live(*name) {
+                return true;
+            }
+            let is_garbage = is_closing || hold.strong_count() == 0;
             if is_garbage {
                 garbage.push(*name);
+            } else {
+                is_swept = false;
             }
             !is_garbage
         });
@@ -179,6 +185,7 @@ impl Files {
             let _ = self.disk.remove(name);
         }
         while is_closing && self.remove_leftover() {}
+        is_swept
     }
 
     /// Removes a file that was given up before anybody could name it; an error changes nothing, for the next sweep

@@ -204,9 +204,9 @@ impl Funk {
         }
     }
 
-    /// A second has passed.
-    pub(crate) fn age(&self, files: &Files) {
-        self.logs_newest_first().for_each(|log| log.age(files));
+    /// So many seconds have passed.
+    pub(crate) fn age(&self, files: &Files, seconds: u32) {
+        self.logs_newest_first().for_each(|log| log.age(files, seconds));
     }
 
     /// All range tombstones in its logs.

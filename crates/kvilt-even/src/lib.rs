@@ -62,6 +62,7 @@ mod reads;
 mod rebalance;
 mod recovery;
 mod reserve;
+mod rest;
 
 mod check;
 pub mod options;

@@ -27,6 +27,9 @@ const WAITED_OF: u64 = 10;
 /// So few waits prove nothing.
 const WAITED_MIN: u64 = 32;
 
+/// What was read so many seconds ago counts for nothing.
+const SECONDS_MAX: u32 = 100;
+
 /// Shared by all files of a store that hold rows.
 pub(crate) struct Reads {
     clock: Arc<dyn Clock>,
@@ -71,8 +74,14 @@ impl Reads {
         self.is_waiting.load(Ordering::Relaxed)
     }
 
-    /// A second has passed.
-    pub(crate) fn age(&self) {
+    /// So many seconds have passed.
+    pub(crate) fn age(&self, seconds: u32) {
+        for _ in 0..seconds.min(SECONDS_MAX) {
+            self.age_once();
+        }
+    }
+
+    fn age_once(&self) {
         let (done, waited) = (self.done.sum(), self.waited.sum());
         let mut lately = self.lately.lock();
         *lately = Lately {

@@ -38,12 +38,10 @@ use crate::{
     funk::{Funk, PartFile},
     munk::run::RunReader,
     reserve::Use,
+    rest::{Calm, Pause, TICK, checkpoint_interval},
     store::Store,
 };
 
-/// All chunks are looked at for a munk that is worth more than others this often at most, unless the last look found one, and some
-/// for what nobody asked for: to look costs time for each chunk, and those that want something come by the hundred a second.
-const TICK: Duration = Duration::from_millis(50);
 /// Heat decays this often (EvenDB §4: access counts are halved periodically).
 const DECAY_INTERVAL: Duration = Duration::from_millis(1000);
 /// A funk with more parts than this is rewritten: each costs a cold read a look. Where many ranges are written side by side, each
@@ -60,18 +58,70 @@ const ORDER_COST_MAX: u64 = 2;
 pub(crate) struct Rebalancer {
     store: Weak<Store>,
     decayed_at: Duration,
-    /// When all chunks are looked at for a better use of memory.
+    /// When all chunks are looked at for a better use of memory: a tick after the last look in vain at the earliest, for to look costs
+    /// time for each chunk, and those that want something come by the hundred a second.
     look_at: Duration,
     /// When some are looked at that may be idle, and with which to go on.
     walk_at: Duration,
     walk: usize,
+    calm: Calm,
 }
 
 impl Rebalancer {
     /// A worker for this store; it ends when the store is closed.
     pub(crate) fn new(store: &Arc<Store>) -> Self {
         let now = store.world.clock.now();
-        Rebalancer { store: Arc::downgrade(store), decayed_at: now, look_at: now, walk_at: now, walk: 0 }
+        Rebalancer {
+            store: Arc::downgrade(store),
+            decayed_at: now,
+            look_at: now,
+            walk_at: now,
+            walk: 0,
+            calm: Calm::new(now),
+        }
+    }
+
+    /// What is due each second, for as many as have passed.
+    fn age(&mut self, store: &Store, now: Duration) {
+        let seconds = now.saturating_sub(self.decayed_at).as_millis() / DECAY_INTERVAL.as_millis();
+        let Ok(seconds @ 1..) = u32::try_from(seconds) else { return };
+        self.decayed_at = now;
+        store.expire_views();
+        store.files.reads.age(seconds);
+        store.munk_room.spare.age(now);
+        store.look_for_room();
+        // No pin over all of them: what others have replaced would have to be kept as long.
+        let chunks = store.index.load(&pin()).chunks().to_vec();
+        for chunk in &chunks {
+            chunk.heat.decay(seconds);
+            let funk = Arc::clone(&chunk.state(&pin()).funk);
+            funk.age(&store.files, seconds);
+        }
+    }
+
+    /// Looks at a few chunks that nobody asked for. True if one is wanted now.
+    fn walk(&mut self, store: &Store, now: Duration) -> bool {
+        if now < self.walk_at {
+            return false;
+        }
+        self.walk_at = now + TICK;
+        let (next, count, of) = store.walk_idle(self.walk);
+        self.walk = next;
+        self.calm.walked(count, of);
+        !store.attention.is_empty()
+    }
+
+    /// Rests until there may be something to do, which is a tick at least; without end if nobody is about.
+    fn rest(&mut self, store: &Arc<Store>, now: Duration) -> Next {
+        let longest = match self.calm.pause(store, now) {
+            Pause::Tick => Some(self.look_at.min(self.walk_at).saturating_sub(now).min(TICK)),
+            Pause::Long(longest) => {
+                let end = longest.map_or(Duration::MAX, |longest| now + longest);
+                (self.look_at, self.walk_at) = (end, end);
+                longest
+            }
+        };
+        Next::Rest(longest)
     }
 
     /// Puts memory to a better use, if it is time to look for one. Looked for in vain, the next look is a tick away.
@@ -93,38 +143,33 @@ impl Worker for Rebalancer {
         if store.poison.is_closed() {
             return Next::Done;
         }
+        store.counters.steps.add(1);
+        store.rest.rebalancer.rise();
         if store.poison.cause().is_some() {
+            // Nothing will be done any more, and who waits finds that out.
             store.progress.signal();
-            return Next::Rest(Some(TICK));
+            return Next::Rest(None);
         }
         let now = store.world.clock.now();
-        if now.saturating_sub(self.decayed_at) >= DECAY_INTERVAL {
-            self.decayed_at = now;
-            store.expire_views();
-            store.files.reads.age();
-            store.munk_room.spare.age(now);
-            store.look_for_room();
-            // No pin over all of them: what others have replaced would have to be kept as long.
-            let chunks = store.index.load(&pin()).chunks().to_vec();
-            for chunk in &chunks {
-                chunk.heat.decay();
-                let funk = Arc::clone(&chunk.state(&pin()).funk);
-                funk.age(&store.files);
-            }
+        if self.calm.is_disturbed(&store, now) {
+            (self.look_at, self.walk_at) = (self.look_at.min(now + TICK), self.walk_at.min(now + TICK));
         }
+        self.age(&store, now);
         // Memory first: what the last step replaced is gone from its gauges, what this one replaces is not yet.
         let has_moved_memory = store.keep_within_budget() || self.use_memory(&store, now);
         let has_worked = has_moved_memory | store.attend_next();
-        if !has_worked && now >= self.walk_at {
-            self.walk = store.walk_idle(self.walk);
-            self.walk_at = now + TICK;
-        }
+        self.calm.ask_for_memory(&store, now);
+        let is_wanted = !has_worked && self.walk(&store, now);
         // What was replaced goes back to the system now. One flush a step would not do: a chunk's munk is freed some
         // ten flushes after the index that named it, and in ten steps the replaced munks of ten chunks would pile up.
         settle(0);
         store.progress.signal();
-        let next_look = self.look_at.min(self.walk_at);
-        if has_worked { Next::Again } else { Next::Rest(Some(next_look.saturating_sub(now))) }
+        if has_worked {
+            self.calm.begin(now);
+            (self.look_at, self.walk_at) = (self.look_at.min(now + TICK), self.walk_at.min(now + TICK));
+            store.want_checkpoint();
+        }
+        if has_worked || is_wanted { Next::Again } else { self.rest(&store, now) }
     }
 
     fn panicked(&mut self, message: &str) {
@@ -141,13 +186,42 @@ impl Worker for Rebalancer {
 pub(crate) struct Checkpointer {
     store: Weak<Store>,
     due: Duration,
+    /// Whether nothing was dirty when it looked last.
+    is_resting: bool,
+    /// Checkpoints in a row that failed, or did not end all that there is to do.
+    again: u32,
 }
 
 impl Checkpointer {
     /// A worker for this store; it ends when the store is closed.
     pub(crate) fn new(store: &Arc<Store>) -> Self {
         let due = store.world.clock.now() + store.config.durability.interval();
-        Checkpointer { store: Arc::downgrade(store), due }
+        Checkpointer { store: Arc::downgrade(store), due, is_resting: false, again: 0 }
+    }
+
+    /// Lies down if nothing is to be made durable. True if it may rest until that changes.
+    fn lies_down(&mut self, store: &Store) -> bool {
+        if store.wants_checkpoint() {
+            return false;
+        }
+        store.rest.checkpointer.lie_down();
+        self.is_resting = !store.wants_checkpoint();
+        if !self.is_resting {
+            store.rest.checkpointer.rise();
+        }
+        self.is_resting
+    }
+
+    /// There is something to be made durable again: due when it would have been without the rest.
+    fn go_on(&mut self, store: &Store, now: Duration) {
+        self.is_resting = false;
+        self.again = 0;
+        let interval = store.config.durability.interval();
+        let behind = now.saturating_sub(self.due).as_nanos();
+        let missed = u32::try_from(behind.div_ceil(interval.as_nanos())).unwrap_or(u32::MAX);
+        self.due = self.due.saturating_add(interval.saturating_mul(missed)).max(now);
+        // Until now what was durable was all there is.
+        store.checkpoint.ended_us.store(now.as_micros() as u64, Ordering::Relaxed);
     }
 }
 
@@ -157,22 +231,43 @@ impl Worker for Checkpointer {
         if store.poison.is_closed() {
             return Next::Done;
         }
+        store.counters.steps.add(1);
+        store.rest.checkpointer.rise();
         let now = store.world.clock.now();
+        if (now < self.due || !store.wants_checkpoint()) && store.files.remove_leftover() {
+            return Next::Again;
+        }
+        if store.poison.cause().is_some() || self.lies_down(&store) {
+            return Next::Rest(None);
+        }
+        if self.is_resting {
+            self.go_on(&store, now);
+        }
         if now < self.due {
-            if store.files.remove_leftover() {
-                return Next::Again;
-            }
             return Next::Rest(Some(self.due - now));
         }
         if commit::is_leading() {
             return Next::Rest(Some(TICK));
         }
+        let was_written = store.counters.checkpoints.sum();
         // A failure poisons, or is seen by those who sync; the next round tries again.
-        let _ = store.checkpoint_now(false);
-        // If each checkpoint takes as long as its interval, no step is left for it.
-        store.files.remove_leftover();
+        let made = store.checkpoint_now(false);
+        let is_vain = made.is_err() || store.counters.checkpoints.sum() == was_written;
+        self.again = if is_vain { self.again.saturating_add(1) } else { 0 };
+        if store.files.reserve.is_short() {
+            // Chunks may be worth a rewrite now that were not before.
+            store.stir();
+        }
         // From beginning to beginning, unless a checkpoint takes longer than that.
-        self.due = now + store.config.durability.interval();
+        self.due =
+            now + checkpoint_interval(store.config.durability.interval(), self.again.saturating_sub(1));
+        // If each checkpoint takes as long as its interval, no other step is left for it.
+        if store.files.remove_leftover() {
+            return Next::Again;
+        }
+        if self.lies_down(&store) {
+            return Next::Rest(None);
+        }
         Next::Rest(Some(self.due.saturating_sub(store.world.clock.now())))
     }
 
@@ -322,8 +417,8 @@ impl Store {
     }
 
     /// Looks at a few chunks that nobody asked for, from the one at `from` on: tails are sorted that it is due to sort, an idle small
-    /// chunk is coalesced. Says where to go on.
-    fn walk_idle(&self, from: usize) -> usize {
+    /// chunk is coalesced. Says where to go on, and how many of how many it has looked at.
+    fn walk_idle(&self, from: usize) -> (usize, usize, usize) {
         let pin = pin();
         let chunks = self.index.load(&pin).chunks();
         let count = chunks.len().min(64);
@@ -345,7 +440,7 @@ impl Store {
                 self.want(chunk);
             }
         }
-        (from + count) % chunks.len()
+        ((from + count) % chunks.len(), count, chunks.len())
     }
 
     /// A background job failed. Corruption stays with its chunk, a full disk passes; nothing was changed, and it

@@ -53,6 +53,7 @@ pub(crate) struct Counters {
     pub(crate) munk_loads: Counter,
     pub(crate) munk_evictions: Counter,
     pub(crate) checkpoints: Counter,
+    pub(crate) steps: Counter,
     pub(crate) user_bytes: Counter,
     pub(crate) log_bytes_written: Counter,
     pub(crate) table_bytes_written: Counter,

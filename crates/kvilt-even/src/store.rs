@@ -28,6 +28,7 @@ use crate::{
     options::Config,
     poison::Poison,
     rebalance::MunkRoom,
+    rest::Rest,
     stats::{Counters, Stall},
     world::World,
 };
@@ -58,6 +59,7 @@ pub(crate) struct Store {
     pub(crate) dirty: Mutex<Vec<Arc<ChunkLog>>>,
     pub(crate) attention: Attention,
     pub(crate) progress: ProgressSignal,
+    pub(crate) rest: Rest,
     /// None before there is a background, and none any more once the store is being closed.
     pub(crate) hands: Mutex<Option<Hands>>,
     /// Where this run's versions begin.
@@ -95,11 +97,18 @@ impl Store {
         self.hands.lock().is_some()
     }
 
-    /// Wakes who makes room and does what chunks want. Checkpoints come by the clock, and nobody waits for one: who needs one
-    /// takes it.
-    fn wake_rebalancer(&self) {
+    /// Wakes who makes room and does what chunks want.
+    pub(crate) fn wake_rebalancer(&self) {
         if let Some(hands) = &*self.hands.lock() {
             hands.rebalancer.wake();
+        }
+    }
+
+    /// Wakes who makes checkpoints, if it rests until there is something to be made durable. Else they come by the clock, and nobody
+    /// waits for one: who needs one takes it.
+    pub(crate) fn wake_checkpointer(&self) {
+        if let Some(hands) = &*self.hands.lock() {
+            hands.checkpointer.wake();
         }
     }
 
@@ -130,6 +139,11 @@ pub(crate) struct Attention(Mutex<VecDeque<Weak<Chunk>>>);
 impl Attention {
     fn push(&self, chunk: &Arc<Chunk>) {
         self.0.lock().push_back(Arc::downgrade(chunk));
+    }
+
+    /// Whether no chunk waits.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.0.lock().is_empty()
     }
 
     /// The next one that is still there; its flag is cleared, so that it can be wanted again meanwhile.

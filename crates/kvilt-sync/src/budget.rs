@@ -7,14 +7,16 @@
 //! zero; a [`Charge`] gives back exactly what it holds, also when its owner panics.
 
 use std::{
+    collections::VecDeque,
     fmt,
     sync::{
-        Arc,
+        Arc, Weak,
         atomic::{AtomicU64, Ordering},
     },
 };
 
 use crossbeam_utils::CachePadded;
+use parking_lot::Mutex;
 
 /// Who uses memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -42,12 +44,52 @@ pub struct Budget {
     bytes_max: u64,
     /// Padded: parts are charged by different threads.
     used: [CachePadded<AtomicU64>; Part::ALL.len()],
+    sleepers: Mutex<Sleepers>,
 }
+
+/// Who has memory of a budget and rests until woken: it would not notice by itself that others need some.
+pub trait Sleeper: Send + Sync {
+    /// Memory is short: look what can be done without. Returns at once. Whoever wants to be asked again is listed again.
+    fn wake(&self);
+}
+
+/// Those that rest, who was listed first first.
+#[derive(Default)]
+struct Sleepers {
+    list: VecDeque<Weak<dyn Sleeper>>,
+    /// Those that are gone are taken out when the list is so long.
+    prune_at: usize,
+}
+
+/// A list that is shorter is never looked through for those that are gone.
+const SLEEPERS_PRUNED_MIN: usize = 16;
 
 impl Budget {
     /// A budget of `bytes_max` bytes, nothing used.
     pub fn new(bytes_max: u64) -> Arc<Self> {
-        Arc::new(Budget { bytes_max, used: Default::default() })
+        Arc::new(Budget { bytes_max, used: Default::default(), sleepers: Mutex::default() })
+    }
+
+    /// Enters somebody who rests, to be woken when memory is short.
+    pub fn list(&self, sleeper: Weak<dyn Sleeper>) {
+        let mut sleepers = self.sleepers.lock();
+        if sleepers.list.len() >= sleepers.prune_at {
+            sleepers.list.retain(|sleeper| sleeper.strong_count() > 0);
+            sleepers.prune_at = (2 * sleepers.list.len()).max(SLEEPERS_PRUNED_MIN);
+        }
+        sleepers.list.push_back(sleeper);
+    }
+
+    /// Wakes so many of those that were listed, at most, and takes them off the list: in turn, so that who asks again and again
+    /// asks all.
+    pub fn ask(&self, count: usize) {
+        for _ in 0..count {
+            // The lock is not held while it is woken.
+            let Some(sleeper) = self.sleepers.lock().list.pop_front() else { return };
+            if let Some(sleeper) = sleeper.upgrade() {
+                sleeper.wake();
+            }
+        }
     }
 
     /// All there is, in bytes.

@@ -74,6 +74,7 @@ pub mod region;
 pub mod rows;
 
 pub mod budget;
+pub mod doze;
 pub mod group;
 pub mod row_cache;
 
@@ -84,6 +85,7 @@ pub mod home;
 pub use ahead::fetch_ahead;
 pub use append::AppendBuffer;
 pub use budget::{Budget, Charge, Part};
+pub use doze::Doze;
 pub use group::Group;
 pub use home::Home;
 pub use pile::{Found, Full, Pile, PileSource};

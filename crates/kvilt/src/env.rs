@@ -38,7 +38,7 @@ pub(crate) const BUDGET_BYTES_MIN: u64 = 1 << 20;
 /// ```
 ///
 /// Its stores also share a few threads for their background work: one more than there is work at the moment, so
-/// two hundred idle stores have one. Cheap to clone; all clones are the same. Open files are shared by all stores of a process in any case: at
+/// a thousand idle stores have one, which waits until something changes. Cheap to clone; all clones are the same. Open files are shared by all stores of a process in any case: at
 /// most half of the limit on descriptors.
 #[derive(Clone)]
 pub struct Env(Arc<Shared>);

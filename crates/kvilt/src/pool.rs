@@ -1,13 +1,16 @@
 //! `Pool`: a few threads that step the background workers of all stores of an [`crate::Env`].
 //!
-//! A worker mostly rests, so two hundred stores need no two hundred threads. Threads are *runners*: one takes a
-//! ready worker, steps it once, and looks for the next. What is always true while there are workers: at least one
-//! runner is idle, or about to be; it watches the clock for workers whose rest is over. So there is one thread
-//! more than there are workers being stepped.
+//! A worker mostly rests, so a thousand stores need no thousand threads. Threads are *runners*: one takes a
+//! ready worker, steps it once, and looks for the next. What is always true while there are workers:
 //!
-//! More than [`BUSY_WANTED_MAX`] steps at once are avoided but not forbidden: a step may wait for what another
-//! worker does, and a fixed number of threads could then wait for ever. A worker that was ready for
-//! [`READY_LONGEST`] is stepped however many are busy.
+//! - At least one runner is idle, or about to be. So there is one thread more than there are workers being stepped.
+//! - If the rest of some worker ends by time, an idle runner waits no longer than that, or one is about to look. If
+//!   none ends by time, the last idle runner waits until it is woken: where all rest, nothing runs.
+//!
+//! More than [`BUSY_WANTED_MAX`] steps at once are avoided: only a worker that was ready for [`READY_LONGEST`] is
+//! stepped beside so many. More than [`BUSY_MAX`] are begun only while all of them stand still: a step may wait for
+//! what another worker does, and a fixed number of threads could then wait for ever. So with a thousand stores that
+//! all have a checkpoint to take, there are few threads and a queue.
 
 use std::{
     any::Any,
@@ -25,6 +28,12 @@ const BUSY_WANTED_MAX: usize = 4;
 
 /// Longest time that a ready worker waits because others are busy.
 const READY_LONGEST: Duration = Duration::from_millis(20);
+
+/// So many steps at once are not exceeded as long as any of them ends now and then.
+const BUSY_MAX: usize = 12;
+
+/// If no step has ended for so long, those that run may be waiting for one that is ready.
+const STILL_LONGEST: Duration = Duration::from_millis(100);
 
 /// A runner that found nothing to do for so long ends, if another one watches.
 const IDLE_LONGEST: Duration = Duration::from_secs(2);
@@ -61,6 +70,8 @@ struct State {
     starting: usize,
     /// Runners inside a step.
     busy: usize,
+    /// When a step ended last, or one was begun although [`BUSY_MAX`] others run.
+    moved_at: Duration,
 }
 
 /// A worker that has not ended.
@@ -81,8 +92,10 @@ enum Status {
 /// What a runner should do.
 enum Choice {
     Step(u64),
-    /// Look again when told, or after this time.
-    Wait(Duration),
+    /// Look again when told, or after this time, if there is one.
+    Wait(Option<Duration>),
+    /// It is not needed any more.
+    End,
 }
 
 impl Pool {
@@ -141,9 +154,24 @@ impl Shared {
         let now = self.clock.now();
         let mut state = self.lock();
         state.busy -= 1;
+        state.moved_at = now;
         match worker {
             Some(worker) => state.seat(id, worker, next, now),
             None => self.end(&mut state, id),
+        }
+    }
+
+    /// Waits until told, or for so long, if that is limited.
+    fn wait_until_ready<'s>(
+        &'s self,
+        state: MutexGuard<'s, State>,
+        longest: Option<Duration>,
+    ) -> MutexGuard<'s, State> {
+        match longest {
+            Some(longest) => {
+                self.ready.wait_timeout(state, longest).unwrap_or_else(PoisonError::into_inner).0
+            }
+            None => self.ready.wait(state).unwrap_or_else(PoisonError::into_inner),
         }
     }
 
@@ -175,6 +203,23 @@ impl State {
         is_needed
     }
 
+    /// What a runner does that has been idle since then.
+    fn look(&mut self, now: Duration, idle_since: Duration) -> Choice {
+        let longest = match self.choose(now) {
+            Choice::Wait(_) if self.seats.is_empty() => return Choice::End,
+            Choice::Wait(longest) => longest,
+            chosen => return chosen,
+        };
+        if self.idle == 1 {
+            return Choice::Wait(longest);
+        }
+        let left = IDLE_LONGEST.saturating_sub(now.saturating_sub(idle_since));
+        if left.is_zero() {
+            return Choice::End;
+        }
+        Choice::Wait(Some(longest.map_or(left, |longest| longest.min(left))))
+    }
+
     fn choose(&mut self, now: Duration) -> Choice {
         while let Some(&(until, id)) = self.resting.first()
             && until <= now
@@ -182,14 +227,33 @@ impl State {
             self.resting.pop_first();
             self.make_ready(id, now);
         }
-        let next_end_of_rest = self.resting.first().map_or(IDLE_LONGEST, |(until, _)| *until - now);
+        let next_end_of_rest = self.resting.first().map(|(until, _)| *until - now);
         let Some(&(id, since)) = self.ready.front() else { return Choice::Wait(next_end_of_rest) };
-        let waited = now.saturating_sub(since);
-        if self.busy >= BUSY_WANTED_MAX && waited < READY_LONGEST {
-            return Choice::Wait(next_end_of_rest.min(READY_LONGEST - waited));
+        let hesitation = self.hesitation(since, now);
+        if !hesitation.is_zero() {
+            let longest = next_end_of_rest.map_or(hesitation, |end| end.min(hesitation));
+            return Choice::Wait(Some(longest));
+        }
+        if self.busy >= BUSY_MAX {
+            self.moved_at = now;
         }
         self.ready.pop_front();
         Choice::Step(id)
+    }
+
+    /// How much longer a worker that is ready since then should wait for those that are stepped.
+    fn hesitation(&self, since: Duration, now: Duration) -> Duration {
+        match self.busy {
+            ..BUSY_WANTED_MAX => Duration::ZERO,
+            BUSY_WANTED_MAX..BUSY_MAX => READY_LONGEST.saturating_sub(now.saturating_sub(since)),
+            BUSY_MAX.. => STILL_LONGEST.saturating_sub(now.saturating_sub(self.moved_at.max(since))),
+        }
+    }
+
+    /// Whether one of the idle runners must look again, because another, which may have been the only one to wait for the
+    /// next end of a rest, is idle no longer.
+    fn needs_another_look(&self) -> bool {
+        self.idle > 0 && !self.resting.is_empty()
     }
 
     fn make_ready(&mut self, id: u64, now: Duration) {
@@ -232,7 +296,9 @@ impl State {
                 false
             }
             Status::Resting { until } => {
-                self.resting.retain(|&(end, other)| Some(end) != until || other != id);
+                if let Some(until) = until {
+                    self.resting.remove(&(until, id));
+                }
                 self.make_ready(id, now);
                 true
             }
@@ -262,19 +328,16 @@ impl Runner {
         state.idle += 1;
         let chosen = loop {
             let now = shared.clock.now();
-            match state.choose(now) {
+            match state.look(now, idle_since) {
                 Choice::Step(id) => break Some(id),
-                Choice::Wait(longest) => {
-                    let is_spare = state.idle > 1 && now.saturating_sub(idle_since) >= IDLE_LONGEST;
-                    if is_spare || state.seats.is_empty() {
-                        break None;
-                    }
-                    let waited = shared.ready.wait_timeout(state, longest.min(IDLE_LONGEST));
-                    state = waited.unwrap_or_else(PoisonError::into_inner).0;
-                }
+                Choice::Wait(longest) => state = shared.wait_until_ready(state, longest),
+                Choice::End => break None,
             }
         };
         state.idle -= 1;
+        if state.needs_another_look() {
+            shared.ready.notify_one();
+        }
         (state, chosen)
     }
 }

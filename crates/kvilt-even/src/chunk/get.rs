@@ -48,8 +48,9 @@ impl Store {
 
     /// Counts a get for all that were not counted since the last.
     fn count_get(&self, chunk: &Arc<Chunk>, state: &ChunkState, key: &[u8]) {
-        // Relaxed: statistics.
-        chunk.heat.gets.fetch_add(SAMPLE, Ordering::Relaxed);
+        // SeqCst: before it is asked whether anybody rests (S-80).
+        chunk.heat.gets.fetch_add(SAMPLE, Ordering::SeqCst);
+        self.stir();
         let Some(munk) = &state.munk else { return };
         if munk.searches_tails(key) {
             self.count_tail_searches(chunk, munk, SAMPLE);

@@ -53,8 +53,9 @@ impl Store {
                 Direction::Forward => index.find(&left.start),
                 Direction::Backward => index.find_before(left.end.as_deref()),
             };
-            // Relaxed: a statistic.
-            chunk.heat.scans.fetch_add(1, Ordering::Relaxed);
+            // SeqCst: before it is asked whether anybody rests (S-80).
+            chunk.heat.scans.fetch_add(1, Ordering::SeqCst);
+            self.stir();
             let here = left.intersection(&chunk.range);
             let state = chunk.state(&pin);
             let wanted = Wanted { view, range: &here, direction };

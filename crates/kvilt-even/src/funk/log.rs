@@ -529,9 +529,9 @@ impl ChunkLog {
         drop(forgotten);
     }
 
-    /// A second has passed: orders that nobody asks for grow old, and a log that was closed is done with growing.
-    pub(crate) fn age(&self, files: &Files) {
-        self.orders.lock().age();
+    /// So many seconds have passed: orders that nobody asks for grow old, and a log that was closed is done with growing.
+    pub(crate) fn age(&self, files: &Files, seconds: u32) {
+        self.orders.lock().age(seconds);
         self.fix_index(files);
         if self.is_closed.load(Ordering::Acquire) {
             *self.gathered.lock() = None;

@@ -291,9 +291,9 @@ impl Orders {
         self.orders.push((Arc::new(newest), charge));
     }
 
-    /// A second has passed.
-    pub(crate) fn age(&mut self) {
-        self.seconds_left = self.seconds_left.saturating_sub(1);
+    /// So many seconds have passed.
+    pub(crate) fn age(&mut self, seconds: u32) {
+        self.seconds_left = self.seconds_left.saturating_sub(u8::try_from(seconds).unwrap_or(u8::MAX));
     }
 
     /// Forgets them, if nobody has asked for them lately.

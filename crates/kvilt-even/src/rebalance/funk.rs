@@ -74,7 +74,7 @@ impl Store {
         let frozen = FrozenChunk { funk: Funk::clone(&funk), munk: munk.as_deref().map(FrozenMunk::of) };
         let mut structure = self.structure.lock();
         chunk.replace_state(&gate, ChunkState { munk, funk, cold_id: state.cold_id });
-        structure.changed.insert(chunk.range.start.clone());
+        self.mark_changed(&mut structure, chunk);
         frozen
     }
 
@@ -114,7 +114,7 @@ impl Store {
         let funk = Arc::new(Funk { parts, log: state.funk.log.clone() });
         let mut structure = self.structure.lock();
         chunk.replace_state(&gate, ChunkState { funk, ..state.clone() });
-        structure.changed.insert(chunk.range.start.clone());
+        self.mark_changed(&mut structure, chunk);
     }
 }
 

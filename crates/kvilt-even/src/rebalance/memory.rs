@@ -82,6 +82,11 @@ pub(crate) struct MunkRoom {
 }
 
 impl MunkRoom {
+    /// Whether it is not known yet whether munks are over their share.
+    pub(crate) fn is_waiting(&self) -> bool {
+        self.over_since.lock().is_some()
+    }
+
     /// For a store with such a budget.
     pub(crate) fn new(budget_bytes: u64) -> Self {
         let spare = Keeper::of_bytes((budget_bytes / SPARE_PART) as usize);
@@ -150,6 +155,12 @@ impl Store {
     pub(crate) fn look_for_room(&self) {
         // Relaxed, here and below: what is decided by it may be late.
         self.munk_room.is_enough_for_all.store(self.disk_bytes() <= self.munk_share(), Ordering::Relaxed);
+    }
+
+    /// Whether all with this budget use more of it than is planned for.
+    pub(crate) fn is_short_of_memory(&self) -> bool {
+        let budget = self.config.budget_bytes;
+        self.files.budget.used_in_all() > budget - budget / 100 * SLACK_PERCENT
     }
 
     fn other_memory(&self) -> u64 {

@@ -1,4 +1,4 @@
-//! Models of the protocols between threads, M1 to M13 (the table in `docs/testing.md`).
+//! Models of the protocols between threads, M1 to M14 (the table in `docs/testing.md`).
 //!
 //! Each is written once, over the primitives of this crate, and walked through by whichever explorer the build
 //! chose: loom tries every interleaving with up to three preemptions, shuttle many schedules chosen by chance,
@@ -20,6 +20,7 @@ mod explorer;
 mod checkpoint;
 mod chunk;
 mod closing;
+mod doze;
 mod files;
 mod group;
 mod pile;

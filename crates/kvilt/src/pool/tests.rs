@@ -189,3 +189,222 @@ fn a_system_without_threads_is_told_to_the_workers() {
     hand.join();
     assert_eq!(panics.recv().unwrap(), "no thread");
 }
+
+const fn ms(ms: u64) -> Duration {
+    Duration::from_millis(ms)
+}
+
+/// A worker that is never stepped.
+fn idler() -> Box<dyn Worker> {
+    Box::new(Steps(|| Next::Done, mpsc::channel().0))
+}
+
+impl State {
+    fn with_ready(count: u64, since: Duration) -> State {
+        let mut state = State::default();
+        for id in 0..count {
+            state.seats.insert(id, Seat { status: Status::Ready, worker: Some(idler()) });
+            state.ready.push_back((id, since));
+        }
+        state
+    }
+
+    /// How long a runner would wait; none if it steps a worker.
+    fn waits(&mut self, now: Duration) -> Option<Duration> {
+        match self.choose(now) {
+            Choice::Wait(longest) => Some(longest.unwrap_or(Duration::MAX)),
+            Choice::Step(_) => None,
+            Choice::End => unreachable!("only who looks ends"),
+        }
+    }
+}
+
+/// A thousand stores had each a checkpoint to take, and got a hundred threads and more.
+#[test]
+fn a_queue_of_workers_is_stepped_by_few_threads_as_long_as_steps_end() {
+    let mut state = State::with_ready(1000, ms(0));
+    for _ in 0..BUSY_WANTED_MAX {
+        assert_eq!(state.waits(ms(0)), None);
+        state.busy += 1;
+    }
+    assert_eq!(state.waits(ms(5)), Some(ms(15)));
+    while state.busy < BUSY_MAX {
+        assert_eq!(state.waits(ms(20)), None);
+        state.busy += 1;
+    }
+    for now in (1000..2000).step_by(50) {
+        state.moved_at = ms(now - 40);
+        assert_eq!(state.waits(ms(now)), Some(ms(60)), "steps end, and the others wait for that");
+    }
+    // Now none ends: one more at a time, for it may be what they wait for.
+    assert_eq!(state.waits(ms(2100)), None);
+    assert_eq!(state.waits(ms(2100)), Some(STILL_LONGEST));
+}
+
+#[test]
+fn who_watches_alone_while_all_rest_without_end_waits_without_end() {
+    let mut state = State::with_ready(3, ms(0));
+    for id in 0..3 {
+        state.ready.clear();
+        let worker = state.take(id).expect("it is seated");
+        state.seat(id, worker, Next::Rest(None), ms(1));
+    }
+    state.idle = 1;
+    assert!(matches!(state.look(ms(2), ms(2)), Choice::Wait(None)));
+    assert!(matches!(state.look(ms(1 << 40), ms(2)), Choice::Wait(None)));
+    // Another one would watch for nothing.
+    state.idle = 2;
+    assert!(matches!(state.look(ms(2), ms(2)), Choice::Wait(Some(IDLE_LONGEST))));
+    assert!(matches!(state.look(ms(2002), ms(2)), Choice::End));
+}
+
+/// Runners and a clock of a test's own. What the condition does is done here: who is told is any of those that wait.
+struct Watch {
+    state: State,
+    now: Duration,
+    /// Idle runners: since when, and until when they wait.
+    idle: Vec<(Duration, Option<Duration>)>,
+    /// Workers inside a step.
+    stepping: Vec<u64>,
+    random: u64,
+}
+
+impl Watch {
+    fn below(&mut self, limit: usize) -> usize {
+        self.random = self.random.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
+        (self.random >> 33) as usize % limit.max(1)
+    }
+
+    /// A runner, idle since then, looks: it waits, takes a worker, or ends.
+    fn look(&mut self, since: Duration) {
+        match self.state.look(self.now, since) {
+            Choice::Wait(longest) => {
+                let until = longest.map(|longest| self.now + longest);
+                self.idle.push((since, until));
+                return;
+            }
+            Choice::Step(id) => {
+                self.state.take(id).expect("it is seated");
+                self.state.busy += 1;
+                self.stepping.push(id);
+            }
+            Choice::End => {}
+        }
+        self.state.idle -= 1;
+        let is_told = self.state.needs_another_look();
+        if self.state.reserve_watcher() {
+            self.state.starting -= 1;
+            self.arrive();
+        } else if is_told || !self.state.ready.is_empty() {
+            self.tell();
+        }
+    }
+
+    fn arrive(&mut self) {
+        self.state.idle += 1;
+        self.look(self.now);
+    }
+
+    fn tell(&mut self) {
+        if !self.idle.is_empty() {
+            let which = self.below(self.idle.len());
+            let (since, _) = self.idle.swap_remove(which);
+            self.look(since);
+        }
+    }
+
+    fn end_a_step(&mut self) {
+        if self.stepping.is_empty() {
+            return;
+        }
+        let which = self.below(self.stepping.len());
+        let id = self.stepping.swap_remove(which);
+        let rest = [None, Some(ms(1)), Some(ms(30)), Some(ms(700)), Some(ms(9000))][self.below(5)];
+        let next = if self.below(4) == 0 { Next::Again } else { Next::Rest(rest) };
+        self.state.busy -= 1;
+        self.state.moved_at = self.now;
+        self.state.seat(id, idler(), next, self.now);
+        self.arrive();
+    }
+
+    fn pass(&mut self, time: Duration) {
+        let end = self.now + time;
+        while let Some(which) = (0..self.idle.len())
+            .filter(|which| self.idle[*which].1.is_some_and(|until| until <= end))
+            .min_by_key(|which| self.idle[*which].1)
+        {
+            let (since, until) = self.idle.swap_remove(which);
+            self.now = self.now.max(until.expect("filtered"));
+            self.look(since);
+        }
+        self.now = end;
+    }
+
+    /// What the head of the file promises.
+    fn check(&self) {
+        assert_eq!(self.state.idle, self.idle.len());
+        assert!(!self.idle.is_empty(), "nobody watches");
+        let due = self.state.resting.first().map(|(until, _)| *until);
+        let due = due.into_iter().chain(self.state.ready.front().map(|(_, since)| *since + STILL_LONGEST));
+        for due in due {
+            let first = self.idle.iter().filter_map(|(_, until)| *until).min();
+            assert!(
+                first
+                    .is_some_and(|first| first <= due.max(self.state.moved_at + STILL_LONGEST).max(self.now))
+            );
+        }
+    }
+}
+
+#[test]
+fn the_end_of_each_rest_is_watched_whoever_looks_ends_or_is_told() {
+    for seed in 0..200 {
+        let mut watch = Watch {
+            state: State::with_ready(6, ms(0)),
+            now: ms(0),
+            idle: Vec::new(),
+            stepping: Vec::new(),
+            random: seed,
+        };
+        watch.arrive();
+        for _ in 0..400 {
+            match watch.below(5) {
+                0 | 1 => watch.end_a_step(),
+                2 => {
+                    let (id, now) = (watch.below(6) as u64, watch.now);
+                    if watch.state.wake(id, now) {
+                        watch.tell();
+                    }
+                }
+                _ => {
+                    let time = [1, 25, 400, 3000][watch.below(4)];
+                    watch.pass(ms(time));
+                }
+            }
+            watch.check();
+        }
+    }
+}
+
+#[test]
+fn a_thousand_workers_at_rest_leave_one_thread() {
+    let (pool, threads) = pool();
+    let steps = Arc::new(AtomicUsize::new(0));
+    let hands: Vec<_> = (0..1000)
+        .map(|_| {
+            let steps = Arc::clone(&steps);
+            let mut is_new = true;
+            spawn(&pool, move || {
+                steps.fetch_add(1, Ordering::SeqCst);
+                if std::mem::take(&mut is_new) { Next::Rest(None) } else { Next::Done }
+            })
+        })
+        .collect();
+    while steps.load(Ordering::SeqCst) < 1000 || threads.alive.load(Ordering::SeqCst) > 1 {
+        std::thread::yield_now();
+    }
+    assert_eq!(steps.load(Ordering::SeqCst), 1000, "nobody was woken");
+    hands.iter().for_each(|(hand, _)| hand.wake());
+    hands.iter().for_each(|(hand, _)| hand.join());
+    assert_eq!(steps.load(Ordering::SeqCst), 2000);
+}

@@ -483,10 +483,10 @@ fn the_index_of_a_log_that_was_closed_takes_little_memory_and_finds_what_it_did(
     let charged = || store.files.budget.used(Part::LogIndexes);
     let index = || Arc::clone(log.index.load(&pin()).as_ref().unwrap());
     let (growing, before) = (index(), charged());
-    log.age(&store.files);
+    log.age(&store.files, 1);
     assert!(Arc::ptr_eq(&growing, &index()), "more records may come");
     log.close();
-    log.age(&store.files);
+    log.age(&store.files, 1);
     let fixed = index();
     // Eight bytes a record, and four for eight of them; what still grows may have twice as many.
     assert_eq!(fixed.index.bytes(), 500 * 8 + 64 * 4);
@@ -504,7 +504,7 @@ fn the_index_of_a_log_that_was_closed_takes_little_memory_and_finds_what_it_did(
             (0..500).rev().filter(|n| n % 300 == i).map(|n| offsets[n as usize]).collect();
         assert_eq!(fixed.index.offsets(&pin(), key_hash(&key(i))).collect::<Vec<_>>(), expected);
     }
-    log.age(&store.files);
+    log.age(&store.files, 1);
     assert!(Arc::ptr_eq(&fixed, &index()), "once");
     log.forget(true);
     let again = log.index(&store.files).unwrap();

@@ -203,7 +203,7 @@ fn orders_that_nobody_asks_for_go_and_come_again() {
     let before = script.store.files.budget.used(Part::LogIndexes);
     script.log.forget_unread();
     assert_eq!(script.store.files.budget.used(Part::LogIndexes), before, "they were read lately");
-    (0..SECONDS_KEPT).for_each(|_| script.log.age(&script.store.files));
+    (0..SECONDS_KEPT).for_each(|_| script.log.age(&script.store.files, 1));
     script.log.forget_unread();
     assert!(script.store.files.budget.used(Part::LogIndexes) < before);
     script.check();
