@@ -31,7 +31,7 @@ pub mod value;
 pub mod version;
 pub mod visible;
 
-pub use batch::{Operation, WriteBatch};
+pub use batch::{Operation, OperationRef, WriteBatch};
 pub use disk::{Disk, File, FileName, Listed};
 pub use engine::{CheckReport, Damage, Engine, Progress, ReadView, RepairReport, Swap};
 pub use entry::{EntryRef, Kind};

@@ -17,11 +17,18 @@ pub const KEYSPACE_NAME_BYTES_MAX: usize = 255;
 /// Longest value, in bytes. Larger objects belong in files or in several rows.
 pub const VALUE_BYTES_MAX: usize = 64 << 20;
 
-/// Largest write batch, in bytes of keys and values: it is copied once before it is applied.
+/// Largest write batch that a store can be told to take, in bytes of keys and values: it is copied once before it is applied.
 pub const BATCH_BYTES_MAX: usize = 256 << 20;
 
-/// Most operations in one write batch.
+/// Most operations in one write batch that a store can be told to take.
 pub const BATCH_OPERATIONS_MAX: usize = 4 << 20;
+
+/// Largest write batch that a store takes if it is not told otherwise: the largest value, and what belongs to it.
+pub const BATCH_BYTES_USUAL: usize = 72 << 20;
+
+/// Most operations in a write batch that a store takes if it is not told otherwise. Others wait while a batch is written, for about a
+/// microsecond an operation, and shall not wait for more than 50 ms.
+pub const BATCH_OPERATIONS_USUAL: usize = 32 << 10;
 
 /// A scan's first batch of rows stops at this many bytes, so that a short scan copies little …
 pub const SCAN_BATCH_BYTES_FIRST: usize = 4 << 10;
@@ -30,5 +37,6 @@ pub const SCAN_BATCH_BYTES_FIRST: usize = 4 << 10;
 pub const SCAN_BATCH_BYTES_MAX: usize = 128 << 10;
 
 const _: () = assert!(SCAN_BATCH_BYTES_FIRST < SCAN_BATCH_BYTES_MAX);
-const _: () = assert!(VALUE_BYTES_MAX < BATCH_BYTES_MAX);
+const _: () = assert!(VALUE_BYTES_MAX + ENGINE_KEY_BYTES_MAX < BATCH_BYTES_USUAL);
+const _: () = assert!(BATCH_BYTES_USUAL <= BATCH_BYTES_MAX && BATCH_OPERATIONS_USUAL <= BATCH_OPERATIONS_MAX);
 const _: () = assert!(ENGINE_KEY_BYTES_MAX < 1 << 24, "record and block formats rely on it");

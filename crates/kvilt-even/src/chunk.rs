@@ -85,6 +85,8 @@ pub(crate) struct Heat {
     pub(crate) has_overwrites: AtomicBool,
     /// Whether the indexes of its logs shall make room: until the funk is rewritten.
     pub(crate) is_index_unwanted: AtomicBool,
+    /// Whether something is to be put that is too large for a munk beside the budget.
+    pub(crate) is_munk_unwanted: AtomicBool,
     /// Deletes since the funk was rewritten last.
     pub(crate) deletes: AtomicU32,
     /// The benefit that a munk would have, accumulated with decay.
@@ -103,6 +105,7 @@ impl Heat {
             unordered_cost_bytes: AtomicU64::new(0),
             has_overwrites: AtomicBool::new(self.has_overwrites.load(Ordering::Relaxed)),
             is_index_unwanted: AtomicBool::new(false),
+            is_munk_unwanted: AtomicBool::new(false),
             deletes: half(&self.deletes),
             score: AtomicU64::new(self.score.load(Ordering::Relaxed) / 2),
         }

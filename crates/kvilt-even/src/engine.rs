@@ -6,7 +6,7 @@ use kvilt_base::{
     CheckReport, Direction, Disk, Engine, Error, ErrorKind, KeyRange, Operation, Progress, ReadView, Result,
     Rows, Stats, Swap, Version, WriteBatch,
     key::successor,
-    limits::{BATCH_BYTES_MAX, BATCH_OPERATIONS_MAX, ENGINE_KEY_BYTES_MAX, VALUE_BYTES_MAX},
+    limits::{ENGINE_KEY_BYTES_MAX, VALUE_BYTES_MAX},
 };
 use kvilt_sync::{Home, View, budget::Part, published::pin};
 use parking_lot::Mutex;
@@ -16,7 +16,7 @@ use crate::{
     commit::Deed,
     copy,
     funk::log::IfFull,
-    options::{Durability, Options},
+    options::{Config, Durability, Options},
     rebalance::{Checkpointer, Rebalancer},
     recovery::{self, DirectoryLock},
     store::{Hands, Store},
@@ -127,16 +127,19 @@ fn allow_value(value: Option<&[u8]>) -> Result<()> {
     Ok(())
 }
 
-fn allow_batch(batch: &WriteBatch) -> Result<()> {
-    if batch.bytes() > BATCH_BYTES_MAX || batch.len() > BATCH_OPERATIONS_MAX {
-        let (bytes, operations) = (batch.bytes(), batch.len());
+fn allow_batch(batch: &WriteBatch, config: &Config) -> Result<()> {
+    let (operations, operations_max) = (batch.len(), config.batch_operations_max);
+    let (bytes, bytes_max) = (batch.bytes(), config.batch_bytes_max);
+    if operations > operations_max || bytes > bytes_max {
         return Err(Error::invalid(format!(
-            "the batch has {bytes} bytes and {operations} operations; at most {BATCH_BYTES_MAX} and {BATCH_OPERATIONS_MAX} are allowed"
+            "the batch has {operations} operations and {bytes} bytes of keys and values; this store takes up to {operations_max} \
+             and {bytes_max} at once, for others wait while a batch is written: write it in parts, or open the store with a larger \
+             `batch_operations_max` or `batch_bytes_max`"
         )));
     }
     for operation in batch.operations() {
-        allow_key(operation.key())?;
-        allow_value(operation.value())?;
+        allow_key(operation.key)?;
+        allow_value(operation.value)?;
     }
     Ok(())
 }
@@ -162,12 +165,11 @@ impl Engine for Even {
 
     fn write(&self, batch: WriteBatch) -> Result<()> {
         self.home.allow_write()?;
-        allow_batch(&batch)?;
+        allow_batch(&batch, &self.store.config)?;
         match &self.store.commit {
             None => {
-                let operations = batch.operations();
-                let mut changes: Vec<_> =
-                    operations.iter().map(|o| Change { key: o.key(), value: o.value() }).collect();
+                let mut changes = Vec::with_capacity(batch.len());
+                changes.extend(batch.operations().map(|o| Change { key: o.key, value: o.value }));
                 settle(&mut changes);
                 self.store.apply_batch(&changes, if_full(changes.iter().map(|change| change.value)))
             }

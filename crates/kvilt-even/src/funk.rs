@@ -318,7 +318,14 @@ impl<'f> Reading<'_, 'f> {
         let Reading { range, files, .. } = *self;
         let rows = match self.purpose {
             Purpose::Scan { view, cost_bytes, .. } => {
-                let wanted = Wanted { view, rows: self.rows_of(share_bytes), cost_bytes };
+                let rows = self.rows_of(share_bytes);
+                let wanted = Wanted { view, every_version: false, rows, cost_bytes };
+                return self.sorted(log, place, wanted, sources);
+            }
+            // All of them together might take any memory, and to read each by itself costs little where they are large.
+            Purpose::Rewrite { .. } if log.has_large_records() => {
+                let wanted =
+                    Wanted { view: Version::NEWEST, every_version: true, rows: None, cost_bytes: None };
                 return self.sorted(log, place, wanted, sources);
             }
             Purpose::Rewrite { .. } if share_bytes < place.end / SHARE_READ_WHOLE => {

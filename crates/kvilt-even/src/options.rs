@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use kvilt_base::{Error, Result};
+use kvilt_base::{Error, Result, limits};
 pub use kvilt_format::table::Compression;
 
 use crate::funk::log::SummaryRule;
@@ -81,6 +81,10 @@ pub struct Options {
     /// Bytes of disk that are kept back, at most, for deletes and checkpoints on a full disk; see
     /// `docs/design/0024-reserve.md`.
     pub reserve_bytes_max: u64,
+    /// Operations of a write batch, at most: while one is written, others wait.
+    pub batch_operations_max: usize,
+    /// Bytes of keys and values of a write batch, at most: it takes memory that the budget does not count for.
+    pub batch_bytes_max: usize,
     /// Part of the memory budget for the row cache, in percent.
     pub row_cache_percent: u32,
     /// A snapshot or scan older than this expires, so that one which was forgotten does not keep old versions for ever.
@@ -106,6 +110,8 @@ impl Default for Options {
             log_summary_bytes: 128 << 10,
             log_summary_percent: 6,
             reserve_bytes_max: 4 << 20,
+            batch_operations_max: limits::BATCH_OPERATIONS_USUAL,
+            batch_bytes_max: limits::BATCH_BYTES_USUAL,
             row_cache_percent: 10,
             view_age_max: Duration::from_secs(24 * 60 * 60),
             compression: Compression::None,
@@ -155,6 +161,16 @@ impl Options {
                 "option chunk_bytes_min must be at most half of chunk_bytes_rebalance",
             ));
         }
+        let batch_limits = [
+            ("batch_operations_max", self.batch_operations_max, limits::BATCH_OPERATIONS_MAX),
+            ("batch_bytes_max", self.batch_bytes_max, limits::BATCH_BYTES_MAX),
+        ];
+        for (name, value, most) in batch_limits {
+            at_least(name, value as u64, 1)?;
+            if value > most {
+                return Err(Error::invalid(format!("option {name} is {value}, but must be at most {most}")));
+            }
+        }
         if self.row_cache_percent > 90 {
             return Err(Error::invalid("option row_cache_percent must be at most 90"));
         }
@@ -185,6 +201,9 @@ impl Options {
             log_bytes_max_unread: self.log_bytes_max_unread.min((budget_bytes / 8).max(4 << 10)),
             log_buffer_bytes_max: self.log_buffer_bytes_max.min((budget_bytes / 1024).max(512) as usize),
             reserve_bytes_max: self.reserve_bytes_max,
+            batch_operations_max: self.batch_operations_max,
+            batch_bytes_max: self.batch_bytes_max,
+            munk_put_bytes_max: (budget_bytes / 8).max(4 << 10),
             row_cache_bytes: budget_bytes / 100 * u64::from(self.row_cache_percent),
             view_age_max: self.view_age_max,
             tail_bytes: (rebalance / 4).max(512) as usize,
@@ -212,6 +231,10 @@ pub(crate) struct Config {
     pub(crate) log_bytes_max_unread: u64,
     pub(crate) log_buffer_bytes_max: usize,
     pub(crate) reserve_bytes_max: u64,
+    pub(crate) batch_operations_max: usize,
+    pub(crate) batch_bytes_max: usize,
+    /// More bytes at once go to no munk, and their log buffer has what buffers may take of the budget alone.
+    pub(crate) munk_put_bytes_max: u64,
     pub(crate) row_cache_bytes: u64,
     pub(crate) view_age_max: Duration,
     /// Capacity of a munk's tail: what may be unsorted before it is compacted.

@@ -311,6 +311,13 @@ impl Store {
             self.compact_munk(chunk)?;
             return Ok(true);
         }
+        // Relaxed: a hint.
+        if state.munk.is_some()
+            && chunk.heat.is_munk_unwanted.swap(false, Ordering::Relaxed)
+            && self.evict(chunk)?
+        {
+            return Ok(true);
+        }
         // What follows reads and writes files, and waits a while after it failed; sorting memory does not.
         if chunk.is_backing_off(self.world.clock.now()) {
             return Ok(false);

@@ -42,6 +42,13 @@ pub fn checksum(salt: u32, bytes: &[u8]) -> u32 {
     hasher.finalize()
 }
 
+/// The checksum of bytes that come in parts.
+pub fn checksum_of_parts<'p>(salt: u32, parts: impl IntoIterator<Item = &'p [u8]>) -> u32 {
+    let mut hasher = crc32fast::Hasher::new_with_initial(salt);
+    parts.into_iter().for_each(|part| hasher.update(part));
+    hasher.finalize()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

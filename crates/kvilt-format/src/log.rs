@@ -16,7 +16,7 @@ use kvilt_base::{EntryRef, Error, File, FileName, Kind, Mutant, Result, Version,
 
 use crate::{
     FileIdentity,
-    checksum::checksum,
+    checksum::{checksum, checksum_of_parts},
     coding::{Decoder, VARINT_BYTES_MAX, push_varint},
     header,
 };
@@ -109,11 +109,26 @@ pub fn encode_record(
     entry: EntryRef<'_>,
     batch: u64,
 ) {
+    out.reserve(record_len_max(entry.key.len(), entry.value.len()));
+    encode_before_value(out, id, offset, base, entry, batch);
+    out.extend_from_slice(entry.value);
+}
+
+/// The same, but for the value, which is to follow: a large one need not be copied here.
+///
+/// Panics as [`encode_record`] does.
+pub fn encode_before_value(
+    out: &mut Vec<u8>,
+    id: FileIdentity,
+    offset: u64,
+    base: Version,
+    entry: EntryRef<'_>,
+    batch: u64,
+) {
     assert!(entry.key.len() <= limits::ENGINE_KEY_BYTES_MAX, "keys are checked at the door");
     assert!(entry.value.len() <= limits::VALUE_BYTES_MAX, "values are checked at the door");
     assert!(entry.version >= base, "a log's base is the first version of its epoch");
     let start = out.len();
-    out.reserve(record_len_max(entry.key.len(), entry.value.len()));
     out.extend_from_slice(&[0; CHECKSUM_BYTES]);
     out.push(entry.kind as u8 | if batch == 0 { 0 } else { HAS_BATCH });
     push_varint(out, entry.key.len() as u64);
@@ -123,8 +138,7 @@ pub fn encode_record(
         push_varint(out, batch);
     }
     out.extend_from_slice(entry.key);
-    out.extend_from_slice(entry.value);
-    let sum = checksum(id.salt(offset), &out[start + CHECKSUM_BYTES..]);
+    let sum = checksum_of_parts(id.salt(offset), [&out[start + CHECKSUM_BYTES..], entry.value]);
     out[start..start + CHECKSUM_BYTES].copy_from_slice(&sum.to_le_bytes());
 }
 

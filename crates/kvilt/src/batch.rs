@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use kvilt_base::{Error, Operation, Result, limits};
+use kvilt_base::{Error, Result};
 
 use crate::{
     keyspace::{Keyspace, foreign},
@@ -29,8 +29,10 @@ use crate::{
 /// # }
 /// ```
 ///
-/// Limits: 4 Mi operations, 256 MiB of keys and values. They are checked by `write`, before anything is
-/// written.
+/// Limits: 32,768 operations and 72 MiB of keys and values, so that one batch has room for the largest value and what belongs to
+/// it. They are checked by `write`, before anything is written; a batch beyond them fails as `InvalidArgument`, and the error says
+/// the limits. While a batch is written, writes to its chunks and new snapshots wait for all of it: with these limits some tens of
+/// milliseconds at the most. [`crate::Builder::batch_operations_max`] and [`crate::Builder::batch_bytes_max`] change them.
 #[derive(Debug, Default)]
 pub struct WriteBatch {
     operations: kvilt_base::WriteBatch,
@@ -104,15 +106,6 @@ impl WriteBatch {
             }
             space.check_open()?;
         }
-        let (operations, bytes) = (self.operations.len(), self.operations.bytes());
-        if operations > limits::BATCH_OPERATIONS_MAX || bytes > limits::BATCH_BYTES_MAX {
-            return Err(Error::invalid(format!(
-                "the batch has {operations} operations and {bytes} bytes; it may have up to {} and {}; write it \
-                 in parts",
-                limits::BATCH_OPERATIONS_MAX,
-                limits::BATCH_BYTES_MAX
-            )));
-        }
         Ok(self.operations)
     }
 
@@ -122,11 +115,7 @@ impl WriteBatch {
             self.refused.get_or_insert(error);
             return self;
         }
-        let key = [prefix, key].concat();
-        self.operations.push(match value {
-            Some(value) => Operation::Put { key, value: value.to_vec() },
-            None => Operation::Delete { key },
-        });
+        self.operations.add(&[prefix, key], value);
         self
     }
 

@@ -119,6 +119,22 @@ impl Builder {
         self
     }
 
+    /// Operations that a [`crate::WriteBatch`] may have. Default: 32,768; at most 4,194,304.
+    ///
+    /// While a batch is written, writes to its chunks and new snapshots wait: about a microsecond for each of its operations.
+    pub fn batch_operations_max(mut self, operations: usize) -> Self {
+        self.even.batch_operations_max = operations;
+        self
+    }
+
+    /// Bytes of keys and values that a [`crate::WriteBatch`] may have. Default: 72 MiB; at most 256 MiB.
+    ///
+    /// While it is written, a batch takes about twice as much memory besides itself, and the memory budget does not count for it.
+    pub fn batch_bytes_max(mut self, bytes: usize) -> Self {
+        self.even.batch_bytes_max = bytes;
+        self
+    }
+
     /// How table blocks are compressed. Default: [`Compression::None`].
     pub fn compression(mut self, compression: Compression) -> Self {
         self.compression = compression;

@@ -33,6 +33,9 @@ use tally::Tally;
 /// With sync durability so many rows are written together, so that they share a sync.
 const ROWS_PER_SYNC: usize = 256;
 
+/// Or fewer, if they have so many bytes: a batch takes memory, and has a limit.
+const PENDING_BYTES_MAX: usize = 4 << 20;
+
 /// So many malformed rows are told one by one.
 const MALFORMED_SHOWN_MAX: u64 = 20;
 
@@ -150,6 +153,7 @@ impl Load {
             rows_per_write: if globals.durability == DurabilityChoice::Sync { ROWS_PER_SYNC } else { 1 },
             on_error: self.on_error,
             pending: Vec::new(),
+            pending_bytes: 0,
             bar: progress_bar(&source),
             source,
             stopwatch: Stopwatch::start(),
@@ -202,6 +206,8 @@ struct Loading<'d> {
     on_error: OnError,
     /// Rows read and not yet written.
     pending: Vec<LoadRow>,
+    /// Bytes of their keys and values.
+    pending_bytes: usize,
     bar: ProgressBar,
     source: Source,
     stopwatch: Stopwatch,
@@ -233,8 +239,9 @@ impl Loading<'_> {
                 if self.repeats.note(&self.keyspace, &self.pending, &row.key)? {
                     self.tally.repeat(row.line);
                 }
+                self.pending_bytes += row.key.len() + row.value.len();
                 self.pending.push(row);
-                if self.pending.len() >= self.rows_per_write {
+                if self.pending.len() >= self.rows_per_write || self.pending_bytes >= PENDING_BYTES_MAX {
                     self.write_pending()?;
                 }
                 Ok(())
@@ -256,6 +263,7 @@ impl Loading<'_> {
 
     fn write_pending(&mut self) -> Result<(), Failure> {
         let rows = std::mem::take(&mut self.pending);
+        self.pending_bytes = 0;
         let count = rows.len() as u64;
         match rows.as_slice() {
             [] => return Ok(()),

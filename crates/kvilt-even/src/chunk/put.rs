@@ -13,11 +13,12 @@
 
 mod aside;
 mod replacing;
+mod room;
 
 use std::{cell::Cell, sync::Arc, sync::atomic::Ordering};
 
 use kvilt_base::{EntryRef, KeyRange, Kind, Mutant, RangeTombstone, Result, Swap, mutant};
-use kvilt_format::log::{encode_record, record_len_max};
+use kvilt_format::log::{encode_before_value, encode_record, record_len_max};
 use kvilt_sync::{
     published::{Pin, pin},
     row_cache::Writing,
@@ -35,7 +36,7 @@ use crate::{
         Funk,
         log::{ChunkLog, IfFull, ROTATE_BYTES, range_end_value},
     },
-    munk::{FROZEN_TAILS_MAX, Munk, run, tail::Tail},
+    munk::{Munk, run, tail::Tail},
     rebalance::DELETES_WORTH_A_REWRITE,
     stats::Stall,
     store::Store,
@@ -44,10 +45,10 @@ use crate::{
 /// How often a put waits, for memory or for a log to be rewritten, before it goes on all the same: back-pressure
 /// slows writers down, it never stops them.
 const WAITS_MAX: u32 = 16;
-/// How often a put waits for tails to be sorted; then it takes room for another tail …
+/// How often a put waits for tails to be sorted; then it takes room for another tail.
 const SORT_WAITS_MAX: u32 = 200;
-/// … until there are so many that sorting must have failed for good, and the put does too.
-const TAILS_MAX: usize = 8 * FROZEN_TAILS_MAX;
+/// A value of more bytes goes from the caller's memory into the log's buffer without a stop between.
+const LARGE_VALUE_BYTES: usize = 64 << 10;
 /// A cold chunk's log may be this many times as long as its limit before puts wait for the rewrite.
 const LOG_OUTRUN: u64 = 4;
 /// A chunk may have so many files before puts wait for the rewrite.
@@ -159,6 +160,7 @@ impl Store {
             self.world.spawn.between();
             let pin = pin();
             self.put_one(chunk.state(&pin), change, &pin);
+            self.set_large_aside(chunk.state(&pin), needed, &mut aside);
             drop(gate);
             self.after_put(&chunk, &pin, std::slice::from_ref(&change));
             drop(pin);
@@ -207,6 +209,9 @@ impl Store {
             self.world.spawn.between();
             let pin = pin();
             self.put_all(&entered, &pin);
+            for Entered { chunk, changes, .. } in &entered {
+                self.set_large_aside(chunk.state(&pin), Needed::of(changes), &mut aside);
+            }
             drop(entered);
             for (chunk, changes) in &chunks {
                 self.after_put(chunk, &pin, changes);
@@ -369,8 +374,14 @@ impl Store {
         // Who has the gate is the only one to append, so this is where the record will lie.
         let offset = log.len();
         let id = self.files.identity(log.number());
-        encode_record(&mut encoded, id, offset, log.base(), entry, batch);
-        log.append(entry, &encoded, offset);
+        // A large value is copied once, into the buffer.
+        let value_apart = if entry.value.len() > LARGE_VALUE_BYTES { entry.value } else { &[] };
+        if value_apart.is_empty() {
+            encode_record(&mut encoded, id, offset, log.base(), entry, batch);
+        } else {
+            encode_before_value(&mut encoded, id, offset, log.base(), entry, batch);
+        }
+        log.append(entry, &encoded, value_apart, offset);
         if state.munk.is_none() {
             log.note(&entry, offset);
         }
@@ -426,6 +437,9 @@ impl Store {
         if let Some(reason) = self.make_tail_room(chunk, gate, needed.tail_bytes, waits)? {
             return Ok(Room::Wait(reason));
         }
+        if self.waits_for_large(needed, waits) {
+            return Ok(Room::Wait(&self.counters.stalls_memory));
+        }
         let log = {
             let pin = pin();
             let state = chunk.state(&pin);
@@ -465,42 +479,6 @@ impl Store {
         Ok(Room::Made)
     }
 
-    /// Begins another tail if `bytes` do not fit into the one there is, or says what to wait for.
-    fn make_tail_room(
-        &self,
-        chunk: &Arc<Chunk>,
-        gate: &MutexGuard<'_, GateState>,
-        bytes: usize,
-        waits: &mut u32,
-    ) -> Result<Option<&Stall>> {
-        let pin = pin();
-        let state = chunk.state(&pin);
-        let Some(munk) = state.munk.as_ref().filter(|munk| !munk.tail().has_room(bytes)) else {
-            return Ok(None);
-        };
-        if self.puts_wait_for_sorting(munk) {
-            self.want(chunk);
-            if *waits < SORT_WAITS_MAX {
-                *waits += 1;
-                return Ok(Some(&self.counters.stalls_tail_full));
-            }
-            if munk.tails.len() > TAILS_MAX {
-                return Err(self.cannot_sort());
-            }
-        }
-        if *waits < self.memory_waits_max() && self.has_workers() {
-            *waits += 1;
-            return Ok(Some(&self.counters.stalls_memory));
-        }
-        let munk = self.with_fresh_tail(munk, bytes);
-        chunk.replace_state(gate, ChunkState { munk: Some(munk), ..state.clone() });
-        // The state that was replaced keeps run and tails. Were it among what this thread keeps to itself, nobody could
-        // free them until the thread has replaced some more.
-        pin.flush();
-        self.want(chunk);
-        Ok(None)
-    }
-
     /// Gives the chunk a new log; the old one, if any, becomes a part.
     pub(crate) fn begin_log(
         &self,
@@ -520,22 +498,6 @@ impl Store {
         // The state that was replaced keeps files, too: as in `make_tail_room`.
         pin().flush();
         log
-    }
-
-    fn cannot_sort(&self) -> kvilt_base::Error {
-        let message =
-            "the chunk takes no more writes for now: sorting its memory failed and will be tried again";
-        kvilt_base::Error::new(kvilt_base::ErrorKind::LimitReached, message)
-    }
-
-    /// How often a put that needs memory waits for some: the more is used beyond the budget, the longer.
-    fn memory_waits_max(&self) -> u32 {
-        let (used, budget) = (self.files.budget.used_in_all(), self.config.budget_bytes);
-        match used {
-            _ if used <= budget => 0,
-            _ if used <= budget + budget / 16 => WAITS_MAX,
-            _ => SORT_WAITS_MAX,
-        }
     }
 
     /// Counts, and asks for what the put made necessary.
@@ -586,14 +548,13 @@ fn range_value_len(chunk: &Chunk, range: &KeyRange) -> usize {
 pub(crate) fn settle(changes: &mut Vec<Change<'_>>) {
     // Stable, so that the last one to a key stays last.
     changes.sort_by(|a, b| a.key.cmp(b.key));
-    let mut kept: Vec<Change<'_>> = Vec::with_capacity(changes.len());
-    for change in changes.drain(..) {
-        if kept.last().is_some_and(|last| last.key == change.key) {
-            kept.pop();
+    changes.dedup_by(|later, kept| {
+        let is_same = later.key == kept.key;
+        if is_same {
+            *kept = *later;
         }
-        kept.push(change);
-    }
-    *changes = kept;
+        is_same
+    });
 }
 
 #[cfg(test)]

@@ -9,13 +9,14 @@
 //! piece's `first`, and each record of the pieces before it one at or below its `before`. A log of an earlier
 //! run has no ascent before somebody has read it from its beginning.
 
-use std::{ops::Range, sync::Arc};
+use std::{cmp::Ordering, ops::Range, sync::Arc};
 
-use kvilt_base::{Direction, EntryRef, KeyRange, Kind, Result, Source};
+use kvilt_base::{Direction, EntryRef, KeyRange, Kind, Result, Source, key::shared_prefix_len};
 use kvilt_format::log::HEADER_BYTES;
+use kvilt_sync::budget::{Charge, Part};
 
 use super::{
-    log::ChunkLog,
+    log::{ChunkLog, WholeRecords},
     row::{self, Row},
 };
 use crate::files::Files;
@@ -38,10 +39,19 @@ const RECORDS_A_LATE_ONE: u64 = 8;
 /// And so many besides, as the first may be among them.
 const LATE_AT_FIRST: u64 = 4;
 
-/// With so many bytes of keys an ascent is over: they are large, and take as much memory as an order would.
-const KEYS_BYTES_MAX: usize = 1 << 30;
+/// An ascent is over when its keys take more than this part of the log, in parts, and more than so many bytes: an order would take less.
+const KEYS_SHARE: u64 = 16;
+const KEYS_BYTES_MIN: u64 = 64 << 10;
+/// An ascent ends before a key of more bytes: a single one would take more than all else that is kept of a log.
+const KEY_BYTES_MAX: usize = 4 << 10;
 
-/// Where a key lies among those that an ascent keeps: an allocation for each would take more than the key.
+/// More bytes of a log than this are not copied, once they were read.
+const LARGE_BYTES: u64 = 1 << 20;
+
+/// Of keys that are longer, in bytes, what all have in common is kept once.
+const LONG_KEY_BYTES: usize = 256;
+
+/// Where what a key has behind the prefix lies among those that an ascent keeps: an allocation for each would take more than the key.
 #[derive(Clone, Copy, Debug)]
 struct KeyAt {
     begin: u32,
@@ -65,7 +75,9 @@ pub(crate) struct Ascent {
     /// Bytes of a piece, but for its last record: what a scan of few rows reads at least.
     piece_bytes: u64,
     pieces: Vec<Piece>,
-    /// The keys of the pieces.
+    /// What all keys of the pieces begin with, if they are long.
+    prefix: Vec<u8>,
+    /// The keys of the pieces, without the prefix.
     keys: Vec<u8>,
     /// The greatest key so far.
     last: Option<Vec<u8>>,
@@ -81,6 +93,7 @@ impl Ascent {
         Ascent {
             piece_bytes: files.log_piece_bytes,
             pieces: Vec::new(),
+            prefix: Vec::new(),
             keys: Vec::new(),
             last: None,
             records: 0,
@@ -100,7 +113,9 @@ impl Ascent {
             return 0;
         }
         let is_late = self.last.as_deref().is_some_and(|last| last >= key);
-        if is_late && !self.may_be_late(key) || self.keys.len() > KEYS_BYTES_MAX {
+        let is_too_much =
+            key.len() > KEY_BYTES_MAX || self.keys_bytes() as u64 > KEYS_BYTES_MIN.max(offset / KEYS_SHARE);
+        if is_late && !self.may_be_late(key) || is_too_much {
             // The pieces stay: a scan that has begun may read them still.
             let is_short = offset < PIECES_MIN * self.piece_bytes;
             self.over_at = Some(if is_short { HEADER_BYTES as u64 } else { offset });
@@ -108,34 +123,84 @@ impl Ascent {
             return 0;
         }
         self.records += 1;
-        let keys_before = self.keys.len();
-        let begun = self.begin_piece_if_full(key, offset);
+        let bytes_before = self.keys_bytes();
+        let begun = self.begin_piece_if_full(key, offset, is_late);
         if is_late {
             self.late += 1;
             self.lower_to(key);
         } else {
             key.clone_into(self.last.get_or_insert_default());
         }
-        begun + self.keys.len() - keys_before
+        begun + self.keys_bytes().saturating_sub(bytes_before)
+    }
+
+    /// No more records come: what was kept to compare the next one with goes.
+    pub(crate) fn end_notes(&mut self) {
+        self.last = None;
+        self.keys.shrink_to_fit();
+    }
+
+    /// Bytes of keys that it keeps.
+    fn keys_bytes(&self) -> usize {
+        self.prefix.len() + self.keys.len()
     }
 
     /// A late key comes before pieces that begin above it.
     fn lower_to(&mut self, key: &[u8]) {
-        let from = self.pieces.partition_point(|piece| self.key(piece.first) < key);
+        let from = self.pieces.partition_point(|piece| self.cmp(piece.first, key).is_lt());
         if from < self.pieces.len() {
             let first = self.keep(key);
             self.pieces[from..].iter_mut().for_each(|piece| piece.first = first);
         }
     }
 
-    fn key(&self, at: KeyAt) -> &[u8] {
+    /// How a key that is kept compares with another.
+    fn cmp(&self, at: KeyAt, key: &[u8]) -> Ordering {
+        let common = self.prefix.len().min(key.len());
+        let by_prefix = self.prefix[..common].cmp(&key[..common]);
+        by_prefix.then_with(|| match key.get(self.prefix.len()..) {
+            Some(rest) => self.rest(at).cmp(rest),
+            // The other one ends within the prefix.
+            None => Ordering::Greater,
+        })
+    }
+
+    fn rest(&self, at: KeyAt) -> &[u8] {
         &self.keys[at.begin as usize..][..at.len as usize]
     }
 
+    fn key(&self, at: KeyAt) -> Vec<u8> {
+        [self.prefix.as_slice(), self.rest(at)].concat()
+    }
+
+    /// The prefix becomes one that `key` begins with; the keys have the rest of what it was.
+    fn fit_prefix(&mut self, key: &[u8]) {
+        if self.pieces.is_empty() && self.keys.is_empty() && key.len() > LONG_KEY_BYTES {
+            self.prefix = key.to_vec();
+        }
+        if key.starts_with(&self.prefix) {
+            return;
+        }
+        let rest = self.prefix.split_off(shared_prefix_len(&self.prefix, key));
+        let before = std::mem::take(&mut self.keys);
+        let mut moved = |at: &mut KeyAt| {
+            let key = &before[at.begin as usize..][..at.len as usize];
+            *at = KeyAt { begin: self.keys.len() as u32, len: (rest.len() + key.len()) as u32 };
+            self.keys.extend_from_slice(&rest);
+            self.keys.extend_from_slice(key);
+        };
+        for piece in &mut self.pieces {
+            moved(&mut piece.first);
+            moved(&mut piece.before);
+        }
+    }
+
     fn keep(&mut self, key: &[u8]) -> KeyAt {
+        self.fit_prefix(key);
         // No more than three keys are kept at a time, and none behind the limit.
-        let at = KeyAt { begin: self.keys.len() as u32, len: key.len() as u32 };
-        self.keys.extend_from_slice(key);
+        let rest = &key[self.prefix.len()..];
+        let at = KeyAt { begin: self.keys.len() as u32, len: rest.len() as u32 };
+        self.keys.extend_from_slice(rest);
         at
     }
 
@@ -144,20 +209,34 @@ impl Ascent {
         let is_again = self.last.as_deref() == Some(key);
         let is_seldom = self.late < LATE_AT_FIRST + self.records / RECORDS_A_LATE_ONE;
         let is_near = match self.pieces.len().checked_sub(LATE_PIECES_MAX) {
-            Some(earliest) => self.key(self.pieces[earliest].first) <= key,
+            Some(earliest) => self.cmp(self.pieces[earliest].first, key).is_le(),
             None => true,
         };
         !is_again && is_seldom && is_near
     }
 
-    fn begin_piece_if_full(&mut self, key: &[u8], offset: u64) -> usize {
+    fn begin_piece_if_full(&mut self, key: &[u8], offset: u64, is_late: bool) -> usize {
         if self.pieces.last().is_some_and(|piece| offset < piece.begin + self.piece_bytes) {
             return 0;
         }
         let last = self.last.take();
-        let before = self.keep(last.as_deref().unwrap_or_default());
+        let (before, first) = match &last {
+            // Any key will do that is above all before the piece and at or below all from here on: the shortest.
+            Some(last) if !is_late => {
+                let between = self.keep(&key[..shared_prefix_len(last, key) + 1]);
+                (between, between)
+            }
+            Some(last) => {
+                self.fit_prefix(key);
+                (self.keep(last), self.keep(key))
+            }
+            // None is before it.
+            None => {
+                let first = self.keep(key);
+                (first, first)
+            }
+        };
         self.last = last;
-        let first = self.keep(key);
         self.pieces.push(Piece { first, before, begin: offset });
         size_of::<Piece>()
     }
@@ -170,12 +249,12 @@ impl Ascent {
     /// The pieces that may have keys of `range`.
     fn pieces_of(&self, range: &KeyRange) -> Range<usize> {
         let behind = range.end.as_deref().map_or(self.pieces.len(), |end| {
-            self.pieces.partition_point(|piece| self.key(piece.first) < end)
+            self.pieces.partition_point(|piece| self.cmp(piece.first, end).is_lt())
         });
         // All keys of a piece are below the range if that is so of all before the next.
         let from = self
             .pieces
-            .partition_point(|piece| self.key(piece.before) < range.start.as_slice())
+            .partition_point(|piece| self.cmp(piece.before, &range.start).is_lt())
             .saturating_sub(1);
         from.min(behind)..behind
     }
@@ -187,14 +266,31 @@ impl Ascent {
         let mut reached = range.clone();
         match direction {
             Direction::Forward if wanted < pieces.len() => {
-                reached.end = Some(self.key(self.pieces[pieces.start + wanted].first).to_vec());
+                reached.end = Some(self.key(self.pieces[pieces.start + wanted].first));
             }
             Direction::Backward if wanted < pieces.len() => {
-                reached.start = self.key(self.pieces[pieces.end - wanted].first).to_vec();
+                reached.start = self.key(self.pieces[pieces.end - wanted].first);
             }
             Direction::Forward | Direction::Backward => {}
         }
         reached
+    }
+
+    /// So many of the next pieces, `most` at most, as have no more bytes than so many usually have; one at least. A record may be larger
+    /// than all of them.
+    fn fitting(&self, left: &Range<usize>, direction: Direction, most: usize, end: u64) -> usize {
+        let bytes = |pieces: usize| {
+            let place = match direction {
+                Direction::Forward => self.place_of(&(left.start..left.start + pieces), end),
+                Direction::Backward => self.place_of(&(left.end - pieces..left.end), end),
+            };
+            place.end - place.start
+        };
+        let mut pieces = most;
+        while pieces > 1 && bytes(pieces) > 2 * most as u64 * self.piece_bytes {
+            pieces /= 2;
+        }
+        pieces
     }
 
     /// Where some pieces lie below `end`.
@@ -224,6 +320,18 @@ impl Rows {
         self.rows[at].entry(&self.bytes)
     }
 
+    /// What was read of a log in one piece, which is taken over: a large value is not copied.
+    fn of_window(read: WholeRecords, range: &KeyRange) -> Self {
+        let mut rows = Rows { bytes: Vec::new(), rows: Vec::new() };
+        read.for_each(|entry, key, value| {
+            if entry.kind != Kind::RangeTombstone && range.contains(entry.key) {
+                rows.rows.push(Row::new(rows.rows.len(), &entry, key, value));
+            }
+        });
+        rows.bytes = read.into_bytes();
+        rows
+    }
+
     /// Puts the rows in order, which were pushed in the order written.
     pub(super) fn sort(&mut self) {
         row::sort(&mut self.rows, &self.bytes);
@@ -244,6 +352,8 @@ pub(crate) struct AscentSource<'f> {
     pieces_wanted: usize,
     pieces_together: usize,
     read: Rows,
+    /// Of what was read, if it is large.
+    charge: Option<Charge>,
     /// Rows that may be given now; others wait for pieces that may have some that come before them.
     ready: Range<usize>,
     waiting: Range<usize>,
@@ -270,6 +380,7 @@ impl<'f> AscentSource<'f> {
             end,
             pieces_together: PIECES_AT_FIRST,
             read: Rows::default(),
+            charge: None,
             ready: 0..0,
             waiting: 0..0,
         };
@@ -280,6 +391,8 @@ impl<'f> AscentSource<'f> {
     fn read_until_there_is_a_row(&mut self) -> Result<()> {
         while self.ready.is_empty() && !self.left.is_empty() {
             let together = self.next_together().min(self.left.len());
+            let together =
+                self.log.with_ascent(|ascent| ascent.fitting(&self.left, self.direction, together, self.end));
             let pieces = match self.direction {
                 Direction::Forward => self.left.start..self.left.start + together,
                 Direction::Backward => self.left.end - together..self.left.end,
@@ -307,6 +420,20 @@ impl<'f> AscentSource<'f> {
 
     /// Reads some pieces beside the rows that wait.
     fn read(&mut self, pieces: &Range<usize>) -> Result<()> {
+        let place = self.log.with_ascent(|ascent| ascent.place_of(pieces, self.end));
+        if self.waiting.is_empty() {
+            self.read = Rows::default();
+            self.charge = None;
+            if place.end - place.start > LARGE_BYTES
+                && let Some(records) = self.log.read_whole(self.files, place.clone())?
+            {
+                self.charge = Some(self.files.budget.charge(Part::LogBuffers, place.end - place.start));
+                self.read = Rows::of_window(records, &self.range);
+                self.read.sort();
+                self.divide();
+                return Ok(());
+            }
+        }
         let before = std::mem::take(&mut self.read);
         let waiting = self.waiting.clone().map(|at| before.entry(at));
         let (read, range) = (&mut self.read, &self.range);
@@ -314,7 +441,6 @@ impl<'f> AscentSource<'f> {
         if self.direction == Direction::Forward {
             waiting.clone().for_each(|entry| read.push(entry));
         }
-        let place = self.log.with_ascent(|ascent| ascent.place_of(pieces, self.end));
         self.log.for_each(self.files, place.start, place.end, &mut |_offset, entry, _batch| {
             if entry.kind != Kind::RangeTombstone && range.contains(entry.key) {
                 read.push(entry);
@@ -339,13 +465,13 @@ impl<'f> AscentSource<'f> {
         }
         self.log.with_ascent(|ascent| match self.direction {
             Direction::Forward => {
-                let first = ascent.key(ascent.pieces[left.start].first);
-                let split = rows.partition_point(|row| row.key(bytes) < first);
+                let first = ascent.pieces[left.start].first;
+                let split = rows.partition_point(|row| ascent.cmp(first, row.key(bytes)).is_gt());
                 (self.ready, self.waiting) = (0..split, split..all.end);
             }
             Direction::Backward => {
-                let before = ascent.key(ascent.pieces[left.end].before);
-                let split = rows.partition_point(|row| row.key(bytes) <= before);
+                let before = ascent.pieces[left.end].before;
+                let split = rows.partition_point(|row| ascent.cmp(before, row.key(bytes)).is_ge());
                 (self.ready, self.waiting) = (split..all.end, 0..split);
             }
         });

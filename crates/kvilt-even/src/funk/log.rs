@@ -40,7 +40,12 @@ use kvilt_format::{
 use kvilt_sync::published::{Published, pin};
 use parking_lot::Mutex;
 
-pub(crate) use self::{appending::IfFull, intervals::Intervals, reading::Window, summaries::SummaryRule};
+pub(crate) use self::{
+    appending::IfFull,
+    intervals::Intervals,
+    reading::{WholeRecords, Window},
+    summaries::SummaryRule,
+};
 use self::{
     appending::Writer,
     intervals::FixedIntervals,
@@ -222,6 +227,7 @@ impl ChunkLog {
     pub(crate) fn close(&self) {
         // Pairs with the load in `index`: who sees it closed sees its final length.
         self.is_closed.store(true, Ordering::Release);
+        self.writer.lock().ascent.end_notes();
         // Who has it is done soon, and then it goes when a second has passed.
         if let Some(mut gathered) = self.gathered.try_lock() {
             *gathered = None;

@@ -11,7 +11,7 @@ use std::sync::{Arc, atomic::Ordering};
 
 use kvilt_base::{Direction, EntryRef, FileName, Merge, Mutant, Result, mutant};
 use kvilt_format::table::{TableOptions, TableWriter};
-use kvilt_sync::published::pin;
+use kvilt_sync::published::{pin, settle};
 
 use super::munk::FrozenMunk;
 use crate::{
@@ -36,6 +36,7 @@ impl Store {
         // Those that come while it is being rewritten are not in it. Relaxed: a statistic.
         let deletes = chunk.heat.deletes.load(Ordering::Relaxed);
         let frozen = self.freeze_chunk(chunk);
+        self.write_large_buffers(&frozen.funk)?;
         if self.divide(chunk, &frozen)? {
             return Ok(());
         }
@@ -57,6 +58,17 @@ impl Store {
         self.sink_tails(chunk);
         if mutant(Mutant::PaperGarbageCollection) {
             self.commit_structure_without_cut()?;
+        }
+        Ok(())
+    }
+
+    /// A large record that is still in a buffer goes to the file first: it would be there twice while it is read.
+    fn write_large_buffers(&self, funk: &Funk) -> Result<()> {
+        for log in funk.logs_newest_first() {
+            if log.buffered_bytes() > self.config.munk_put_bytes_max {
+                log.write_out(&self.files)?;
+                settle(0);
+            }
         }
         Ok(())
     }

@@ -306,7 +306,7 @@ impl Store {
     }
 
     /// Drops the munk; the log's index is ready before it goes (design 3.2(5)).
-    fn evict(&self, chunk: &Occupied) -> Result<bool> {
+    pub(super) fn evict(&self, chunk: &Occupied) -> Result<bool> {
         if chunk.gate().is_retired {
             return Ok(false);
         }

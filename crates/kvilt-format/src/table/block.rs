@@ -18,6 +18,9 @@ use crate::coding::{Decoder, Malformed, push_varint, unzigzag, zigzag};
 /// Most entries between two restart points: bounds what a step backward decodes.
 pub(super) const RESTART_INTERVAL_MAX: usize = 256;
 
+/// What is kept of the memory of a block, in bytes: a large value is not to leave its own.
+const KEPT_BYTES: usize = 1 << 20;
+
 const FIRST_VERSION_BYTES: usize = 8;
 const RESTART_BYTES: usize = 4;
 
@@ -55,6 +58,12 @@ impl BlockWriter {
 
     /// Adds the entry that follows in order. The caller has checked its order and its lengths.
     pub(super) fn add(&mut self, entry: EntryRef<'_>) {
+        self.add_before_value(entry);
+        self.bytes.extend_from_slice(entry.value);
+    }
+
+    /// The same, but for the value, which is to follow.
+    fn add_before_value(&mut self, entry: EntryRef<'_>) {
         let version = entry.version.to_u64();
         if self.is_empty() {
             self.first_version = version;
@@ -79,7 +88,6 @@ impl BlockWriter {
         );
         push_varint(&mut self.bytes, zigzag(version.wrapping_sub(self.first_version) as i64));
         self.bytes.extend_from_slice(suffix);
-        self.bytes.extend_from_slice(entry.value);
         self.last_key.truncate(shared);
         self.last_key.extend_from_slice(suffix);
     }
@@ -93,8 +101,18 @@ impl BlockWriter {
         &self.bytes
     }
 
+    /// A block of this entry alone, but for its value: what stands before that, and what behind. It is begun and ended.
+    pub(super) fn around(&mut self, entry: EntryRef<'_>) -> (&[u8], Vec<u8>) {
+        assert!(self.is_empty(), "a block of its own");
+        self.add_before_value(entry);
+        let behind = self.restarts.iter().copied().chain([self.restarts.len() as u32]);
+        let behind = behind.flat_map(u32::to_le_bytes).collect();
+        (&self.bytes, behind)
+    }
+
     pub(super) fn clear(&mut self) {
         self.bytes.clear();
+        self.bytes.shrink_to(KEPT_BYTES);
         self.restarts.clear();
         self.since_restart = 0;
     }

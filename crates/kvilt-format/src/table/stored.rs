@@ -13,7 +13,7 @@ use kvilt_base::limits;
 
 use crate::{
     FileIdentity,
-    checksum::checksum,
+    checksum::{checksum, checksum_of_parts},
     coding::{Decoder, Malformed, VARINT_BYTES_MAX, push_varint},
 };
 
@@ -45,6 +45,14 @@ pub(super) fn push(out: &mut Vec<u8>, plain: &[u8], compress: bool, id: FileIden
     out.push(tag);
     let sum = checksum(id.salt(offset), &out[start..]);
     out.extend_from_slice(&sum.to_le_bytes());
+}
+
+/// What stands behind a plain block that will lie at `offset` of the file, of which these are the parts.
+pub(super) fn trailer(parts: &[&[u8]], id: FileIdentity, offset: u64) -> [u8; TRAILER_BYTES] {
+    let sum = checksum_of_parts(id.salt(offset), parts.iter().copied().chain([&[PLAIN][..]]));
+    let mut trailer = [PLAIN; TRAILER_BYTES];
+    trailer[1..].copy_from_slice(&sum.to_le_bytes());
+    trailer
 }
 
 /// Appends the packed form; false, with anything appended, if it saves too little.

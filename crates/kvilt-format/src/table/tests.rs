@@ -413,6 +413,31 @@ fn a_damaged_filter_is_left_out() {
     }
 }
 
+/// A large value goes to the file without a stop between; the file is the same as if it had been copied.
+#[test]
+fn a_large_value_has_a_block_like_any_other() {
+    let row = |i: u64, len: usize| (format!("k{i}").into_bytes(), i, Some(vec![i as u8; len]));
+    let rows: Vec<Row> =
+        [10, 300 << 10, 20, 1 << 20, 2 << 20, 30].into_iter().zip(1..).map(|(len, i)| row(i, len)).collect();
+    let (file, summary) = build(&rows, TableOptions::default());
+    let table = open_bytes(file.to_vec(), summary.len).unwrap();
+    for row in &rows {
+        assert_eq!(get(&table, &row.0, 9).unwrap().as_ref(), Some(row));
+    }
+    let block_of = |row: &Row| {
+        let mut block = block::BlockWriter::new(16);
+        block.add(entry(row));
+        let mut stored = Vec::new();
+        let offset = table.index().offset(table.index().find(&row.0, Version::NEWEST));
+        stored::push(&mut stored, block.finish(), false, ID, offset);
+        (offset as usize, stored)
+    };
+    for large in [1, 3, 4] {
+        let (offset, stored) = block_of(&rows[large]);
+        assert!(file.to_vec()[offset..].starts_with(&stored), "row {large}");
+    }
+}
+
 /// A table with right checksums around blocks that somebody made up.
 fn hostile_table(blocks: &[Vec<u8>], separators: &[(Vec<u8>, u64)], filter: Option<&[u8]>) -> Vec<u8> {
     let mut bytes = crate::header::encode(crate::header::TABLE_MAGIC, ID, 0).to_vec();

@@ -23,6 +23,9 @@ use crate::{
 /// Bytes collected before they are written.
 const PIECE_BYTES: usize = 256 << 10;
 
+/// A value of so many bytes or more goes from the caller's memory to the file without a stop between.
+const LARGE_VALUE_BYTES: usize = PIECE_BYTES;
+
 /// How blocks are stored.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Default)]
 pub enum Compression {
@@ -146,7 +149,14 @@ impl TableWriter {
         if is_new_key && self.options.filter_bits_per_key > 0 {
             self.key_hashes.push(bloom::hash(entry.key));
         }
-        self.block.add(entry);
+        let is_large = entry.value.len() >= self.options.block_bytes.max(LARGE_VALUE_BYTES)
+            && self.options.compression == Compression::None;
+        if is_large {
+            // The block that ended has its separator, and this one is begun.
+            self.write_large(entry)?;
+        } else {
+            self.block.add(entry);
+        }
         if is_first {
             self.first_key = entry.key.to_vec();
         }
@@ -234,6 +244,24 @@ impl TableWriter {
         self.ended_block = Some((self.offset() - offset) as usize);
     }
 
+    /// Writes a block of one entry, of which the value is not copied.
+    fn write_large(&mut self, entry: EntryRef<'_>) -> Result<()> {
+        self.write_buffer()?;
+        let offset = self.written;
+        let (before, mut behind) = self.block.around(entry);
+        let trailer = stored::trailer(&[before, entry.value, &behind], self.id, offset);
+        behind.extend_from_slice(&trailer);
+        for part in [before, entry.value, &behind] {
+            self.file.write_all_at(self.written, part).map_err(|e| {
+                Error::io("write a table", e).at(FileName::Table(self.id.number), self.written)
+            })?;
+            self.written += part.len() as u64;
+        }
+        self.block.clear();
+        self.ended_block = Some((self.written - offset) as usize);
+        Ok(())
+    }
+
     /// Gives the block that ended its separator, now that the entry behind it is known.
     fn settle_ended_block(&mut self, next: Option<EntryRef<'_>>) {
         let Some(stored_len) = self.ended_block.take() else { return };
@@ -250,11 +278,15 @@ impl TableWriter {
     }
 
     fn write_buffer(&mut self) -> Result<()> {
+        if self.buffer.is_empty() {
+            return Ok(());
+        }
         self.file
             .write_all_at(self.written, &self.buffer)
             .map_err(|e| Error::io("write a table", e).at(FileName::Table(self.id.number), self.written))?;
         self.written += self.buffer.len() as u64;
         self.buffer.clear();
+        self.buffer.shrink_to(4 * PIECE_BYTES);
         Ok(())
     }
 }

@@ -238,7 +238,7 @@ impl Engine for Toy {
     }
 
     fn write(&self, batch: WriteBatch) -> Result<()> {
-        self.apply(batch.operations())
+        self.apply(&batch.into_operations())
     }
 
     fn compare_and_swap(&self, key: &[u8], expected: Option<&[u8]>, new: Option<&[u8]>) -> Result<Swap> {

@@ -120,7 +120,7 @@ impl Engine for StandIn {
     }
 
     fn write(&self, batch: WriteBatch) -> Result<()> {
-        self.map()?.apply(batch.operations());
+        self.map()?.apply(&batch.into_operations());
         Ok(())
     }
 

@@ -5,15 +5,25 @@ use std::{
     sync::Arc,
 };
 
+use kvilt_sync::published::settle;
+
 use crate::{files::Files, funk::log::ChunkLog};
 
 /// Their buffers are written once all gates are given back: others put to these chunks meanwhile.
 #[derive(Default)]
-pub(super) struct Aside(Vec<Arc<ChunkLog>>);
+pub(super) struct Aside(Vec<Arc<ChunkLog>>, IsLarge);
+
+/// Whether one of the buffers was made for a large record.
+type IsLarge = bool;
 
 impl Aside {
     pub(super) fn push(&mut self, log: Arc<ChunkLog>) {
         self.0.push(log);
+    }
+
+    pub(super) fn push_large(&mut self, log: Arc<ChunkLog>) {
+        self.0.push(log);
+        self.1 = true;
     }
 
     /// The put is done, so it must not end as if it was not, neither with an error nor with a panic. Whoever needs the log's next buffer
@@ -21,6 +31,10 @@ impl Aside {
     pub(super) fn write(self, files: &Files) {
         for log in self.0 {
             let _is_met_again = catch_unwind(AssertUnwindSafe(|| log.write_aside(files)));
+        }
+        if self.1 {
+            // The buffer is replaced, and goes now.
+            settle(0);
         }
     }
 }

@@ -273,7 +273,9 @@ fn its_pieces_tell_how_far_so_many_bytes_reach() {
         let reached = script.log.with_ascent(|ascent| ascent.reached(&range, direction, bytes));
         (reached.start, reached.end)
     };
-    let number = |key: &[u8]| std::str::from_utf8(key).unwrap().parse::<u32>().unwrap();
+    // What lies between two pieces may be shorter than a key.
+    let number =
+        |bound: &[u8]| format!("{:0<6}", std::str::from_utf8(bound).unwrap()).parse::<u32>().unwrap();
     // The first row may lie anywhere in its piece, so one more or less may be needed.
     let piece = 8192 / script.log.mean_record_bytes() as u32 + 1;
     for rows in [0, 1, 100, 500] {
@@ -292,4 +294,64 @@ fn its_pieces_tell_how_far_so_many_bytes_reach() {
         let nothing = (b"9".to_vec(), None);
         assert_eq!(reached("9", None, direction, 0), nothing, "it has no keys there");
     }
+}
+
+/// Keys of sixty kilobytes that had a prefix in common took as much memory as the store had bytes.
+#[test]
+fn what_long_keys_have_in_common_is_kept_once() {
+    let mut script = Script::new();
+    let prefix = "p".repeat(1000);
+    for i in 0..150 {
+        // Some come late.
+        let number = if i % 16 == 7 { i - 3 } else { i * 2 };
+        script.append(&format!("{prefix}{number:06}"), Some(b"x"));
+    }
+    let bytes = script.log.with_ascent(Ascent::keys_bytes);
+    assert!(bytes < 4 << 10, "{bytes} bytes of keys in memory");
+    assert_eq!(script.log.unordered_bytes(), 0);
+    script.check();
+    // A key that does not share it.
+    script.append("q", Some(b"y"));
+    script.append("r", Some(b"y"));
+    script.check();
+}
+
+#[test]
+fn a_log_of_keys_that_are_nearly_all_of_it_has_no_ascent() {
+    let mut script = Script::new();
+    for i in 0..20 {
+        script.append(&format!("{i:02}{}", "p".repeat(5000)), Some(b"x"));
+    }
+    assert_eq!(script.log.with_ascent(Ascent::keys_bytes), 0);
+    script.check();
+}
+
+/// What a scan reads together was counted in pieces; a piece ends with a record, of whatever size.
+#[test]
+fn large_records_are_read_one_by_one() {
+    let mut script = Script::new();
+    for i in 0..6 {
+        script.append(&format!("{i:06}"), Some(&vec![i; 2 << 20]));
+    }
+    script.log.sync(&script.store.files).unwrap();
+    let funk = Funk { parts: Vec::new(), log: Some(Arc::clone(&script.log)) };
+    let before = script.store.files.budget.used(kvilt_sync::budget::Part::LogBuffers);
+    let purpose = Purpose::Rewrite { log_upto: script.log.len() };
+    let all = KeyRange::all();
+    let mut entries = funk.entries(&all, Direction::Forward, &script.store.files, purpose).unwrap();
+    let mut rows = 0;
+    while let Some(entry) = entries.entry() {
+        assert_eq!(entry.value.len(), 2 << 20);
+        rows += 1;
+        let charged = script.store.files.budget.used(kvilt_sync::budget::Part::LogBuffers) - before;
+        assert!((2 << 20..3 << 20).contains(&charged), "{charged} bytes are charged for what was read");
+        entries.advance().unwrap();
+    }
+    assert_eq!(rows, 6);
+    let scan = Purpose::Scan { view: Version::NEWEST, rows: None, cost_bytes: None };
+    let mut back = funk.entries(&all, Direction::Backward, &script.store.files, scan).unwrap();
+    (0..6).rev().for_each(|i| {
+        assert_eq!(back.entry().unwrap().key, format!("{i:06}").as_bytes());
+        back.advance().unwrap();
+    });
 }

@@ -40,6 +40,8 @@ const BUFFER_SHARE: u64 = 16;
 /// Of a log that only its munk is read for, the index may have this part of the log's bytes, and so much in any case.
 const INDEX_SHARE: u64 = 16;
 const INDEX_BYTES_MIN: u64 = 64 << 10;
+/// A buffer with more bytes than this, for a large record, is written as soon as that is appended.
+const LARGE_BUFFER_BYTES: usize = 1 << 20;
 /// Deletes on a full disk are kept in memory up to this many bytes a log.
 const DELETES_BYTES_MAX: usize = 1 << 20;
 
@@ -235,8 +237,9 @@ impl ChunkLog {
         self.newest.load(Ordering::Acquire) > cut.to_u64()
     }
 
-    /// Appends an entry, encoded as `record`, for which room was reserved, at `offset`, where the log ends.
-    pub(crate) fn append(&self, entry: EntryRef<'_>, record: &[u8], offset: u64) {
+    /// Appends an entry, encoded as `record` and perhaps its value behind that, for which room was reserved, at `offset`, where the log
+    /// ends.
+    pub(crate) fn append(&self, entry: EntryRef<'_>, record: &[u8], value: &[u8], offset: u64) {
         let mut writer = self.writer.lock();
         self.newest.fetch_max(entry.version.to_u64(), Ordering::AcqRel);
         writer.promised_records = writer.promised_records.saturating_sub(1);
@@ -255,13 +258,28 @@ impl ChunkLog {
         let pin = pin();
         let tail = self.tail.load(&pin);
         let buffer = tail.filling.as_ref().expect("room was reserved");
-        let at = buffer.bytes.append(record).expect("room was reserved");
-        if buffer.is_across(at, at + record.len()) {
+        let at = buffer.bytes.append_parts(&[record, value]).expect("room was reserved");
+        let record_len = record.len() + value.len();
+        if buffer.is_across(at, at + record_len) {
             writer.across = Some(at);
         }
         assert_eq!(offset, tail.filling_start() + at as u64, "whoever appends has the gate");
-        self.length.store(offset + record.len() as u64, Ordering::Release);
+        self.length.store(offset + record_len as u64, Ordering::Release);
         self.records.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// Sets the buffer aside if it has much more than buffers usually have, so that its memory does not stay until the next checkpoint.
+    /// The caller has the gate; if this says so, it is to [write](ChunkLog::write_aside) it once it has given that back.
+    pub(crate) fn set_large_aside(&self, files: &Files) -> IsAside {
+        let writer = self.writer.lock();
+        let tail = self.end();
+        let is_large = tail.filling.as_ref().is_some_and(|filling| filling.len() > LARGE_BUFFER_BYTES);
+        if !is_large || tail.flushing.is_some() || writer.has_failed || files.reserve.is_short() {
+            return false;
+        }
+        let full = tail.filling.expect("it is large");
+        self.tail.replace(LogTail { start: tail.start, flushing: Some(Flushing::all(full)), filling: None });
+        true
     }
 
     /// Has the processor fetch what the index will need for a record of a key with this hash.

@@ -12,7 +12,7 @@ use std::{
     sync::{Arc, atomic::Ordering},
 };
 
-use kvilt_base::{EntryRef, Error, File, FileName, Mutant, Result, mutant};
+use kvilt_base::{EntryRef, Error, File, FileName, Kind, Mutant, Result, Version, mutant};
 use kvilt_format::log::{Decoded, HEADER_BYTES, decode_header, decode_record};
 use kvilt_sync::published::pin;
 
@@ -21,6 +21,10 @@ use crate::files::Files;
 
 /// A log is read in pieces of this size.
 const READ_BYTES: usize = 256 << 10;
+/// So many bytes are kept of what a thread has read a record to.
+const SCRATCH_BYTES_MAX: usize = 1 << 20;
+/// A record of more bytes is large: the call that reads it costs little beside what it reads.
+const LARGE_RECORD_BYTES: usize = 128 << 10;
 /// What an index that is wrong would come to.
 const NO_ENTRY: &str = "a summary stands where an entry must be";
 
@@ -36,7 +40,68 @@ pub(crate) struct Window {
     bytes: Vec<u8>,
 }
 
+/// Records of a log that were read in one piece, with their places.
+pub(crate) struct WholeRecords {
+    bytes: Vec<u8>,
+    records: Vec<WholeRecord>,
+}
+
+struct WholeRecord {
+    key: Range<usize>,
+    value: Range<usize>,
+    version: Version,
+    kind: Kind,
+}
+
+impl WholeRecords {
+    /// Gives each to `each`, with the places of its key and its value among the bytes.
+    pub(crate) fn for_each(&self, mut each: impl FnMut(EntryRef<'_>, usize, usize)) {
+        for WholeRecord { key, value, version, kind } in &self.records {
+            let bytes = |place: &Range<usize>| &self.bytes[place.clone()];
+            let entry = EntryRef { key: bytes(key), version: *version, kind: *kind, value: bytes(value) };
+            each(entry, key.start, value.start);
+        }
+    }
+
+    /// What was read.
+    pub(crate) fn into_bytes(self) -> Vec<u8> {
+        self.bytes
+    }
+}
+
 impl ChunkLog {
+    /// Every live entry of `place`, read in one piece that is not copied; none if the file does not have all of it.
+    pub(crate) fn read_whole(&self, files: &Files, place: Range<u64>) -> Result<Option<WholeRecords>> {
+        let begin = place.start.max(HEADER_BYTES as u64);
+        if place.end > self.end().start || place.end <= begin {
+            return Ok(None);
+        }
+        let mut bytes = vec![0; (place.end - begin) as usize];
+        self.opened(files)?.read_exact_at(begin, &mut bytes).map_err(|e| self.read_failed(begin, e))?;
+        let (mut records, mut done) = (Vec::new(), 0);
+        while done < bytes.len() {
+            let offset = begin + done as u64;
+            match decode_record(&bytes[done..], self.identity, offset, self.base) {
+                Decoded::Record { entry, len, .. } => {
+                    done += len;
+                    let value = done - entry.value.len()..done;
+                    let key = value.start - entry.key.len()..value.start;
+                    if !files.dead.contain(entry.version) {
+                        let (version, kind) = (entry.version, entry.kind);
+                        records.push(WholeRecord { key, value, version, kind });
+                    }
+                }
+                Decoded::Summary { len } => done += len,
+                Decoded::Incomplete { .. } => {
+                    return Err(self.bad_record(offset, "the record runs past the synced length"));
+                }
+                Decoded::Bad(_) if mutant(Mutant::DamageIsTornTail) => break,
+                Decoded::Bad(why) => return Err(self.bad_record(offset, why)),
+            }
+        }
+        Ok(Some(WholeRecords { bytes, records }))
+    }
+
     /// Reads what the file has of `place`, and nothing of what is still in a buffer.
     pub(crate) fn read_window(&self, files: &Files, place: Range<u64>, window: &mut Window) -> Result<()> {
         let end = place.end.min(self.end().start);
@@ -99,8 +164,43 @@ impl ChunkLog {
         }
         let mut scratch = SCRATCH.take();
         let result = self.read_from_file(files, offset, tail.start, &mut scratch, read);
-        SCRATCH.set(scratch);
+        // One huge value must not pin its size in every thread that ever read one.
+        if scratch.capacity() <= SCRATCH_BYTES_MAX {
+            SCRATCH.set(scratch);
+        }
         result
+    }
+
+    /// Whether its records are so large, on average, that each is better read by itself.
+    pub(crate) fn has_large_records(&self) -> bool {
+        self.mean_record_bytes() > LARGE_RECORD_BYTES && self.records.load(Ordering::Relaxed) > 0
+    }
+
+    /// Reads the record at `offset` into memory of its own, in which its value lies at the place returned; none if it is not large, or
+    /// not in the file yet.
+    pub(crate) fn read_large(&self, files: &Files, offset: u64) -> Result<Option<(Vec<u8>, Range<usize>)>> {
+        let end = self.end().start;
+        if offset >= end {
+            return Ok(None);
+        }
+        let mut bytes = vec![0; LARGE_RECORD_BYTES.min((end - offset) as usize)];
+        let file = self.opened(files)?;
+        loop {
+            file.read_exact_at(offset, &mut bytes).map_err(|e| self.read_failed(offset, e))?;
+            let needed = match decode_record(&bytes, self.identity, offset, self.base) {
+                Decoded::Record { entry, len, .. } => {
+                    let value = len - entry.value.len()..len;
+                    return Ok((len > LARGE_RECORD_BYTES).then_some((bytes, value)));
+                }
+                Decoded::Incomplete { needed } if needed as u64 <= end - offset => needed,
+                Decoded::Incomplete { .. } => {
+                    return Err(self.bad_record(offset, "the record runs past the synced length"));
+                }
+                Decoded::Summary { .. } => return Err(self.bad_record(offset, NO_ENTRY)),
+                Decoded::Bad(why) => return Err(self.bad_record(offset, why)),
+            };
+            bytes = vec![0; needed];
+        }
     }
 
     fn read_from_file<R>(
@@ -115,7 +215,10 @@ impl ChunkLog {
         let mut wanted = self.likely_record_bytes();
         loop {
             let len = wanted.min((end - offset) as usize);
-            if scratch.len() < len {
+            if scratch.capacity() < len {
+                // To grow would copy what is read again, and might take twice as much as is needed.
+                *scratch = vec![0; len];
+            } else if scratch.len() < len {
                 scratch.resize(len, 0);
             }
             file.read_exact_at(offset, &mut scratch[..len]).map_err(|e| self.read_failed(offset, e))?;

@@ -9,6 +9,7 @@ use std::{
 };
 
 use kvilt_base::{Direction, EntryRef, KeyRange, Result, Source, Version};
+use kvilt_sync::budget::{Charge, Part};
 
 use super::LogOrder;
 use crate::{
@@ -23,6 +24,9 @@ const READ_COST_BYTES: u64 = 4096;
 const TOGETHER_MAX: usize = 32;
 const APART_BYTES_MAX: u64 = 2 * READ_COST_BYTES;
 
+/// So many bytes are kept of what a value was read to.
+const KEPT_BYTES: usize = 1 << 20;
+
 /// Of records that a scan will likely reach, so many are asked for at first.
 const LIKELY_MAX: usize = 128;
 
@@ -31,6 +35,8 @@ const LIKELY_MAX: usize = 128;
 pub(crate) struct Wanted<'f> {
     /// Of each key only the record that it may see.
     pub(crate) view: Version,
+    /// Not only that record, but all of a key.
+    pub(crate) every_version: bool,
     /// How many rows at most, if that is known.
     pub(crate) rows: Option<u64>,
     /// What reading costs for want of order is added to this.
@@ -53,8 +59,11 @@ pub(crate) struct OrderSource<'f> {
     remaining: Range<usize>,
     /// Where it stands; none at the end.
     position: Option<usize>,
-    /// The value of the current entry, once that has been fetched.
+    /// Bytes in which the value of the current entry lies, once that has been fetched, and where in them.
     value: Vec<u8>,
+    value_at: Range<usize>,
+    /// Of these bytes, if they are many.
+    charge: Option<Charge>,
     is_fetched: bool,
     window: Window,
 }
@@ -81,6 +90,8 @@ impl<'f> OrderSource<'f> {
             remaining,
             position: None,
             value: Vec::new(),
+            value_at: 0..0,
+            charge: None,
             is_fetched: false,
             window: Window::default(),
         };
@@ -142,6 +153,9 @@ impl<'f> OrderSource<'f> {
 
     /// Takes the next position off `remaining`: of each key only that of the record that is wanted.
     fn next_of(&self, remaining: &mut Range<usize>) -> Option<usize> {
+        if self.wanted.every_version && self.direction == Direction::Forward {
+            return remaining.next();
+        }
         loop {
             let records = self.next_key(remaining)?;
             let items = &self.order.items[records.clone()];
@@ -176,8 +190,24 @@ impl<'f> OrderSource<'f> {
 
     fn read_value(&mut self) -> Result<()> {
         let Some(at) = self.position else { return Ok(()) };
-        let (offset, value) = (self.order.record(at).offset, &mut self.value);
-        value.clear();
+        let offset = self.order.record(at).offset;
+        self.value.clear();
+        if self.log.has_large_records() {
+            // The one before is not kept beside it.
+            self.value = Vec::new();
+            if let Some((bytes, value_at)) = self.log.read_large(self.files, offset)? {
+                self.charge = Some(self.files.budget.charge(Part::LogBuffers, bytes.len() as u64));
+                (self.value, self.value_at) = (bytes, value_at);
+                return Ok(());
+            }
+        }
+        self.read_small_value(at, offset)?;
+        self.value_at = 0..self.value.len();
+        Ok(())
+    }
+
+    fn read_small_value(&mut self, at: usize, offset: u64) -> Result<()> {
+        let value = &mut self.value;
         if self.log.record_in(&self.window, offset, |entry| value.extend_from_slice(entry.value))? {
             return Ok(());
         }
@@ -241,7 +271,12 @@ impl Source for OrderSource<'_> {
     fn entry(&self) -> Option<EntryRef<'_>> {
         let record = self.order.record(self.position?);
         assert!(self.is_fetched, "an entry without its value");
-        Some(EntryRef { key: record.key, version: record.version, kind: record.kind, value: &self.value })
+        Some(EntryRef {
+            key: record.key,
+            version: record.version,
+            kind: record.kind,
+            value: &self.value[self.value_at.clone()],
+        })
     }
 
     fn key(&self) -> Option<&[u8]> {
@@ -262,6 +297,12 @@ impl Source for OrderSource<'_> {
 
     fn advance(&mut self) -> Result<()> {
         self.position = self.next_position();
+        if self.value.capacity() > KEPT_BYTES {
+            // Others may read large ones before this source has its turn again.
+            self.value = Vec::new();
+            self.value_at = 0..0;
+            self.charge = None;
+        }
         self.is_fetched = false;
         Ok(())
     }
