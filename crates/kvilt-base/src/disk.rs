@@ -14,7 +14,7 @@ use std::{any::Any, fmt, io, sync::Arc};
 /// Names come from integers, never from content or from a user.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum FileName {
-    /// Held, by advisory lock, by the one process that has the store open; contains its process id.
+    /// Held, by advisory lock, by the one process that has the store open, or by those that read it; contains the id of the one.
     Lock,
     /// What of the manifest is known to be synced, see `docs/format/witness.md`.
     Witness,
@@ -98,6 +98,8 @@ pub enum Listed {
 pub enum LockFailure {
     /// Somebody has it; the process id, if it could be read.
     Held(Option<u32>),
+    /// Some who only read have it, and it was wanted alone.
+    HeldByReaders,
     /// The system refused.
     Io(io::Error),
 }
@@ -122,8 +124,18 @@ pub trait Disk: Send + Sync + fmt::Debug {
     /// Makes creates, renames, links and removes durable (D-2).
     fn sync_dir(&self) -> io::Result<()>;
     /// Locks the directory for this handle until the returned value is dropped. A second call fails, from
-    /// another process and from this one.
+    /// another process and from this one. No file is made or changed by it.
     fn lock(&self) -> Result<Box<dyn Any + Send + Sync>, LockFailure>;
+    /// The same beside others who call this, and nobody who calls [`Disk::lock`]. A disk that knows nothing of it is locked for one.
+    fn lock_shared(&self) -> Result<Box<dyn Any + Send + Sync>, LockFailure> {
+        self.lock()
+    }
+    /// Writes into the lock file who has `lock`, which [`Disk::lock`] returned, for those who will be refused; makes the file if there is
+    /// none. To be called before anything else of the directory is changed.
+    fn sign(&self, lock: &(dyn Any + Send + Sync)) -> io::Result<()> {
+        let _ = lock;
+        Ok(())
+    }
     /// Makes a new directory for a copy of the store; it must not exist, or be empty. `path` is the user's.
     fn new_directory(&self, path: &std::path::Path) -> io::Result<Arc<dyn Disk>>;
     /// Gives a file a second name, the same one, in another directory made by [`Disk::new_directory`]; copies

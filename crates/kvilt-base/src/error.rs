@@ -19,6 +19,8 @@ pub enum ErrorKind {
     NoSpace,
     /// Somebody else holds the store. Wait, or stop the other one.
     Busy,
+    /// The store was opened to be read only, and this would change it. Nothing was changed. Open it without.
+    ReadOnly,
     /// The handle was closed. Open the store again.
     Closed,
     /// The handle belongs to the process that this one was forked from. Open stores after the fork, not before.
@@ -43,6 +45,7 @@ impl ErrorKind {
             ErrorKind::LimitReached => "limit-reached",
             ErrorKind::NoSpace => "no-space",
             ErrorKind::Busy => "busy",
+            ErrorKind::ReadOnly => "read-only",
             ErrorKind::Closed => "closed",
             ErrorKind::Forked => "forked",
             ErrorKind::SnapshotTooOld => "snapshot-too-old",
@@ -61,6 +64,7 @@ impl ErrorKind {
                 "free disk space; reads and deletes still work, and writes resume by themselves"
             }
             ErrorKind::Busy => "close the other user of the store, or wait for it",
+            ErrorKind::ReadOnly => "open the store without `read_only` to change it; nothing was changed",
             ErrorKind::Closed => "open the store again",
             ErrorKind::Forked => "open stores after the fork, or use them in the process that opened them",
             ErrorKind::SnapshotTooOld => "take a new snapshot, or raise the limit on their age",

@@ -97,6 +97,8 @@ mutants! {
     ChainForgotten,
     /// Of a batch, only the first change is replayed.
     BatchHalfReplayed,
+    /// An open that only reads leaves out what commit logs hold.
+    CommitNotShown,
     /// Each change of a batch gets a record of its own in the commit log.
     BatchInPieces,
     /// The commit log before is removed when the next one begins.

@@ -95,7 +95,9 @@ fn in_words(error: &Error) -> String {
 /// What to do where a setting of the library says no. None of them is named: the command has options.
 fn setting_advice(setting: &str) -> Option<&'static str> {
     match setting {
-        "create_if_missing" => Some("name the directory of a store; `kvilt put` and `kvilt load` make one"),
+        "create_if_missing" | "read_only" => {
+            Some("name the directory of a store; `kvilt put` and `kvilt load` make one")
+        }
         "error_if_exists" => Some("name a directory that does not exist, or is empty"),
         "memory_budget" => Some("give --memory more"),
         _ => None,

@@ -59,6 +59,11 @@ impl DurabilityChoice {
 }
 
 impl Globals {
+    /// Opens the store in `dir`, which must be there, to be read only.
+    pub(crate) fn open_to_read(&self, dir: &Path) -> Result<Db, Failure> {
+        Ok(self.builder(dir).read_only(true).open()?)
+    }
+
     /// Opens the store in `dir`, which must be there.
     pub(crate) fn open(&self, dir: &Path) -> Result<Db, Failure> {
         Ok(self.builder(dir).create_if_missing(false).open()?)

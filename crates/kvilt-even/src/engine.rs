@@ -57,16 +57,32 @@ impl Even {
     /// Opens the store in `disk`.
     pub(crate) fn open(disk: Arc<dyn Disk>, world: World, options: &Options) -> Result<Arc<Self>> {
         let (store, lock) = recovery::open(disk, world, options)?;
-        let spawn = Arc::clone(&store.world.spawn);
-        let rebalancer = spawn.spawn("kvilt-rebalance", Box::new(Rebalancer::new(&store)));
-        let checkpointer = spawn.spawn("kvilt-checkpoint", Box::new(Checkpointer::new(&store)));
-        *store.hands.lock() = Some(Hands { rebalancer, checkpointer });
+        if !store.config.is_read_only {
+            let spawn = Arc::clone(&store.world.spawn);
+            let rebalancer = spawn.spawn("kvilt-rebalance", Box::new(Rebalancer::new(&store)));
+            let checkpointer = spawn.spawn("kvilt-checkpoint", Box::new(Checkpointer::new(&store)));
+            *store.hands.lock() = Some(Hands { rebalancer, checkpointer });
+        }
         let lock = Mutex::new(Some(lock));
         Ok(Arc::new(Even { store, home: Home::here(), lock, settling: Settling::default() }))
     }
 
     fn is_sync(&self) -> bool {
         matches!(self.store.config.durability, Durability::Sync { .. })
+    }
+
+    /// Fails where nothing may be written: in a child made by `fork`, and in a store that is open to be read only (B-7), where it fails
+    /// whatever else would be said of the call.
+    fn allow_change(&self) -> Result<()> {
+        self.home.allow_write()?;
+        if self.store.config.is_read_only { Err(self.read_only()) } else { Ok(()) }
+    }
+
+    #[cold]
+    fn read_only(&self) -> Error {
+        let place = self.store.files.disk.place();
+        let message = format!("the store in {place} is open to be read only");
+        Error::new(ErrorKind::ReadOnly, message).by_setting("read_only")
     }
 
     /// Why a read failed: the files of a store that was closed meanwhile may be gone.
@@ -76,7 +92,7 @@ impl Even {
     }
 
     fn write_one(&self, key: &[u8], value: Option<&[u8]>) -> Result<()> {
-        self.home.allow_write()?;
+        self.allow_change()?;
         allow_key(key)?;
         allow_value(value)?;
         match &self.store.commit {
@@ -164,7 +180,7 @@ impl Engine for Even {
     }
 
     fn write(&self, batch: WriteBatch) -> Result<()> {
-        self.home.allow_write()?;
+        self.allow_change()?;
         allow_batch(&batch, &self.store.config)?;
         match &self.store.commit {
             None => {
@@ -184,7 +200,7 @@ impl Engine for Even {
     }
 
     fn compare_and_swap(&self, key: &[u8], expected: Option<&[u8]>, new: Option<&[u8]>) -> Result<Swap> {
-        self.home.allow_write()?;
+        self.allow_change()?;
         allow_key(key)?;
         allow_value(new)?;
         match &self.store.commit {
@@ -198,7 +214,7 @@ impl Engine for Even {
     }
 
     fn delete_range(&self, range: &KeyRange) -> Result<()> {
-        self.home.allow_write()?;
+        self.allow_change()?;
         let range = with_short_bounds(range);
         if range.is_empty() {
             return self.store.poison.allow_write();
@@ -235,7 +251,7 @@ impl Engine for Even {
     }
 
     fn sync(&self) -> Result<()> {
-        self.home.allow_write()?;
+        self.allow_change()?;
         self.store.poison.allow_write()?;
         if self.is_sync() {
             // What was acknowledged is in the commit log, synced.
@@ -245,7 +261,7 @@ impl Engine for Even {
     }
 
     fn checkpoint_to(&self, directory: &Path) -> Result<()> {
-        self.home.allow_write()?;
+        self.allow_change()?;
         self.store.poison.allow_write()?;
         copy::checkpoint_to(&self.store, directory).or_else(|error| self.unless_closed(error))
     }
@@ -284,6 +300,7 @@ impl Engine for Even {
             checkpointer.join();
         }
         let closed = match store.poison.cause() {
+            _ if store.config.is_read_only => Ok(()),
             // What could not be made durable will never be: the caller is told, and the directory is free.
             Some(cause) => Err(cause.clone()),
             None => match store.checkpoint_now(true) {

@@ -50,6 +50,8 @@ pub(crate) struct Files {
     pub(crate) log_piece_bytes: u64,
     /// When a log is summed up.
     pub(crate) summary_rule: SummaryRule,
+    /// Whether the store is open to be read only: what is appended stays in memory (B-7).
+    pub(crate) is_read_only: bool,
     next: AtomicU64,
     /// Files that exist, with a way to see whether anybody holds them.
     known: Mutex<HashMap<u64, (FileName, Weak<()>)>>,
@@ -82,6 +84,7 @@ impl Files {
             reads: Reads::new(Arc::clone(&world.clock)),
             log_piece_bytes: 8 << 10,
             summary_rule: SummaryRule { covered_bytes: 128 << 10, percent: 6 },
+            is_read_only: false,
             next: AtomicU64::new(next),
             known: Mutex::default(),
             leftovers: Mutex::default(),

@@ -77,7 +77,7 @@ use std::sync::Arc;
 use kvilt_base::{Disk, Engine, Result};
 
 pub use options::{Compression, Durability, Options};
-pub use salvage::{Salvaged, salvage};
+pub use salvage::{Salvaged, lock_to_salvage, salvage};
 pub use world::World;
 
 /// Opens the store in `disk`, or makes one there.

@@ -57,6 +57,8 @@ pub struct Options {
     pub durability: Durability,
     /// Make a store if the directory is missing or empty.
     pub create: bool,
+    /// Only read: no file is made, changed or removed, and nothing runs in the background. Excludes `create`, which is then ignored.
+    pub read_only: bool,
     /// Bytes a chunk may hold before it must be split (EvenDB: 10 MB). Larger chunks mean fewer files, longer
     /// rebalances, and coarser caching.
     pub chunk_bytes_max: u64,
@@ -100,6 +102,7 @@ impl Default for Options {
         Options {
             durability: Durability::Async { interval: Duration::from_millis(500) },
             create: true,
+            read_only: false,
             chunk_bytes_max: 10 << 20,
             chunk_bytes_rebalance: 7 << 20,
             chunk_bytes_min: 1 << 20,
@@ -137,6 +140,13 @@ impl Options {
             block_bytes: 256,
             ..Options::default()
         }
+    }
+
+    /// Checks them for a store with so much memory, as [`crate::open`] does.
+    ///
+    /// Errors: `InvalidArgument`, with the name of what makes no sense.
+    pub fn validate(&self, budget_bytes: u64) -> Result<()> {
+        self.check(budget_bytes).map(drop)
     }
 
     /// Checks them, and fits the sizes that must fit into memory to `budget_bytes`.
@@ -192,6 +202,7 @@ impl Options {
         };
         Config {
             durability: self.durability.bounded(),
+            is_read_only: self.read_only,
             chunk_bytes_max: shrink(self.chunk_bytes_max).max(rebalance),
             chunk_bytes_rebalance: rebalance,
             chunk_bytes_min: shrink(self.chunk_bytes_min),
@@ -200,7 +211,8 @@ impl Options {
             log_bytes_max_cached: self.log_bytes_max_cached.min((budget_bytes / 4).max(4 << 10)),
             log_bytes_max_unread: self.log_bytes_max_unread.min((budget_bytes / 8).max(4 << 10)),
             log_buffer_bytes_max: self.log_buffer_bytes_max.min((budget_bytes / 1024).max(512) as usize),
-            reserve_bytes_max: self.reserve_bytes_max,
+            // Who does not write keeps no room for it.
+            reserve_bytes_max: if self.read_only { 0 } else { self.reserve_bytes_max },
             batch_operations_max: self.batch_operations_max,
             batch_bytes_max: self.batch_bytes_max,
             munk_put_bytes_max: (budget_bytes / 8).max(4 << 10),
@@ -223,6 +235,7 @@ impl Options {
 #[derive(Clone, Debug)]
 pub(crate) struct Config {
     pub(crate) durability: Durability,
+    pub(crate) is_read_only: bool,
     pub(crate) chunk_bytes_max: u64,
     pub(crate) chunk_bytes_rebalance: u64,
     pub(crate) chunk_bytes_min: u64,

@@ -5,7 +5,12 @@
 //! between the checkpoint and the new epoch are dead. Only in sync and written mode a log is replayed, the commit
 //! log, and that is bounded by one checkpoint interval.
 //!
-//! Opening changes nothing on disk that matters, so a crash during an open is as if it had not been tried.
+//! Opening changes nothing on disk that matters, so a crash during an open is as if it had not been tried. What can
+//! make it fail is found before anything is changed; only a disk that refuses a write comes later. An open that is to read only ends
+//! there: what commit logs hold it replays into memory, and nothing else is done to what a crash left.
+//!
+//! * **B-7** An open that is refused for what it finds, and a store that is open to be read only, changes no file, and makes and
+//!   removes none; and who only reads sees all that another open would show, or is refused.
 
 use std::{
     collections::HashMap,
@@ -13,6 +18,7 @@ use std::{
         Arc,
         atomic::{AtomicU64, Ordering},
     },
+    time::Duration,
 };
 
 use kvilt_base::{
@@ -30,7 +36,7 @@ use crate::{
     funk::{Funk, Part, PartFile, log::ChunkLog, table_file::TableFile},
     index::ChunkIndex,
     munk::{ChargedRun, Munk, run::Run},
-    options::Options,
+    options::{Config, Options},
     poison::Poison,
     rebalance::MunkRoom,
     reserve::Reserve,
@@ -53,15 +59,54 @@ pub(crate) fn open(
     let opened_at = world.clock.now();
     let config = options.check(world.budget.bytes_max())?;
     refuse_strangers(&*disk, options)?;
-    let lock = lock(&*disk)?;
-    let ((root, witness), is_new) = match read_root(&*disk)? {
-        Some(found) => (found, false),
-        None => (make(&*disk, &world, options)?, true),
-    };
+    let lock = if config.is_read_only { lock_to_read(&*disk)? } else { lock(&*disk)? };
+    let found = read_root(&*disk)?;
     let listed = disk.list().map_err(|e| Error::io("list the store", e).in_file(disk.place()))?;
     refuse_false_reserve(&listed)?;
+    let is_new = found.is_none();
+    let (root, witness) = match found {
+        Some(found) => found,
+        None => {
+            // Asked before the lock already; but what was there then may be gone.
+            allow_making(&*disk, options)?;
+            sign(&*disk, &lock)?;
+            make(&*disk, &world)?
+        }
+    };
     let leftovers = Leftovers::find(&root, &listed, &*disk)?;
-    let orphans_of_rows = leftovers.make_way(&*disk, &listed, is_new)?;
+    let store = of_root(disk, world, config, (root, witness, is_new), &leftovers, opened_at);
+    store.index.replace(store.recovered_index(&leftovers)?);
+    let bytes_to_replay = store.survey(&leftovers.commit_logs)?;
+    if store.config.is_read_only {
+        store.allow_replay_in_memory(bytes_to_replay)?;
+    } else {
+        if !is_new {
+            sign(&*store.files.disk, &lock)?;
+        }
+        store.files.leave(leftovers.make_way(&*store.files.disk, &listed, is_new)?);
+        if store.files.reserve.is_short() {
+            // Whoever puts next may need their room.
+            while store.files.remove_leftover() {}
+        }
+    }
+    store.replay(&leftovers.commit_logs)?;
+    if is_new {
+        store.give_first_munk();
+    }
+    let open_us = (store.world.clock.now() - opened_at).as_micros() as u64;
+    store.open_us.store(open_us, Ordering::Relaxed);
+    Ok((Arc::new(store), lock))
+}
+
+/// The store that a root describes. Its chunks are still to come; nothing is read or written.
+fn of_root(
+    disk: Arc<dyn Disk>,
+    world: World,
+    config: Config,
+    (root, witness, is_new): (Root, Witness, bool),
+    leftovers: &Leftovers,
+    opened_at: Duration,
+) -> Store {
     let (epoch_base, dead) = next_epoch(&root, is_new);
     let counters = Arc::<Counters>::default();
     counters.torn_tails.add(leftovers.torn_tails);
@@ -77,16 +122,12 @@ pub(crate) fn open(
         &world,
         counters.clone(),
     );
+    files.is_read_only = config.is_read_only;
     files.log_piece_bytes = config.log_piece_bytes;
     files.summary_rule = config.summary_rule;
-    files.leave(orphans_of_rows);
-    if files.reserve.is_short() {
-        // Whoever puts next may need their room.
-        while files.remove_leftover() {}
-    }
-    let versions = Versions::new(epoch_base);
-    let store = Store {
-        versions,
+    let commit = if config.is_read_only { None } else { CommitLog::of_level(config.durability) };
+    Store {
+        versions: Versions::new(epoch_base),
         index: Published::new(ChunkIndex::new(Vec::from_iter(first_chunk_placeholder()))),
         structure: Mutex::default(),
         checkpoint: Checkpoint::new(
@@ -95,7 +136,7 @@ pub(crate) fn open(
             !leftovers.commit_logs.is_empty(),
             opened_at.as_micros() as u64,
         ),
-        commit: CommitLog::of_level(config.durability),
+        commit,
         munk_room: MunkRoom::new(config.budget_bytes),
         row_cache: RowCache::new(config.row_cache_bytes as usize),
         row_cache_charge: Mutex::new(world.budget.charge(BudgetPart::RowCache, 0)),
@@ -112,15 +153,7 @@ pub(crate) fn open(
         config,
         world,
         files,
-    };
-    store.index.replace(store.recovered_index(&leftovers)?);
-    store.replay(&leftovers.commit_logs)?;
-    if is_new {
-        store.give_first_munk();
     }
-    let open_us = (store.world.clock.now() - opened_at).as_micros() as u64;
-    store.open_us.store(open_us, Ordering::Relaxed);
-    Ok((Arc::new(store), lock))
 }
 
 /// A directory with something in it, but no manifest, is not ours.
@@ -153,7 +186,7 @@ fn refuse_strangers(disk: &dyn Disk, options: &Options) -> Result<()> {
 }
 
 fn allow_making(disk: &dyn Disk, options: &Options) -> Result<()> {
-    if options.create {
+    if options.create && !options.read_only {
         return Ok(());
     }
     Err(Error::invalid(format!("there is no store in {}, and it was not to be made", disk.place())))
@@ -181,19 +214,32 @@ fn has_rows(name: FileName) -> bool {
 
 /// Locks the directory, or says who has it.
 pub(crate) fn lock(disk: &dyn Disk) -> Result<DirectoryLock> {
-    disk.lock().map_err(|failure| match failure {
-        LockFailure::Held(Some(pid)) => {
-            Error::new(ErrorKind::Busy, format!("the store in {} is open in process {pid}", disk.place()))
-        }
-        LockFailure::Held(None) => {
-            Error::new(ErrorKind::Busy, format!("the store in {} is open in another process", disk.place()))
-        }
+    disk.lock().map_err(|failure| not_locked(disk, failure))
+}
+
+/// The same for one who only reads, beside others who do: a writer would remove files while they are read.
+pub(crate) fn lock_to_read(disk: &dyn Disk) -> Result<DirectoryLock> {
+    disk.lock_shared().map_err(|failure| not_locked(disk, failure))
+}
+
+fn not_locked(disk: &dyn Disk, failure: LockFailure) -> Error {
+    let busy =
+        |user: String| Error::new(ErrorKind::Busy, format!("the store in {} is open {user}", disk.place()));
+    match failure {
+        LockFailure::Held(Some(pid)) => busy(format!("in process {pid}")),
+        LockFailure::Held(None) => busy("in another process".to_string()),
+        LockFailure::HeldByReaders => busy("to be read, by another handle or process".to_string()),
         // A link, or a directory.
         LockFailure::Io(e) if e.kind() == std::io::ErrorKind::InvalidData => {
             Error::corrupted(FileName::Lock, 0, e.to_string())
         }
         LockFailure::Io(e) => Error::io("lock the store", e).in_file(disk.place()),
-    })
+    }
+}
+
+/// Writes down who has the directory.
+fn sign(disk: &dyn Disk, lock: &DirectoryLock) -> Result<()> {
+    disk.sign(&**lock).map_err(|e| Error::io("write who has the store", e).in_file(FileName::Lock))
 }
 
 /// How long a file is.
@@ -201,9 +247,7 @@ pub(crate) fn len_of(disk: &dyn Disk, name: FileName) -> Result<u64> {
     disk.len(name).map_err(|e| Error::io("ask for the length of a file", e).in_file(name))
 }
 
-fn make(disk: &dyn Disk, world: &World, options: &Options) -> Result<(Root, Witness)> {
-    // Asked before the lock already; but what was there then may be gone.
-    allow_making(disk, options)?;
+fn make(disk: &dyn Disk, world: &World) -> Result<(Root, Witness)> {
     let root = Root::new(world.rng.next_u64());
     // First the witness, so that a manifest never is without one.
     let witness = Witness::create(disk, root.store_id)?;

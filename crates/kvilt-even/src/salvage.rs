@@ -39,7 +39,31 @@ pub enum Salvaged<'a> {
     DeleteRange(KeyRange),
 }
 
-/// Gives all that can be saved of the store in `disk`, which is locked meanwhile, to `save`. `progress` is told the bytes read
+/// Locks the store in `disk` as one who reads it does, until what this returns is dropped: for who prepares a salvage, and would not
+/// do so in vain.
+///
+/// Errors: `Busy`; `InvalidArgument` if there is nothing of a store; `UnsupportedVersion`; `Io`.
+pub fn lock_to_salvage(disk: &dyn Disk) -> Result<Box<dyn std::any::Any + Send + Sync>> {
+    let lock = recovery::lock_to_read(disk)?;
+    match read_root(disk) {
+        Err(error) if error.kind() != ErrorKind::Corrupted => return Err(error),
+        Ok(None) => {
+            let listed = disk.list().map_err(|e| Error::io("list the directory", e).in_file(disk.place()))?;
+            let has_rows = |l: &Listed| matches!(l, Listed::Ours(name) if is_of_rows(*name));
+            if !listed.iter().any(has_rows) {
+                return Err(nothing_of_a_store(disk));
+            }
+        }
+        Err(_) | Ok(Some(_)) => {}
+    }
+    Ok(lock)
+}
+
+fn nothing_of_a_store(disk: &dyn Disk) -> Error {
+    Error::invalid(format!("there is nothing of a store in {}", disk.place()))
+}
+
+/// Gives all that can be saved of the store in `disk`, which nobody can open to write meanwhile, to `save`. `progress` is told the bytes read
 /// of all bytes there are.
 ///
 /// Errors: those of `save`; `Busy`; `InvalidArgument` if there is nothing of a store; `Io` if a file cannot be read for a reason
@@ -49,7 +73,7 @@ pub fn salvage(
     save: &mut dyn FnMut(Salvaged<'_>) -> Result<()>,
     progress: &mut dyn FnMut(u64, u64),
 ) -> Result<RepairReport> {
-    let _lock = recovery::lock(disk)?;
+    let _lock = recovery::lock_to_read(disk)?;
     let listed = disk.list().map_err(|e| Error::io("list the directory", e).in_file(disk.place()))?;
     let mut files = BTreeMap::new();
     for entry in listed {
@@ -100,7 +124,7 @@ fn find_root(
             return Ok((root, dead));
         }
         Ok(None) if !files.keys().any(|name| is_of_rows(*name)) => {
-            return Err(Error::invalid(format!("there is nothing of a store in {}", disk.place())));
+            return Err(nothing_of_a_store(disk));
         }
         Ok(None) => Error::new(ErrorKind::Corrupted, "the manifest is missing"),
         Err(error) if error.kind() == ErrorKind::Corrupted => error,

@@ -2,10 +2,14 @@
 //! it is.
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
-use std::{any::Any, io, path::Path, sync::Arc, time::Duration};
+use std::{any::Any, io, ops::ControlFlow, path::Path, sync::Arc, time::Duration};
 
-use kvilt_base::{Disk, Engine, Error, ErrorKind, File, FileName, Listed, Result, Swap, disk::LockFailure};
+use kvilt_base::{
+    Direction, Disk, Engine, Error, ErrorKind, File, FileName, KeyRange, Listed, Result, Swap,
+    disk::LockFailure,
+};
 use kvilt_even::{Durability, Options, World};
+use kvilt_format::checksum::checksum;
 use kvilt_io::{Call, Fault, FaultyDisk, ManualClock, MemoryDisk, SeededRng, StepSpawn, Times};
 use kvilt_sync::budget::Budget;
 
@@ -28,6 +32,15 @@ fn open_in(
     let mut options = Options::tiny();
     options.durability = durability;
     options.create = create;
+    let world = World { clock, rng: Arc::new(SeededRng::new(7)), spawn, budget: Budget::new(64 << 20) };
+    kvilt_even::open(disk, world, options)
+}
+
+fn open_to(read_only: bool, disk: Arc<dyn Disk>, durability: Durability) -> Result<Arc<dyn Engine>> {
+    let mut options = Options::tiny();
+    (options.durability, options.read_only) = (durability, read_only);
+    let clock = ManualClock::new();
+    let spawn = StepSpawn::new(clock.clone(), 1);
     let world = World { clock, rng: Arc::new(SeededRng::new(7)), spawn, budget: Budget::new(64 << 20) };
     kvilt_even::open(disk, world, options)
 }
@@ -155,6 +168,68 @@ fn what_no_checkpoint_came_to_name_is_removed_by_the_next_open() {
     let numbers =
         image.snapshot().into_keys().filter(|name| matches!(name, FileName::Log(_))).map(FileName::number);
     assert!(numbers.max() > Some(1_001));
+}
+
+/// Files that a newer Kvilt wrote: their headers are good, and say so.
+#[test]
+fn what_a_newer_version_wrote_is_refused_and_left_as_it_is() {
+    let (disk, db) = of_one_row(SYNC);
+    db.put(b"l", b"behind the checkpoint").unwrap();
+    let newest = |wanted: fn(&FileName) -> bool| *disk.snapshot().keys().rfind(|name| wanted(name)).unwrap();
+    let names = [
+        newest(|name| matches!(name, FileName::Manifest(_))),
+        newest(|name| matches!(name, FileName::Commit(_))),
+    ];
+    for name in names {
+        let image = disk.kill_image();
+        let mut bytes = image.contents(name).unwrap();
+        bytes[8..12].copy_from_slice(&2_u32.to_le_bytes());
+        let sum = checksum(0, &[&bytes[..12], &bytes[16..64]].concat());
+        bytes[12..16].copy_from_slice(&sum.to_le_bytes());
+        image.replace(name, bytes);
+        // What an open removes, if it goes on.
+        image.replace(FileName::ManifestTemp(1_000), b"cut short".to_vec());
+        let before = (image.ops(), image.fingerprint());
+        for read_only in [false, true] {
+            let error = open_to(read_only, image.clone(), SYNC).map(drop).unwrap_err();
+            assert_eq!(error.kind(), ErrorKind::UnsupportedVersion, "{name}: {error}");
+            assert_eq!((image.ops(), image.fingerprint()), before, "{name}: something was changed");
+        }
+    }
+}
+
+/// No call that changes a disk is made, whatever a crash left; the only calls are reads.
+#[test]
+fn who_only_reads_makes_no_call_that_changes_the_disk() {
+    for durability in [ASYNC, SYNC, Durability::Written { interval: HOUR }] {
+        let (disk, db) = of_one_row(durability);
+        // More than a log's buffer holds, so that replaying would write to files.
+        for i in 0..300_u32 {
+            db.put(&i.to_be_bytes(), &[7; 100]).unwrap();
+        }
+        db.delete_range(&KeyRange::new(100_u32.to_be_bytes()..200_u32.to_be_bytes())).unwrap();
+        let expected = if durability == ASYNC { 1 } else { 201 };
+        let image = disk.kill_image();
+        let before = (image.ops(), image.fingerprint());
+        let reader = open_to(true, image.clone(), durability).unwrap();
+        let view = reader.view().unwrap();
+        let mut rows = 0;
+        let mut count = |_: &[u8], _: &[u8]| {
+            rows += 1;
+            ControlFlow::Continue(())
+        };
+        let mut left = Some(KeyRange::all());
+        while let Some(range) = left {
+            left = reader.scan(&view, &range, Direction::Forward, &mut count).unwrap();
+        }
+        assert_eq!(rows, expected, "{durability:?}");
+        assert!(reader.check(&mut |_| true).unwrap().damages.is_empty());
+        let second = open_to(true, image.clone(), durability).unwrap();
+        assert_eq!(second.get(b"k", None).unwrap().as_deref(), Some(&b"v"[..]));
+        reader.close().unwrap();
+        drop((view, reader, second));
+        assert_eq!((image.ops(), image.fingerprint()), before, "{durability:?}");
+    }
 }
 
 #[test]

@@ -241,6 +241,15 @@ impl Disk for FaultyDisk {
         self.inside.lock()
     }
 
+    fn lock_shared(&self) -> Result<Box<dyn Any + Send + Sync>, LockFailure> {
+        self.meet(Call::Lock).map_err(LockFailure::Io)?;
+        self.inside.lock_shared()
+    }
+
+    fn sign(&self, lock: &(dyn Any + Send + Sync)) -> io::Result<()> {
+        self.inside.sign(lock)
+    }
+
     fn new_directory(&self, path: &Path) -> io::Result<Arc<dyn Disk>> {
         self.meet(Call::NewDirectory)?;
         let inside = self.inside.new_directory(path)?;

@@ -79,7 +79,14 @@ struct Directory {
     names: BTreeMap<FileName, Arc<Inode>>,
     /// Changes of names since the last `sync_dir`, in order.
     changes: Vec<NameChange>,
-    is_locked: bool,
+    users: Users,
+}
+
+/// Who has a directory locked.
+#[derive(Default)]
+struct Users {
+    readers: usize,
+    has_writer: bool,
 }
 
 /// A change of names that a crash may undo.
@@ -173,7 +180,7 @@ impl State {
 
 impl Directory {
     fn empty(path: String) -> Self {
-        Directory { path, names: BTreeMap::new(), changes: Vec::new(), is_locked: false }
+        Directory { path, names: BTreeMap::new(), changes: Vec::new(), users: Users::default() }
     }
 
     fn change(&mut self, kind: ChangeKind, names: &[FileName]) {
@@ -202,6 +209,20 @@ fn apply(kind: &ChangeKind, names: &mut BTreeMap<FileName, Arc<Inode>>) {
 }
 
 impl MemoryDisk {
+    fn lock_for(
+        &self,
+        enter: impl FnOnce(&mut Users) -> Result<(), LockFailure>,
+    ) -> Result<Box<dyn Any + Send + Sync>, LockFailure> {
+        let mut state = self.world.state.lock();
+        state.check().map_err(LockFailure::Io)?;
+        let users = &mut state.directories[self.directory].users;
+        if users.has_writer {
+            return Err(LockFailure::Held(Some(std::process::id())));
+        }
+        enter(users)?;
+        Ok(Box::new(HeldLock { world: self.world.clone(), directory: self.directory }))
+    }
+
     /// An empty disk without limit. The seed decides what stale bytes its images show.
     pub fn new(seed: u64) -> Arc<Self> {
         MemoryDisk::with_directories(seed, vec![Directory::empty("memory".to_owned())], 0, None)
@@ -405,16 +426,29 @@ impl Disk for MemoryDisk {
     }
 
     fn lock(&self) -> Result<Box<dyn Any + Send + Sync>, LockFailure> {
+        self.lock_for(|users| {
+            if users.readers > 0 {
+                return Err(LockFailure::HeldByReaders);
+            }
+            users.has_writer = true;
+            Ok(())
+        })
+    }
+
+    fn lock_shared(&self) -> Result<Box<dyn Any + Send + Sync>, LockFailure> {
+        self.lock_for(|users| {
+            users.readers += 1;
+            Ok(())
+        })
+    }
+
+    fn sign(&self, _: &(dyn Any + Send + Sync)) -> io::Result<()> {
         let mut state = self.world.state.lock();
-        state.check().map_err(LockFailure::Io)?;
-        let directory = &mut state.directories[self.directory];
-        if directory.is_locked {
-            return Err(LockFailure::Held(Some(std::process::id())));
-        }
-        directory.is_locked = true;
+        state.check()?;
         // A lock file that is always there and always empty: nothing depends on what a crash does to it.
-        directory.names.entry(FileName::Lock).or_insert_with(|| Inode::new(FileName::Lock, Vec::new()));
-        Ok(Box::new(HeldLock { world: self.world.clone(), directory: self.directory }))
+        let names = &mut state.directories[self.directory].names;
+        names.entry(FileName::Lock).or_insert_with(|| Inode::new(FileName::Lock, Vec::new()));
+        Ok(())
     }
 
     fn new_directory(&self, path: &Path) -> io::Result<Arc<dyn Disk>> {
@@ -483,7 +517,10 @@ struct HeldLock {
 
 impl Drop for HeldLock {
     fn drop(&mut self) {
-        self.world.state.lock().directories[self.directory].is_locked = false;
+        let users = &mut self.world.state.lock().directories[self.directory].users;
+        // Either there is one who writes, or there are some who read.
+        users.readers = users.readers.saturating_sub(1);
+        users.has_writer = false;
     }
 }
 

@@ -9,6 +9,8 @@
 
 mod allocation;
 mod descriptors;
+mod likeness;
+mod lock;
 mod node;
 
 use std::{
@@ -19,7 +21,7 @@ use std::{
     os::fd::{BorrowedFd, OwnedFd},
     path::{Path, PathBuf},
     sync::{
-        Arc, Weak,
+        Arc, OnceLock, Weak,
         atomic::{AtomicU64, Ordering},
     },
 };
@@ -27,12 +29,14 @@ use std::{
 use kvilt_base::{Disk, File, FileName, Listed, disk::LockFailure};
 use parking_lot::{Mutex, RwLock};
 use rustix::{
-    fs::{self, AtFlags, Dir, FileType, FlockOperation, Mode, OFlags},
+    fs::{self, AtFlags, Dir, FileType, Mode, OFlags},
     io::{Errno, retry_on_intr},
 };
 
 use descriptors::Owner;
 pub use descriptors::open_descriptors;
+use likeness::Likeness;
+use lock::HeldLock;
 use node::Node;
 
 /// Bytes moved at a time where a file cannot be linked and is copied.
@@ -40,7 +44,8 @@ const COPY_PIECE_BYTES: usize = 256 << 10;
 
 /// A directory and the files in it. Shared freely; see the crate's head for what it guarantees.
 ///
-/// Directories are made with mode 0700, files with 0600, less what the umask takes.
+/// Directories are made with mode 0700, less what the umask takes. Files get owner, group and mode of those that the store has, as
+/// far as their maker may give them away; the first of a directory belong to its owner, with mode 0600.
 ///
 /// ```
 /// use kvilt_base::{Disk, File, FileName};
@@ -64,6 +69,10 @@ struct Directory {
     /// Marks the slots of its files.
     owner: Owner,
     path: PathBuf,
+    /// Whether files are opened for reading only, and nothing is changed.
+    is_read_only: bool,
+    /// What new files are made like; found with the first.
+    likeness: OnceLock<Likeness>,
     /// Shared while a name is opened for the first time or made, exclusive while one is renamed or removed: so
     /// what the table below says of a name is true then. Taken before every other lock here.
     naming: RwLock<()>,
@@ -81,6 +90,18 @@ impl NativeDisk {
         if create {
             make_directory(path)?;
         }
+        NativeDisk::with(path, false)
+    }
+
+    /// Opens the directory at `path` for one who only reads. Whatever would change something fails as `Unsupported`, or as the system
+    /// says of a file that is open for reading.
+    ///
+    /// Errors: as [`NativeDisk::open`].
+    pub fn open_to_read(path: &Path) -> io::Result<Arc<Self>> {
+        NativeDisk::with(path, true)
+    }
+
+    fn with(path: &Path, is_read_only: bool) -> io::Result<Arc<Self>> {
         let fd = descriptors::open_within_limit(|| {
             let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
             Ok(retry_on_intr(|| fs::open(path, flags, Mode::empty()))?)
@@ -90,6 +111,8 @@ impl NativeDisk {
                 fd: Mutex::new(Some(Arc::new(fd))),
                 owner: Owner::next(),
                 path: path.to_path_buf(),
+                is_read_only,
+                likeness: OnceLock::new(),
                 naming: RwLock::new(()),
                 nodes: Mutex::default(),
                 bytes_written: AtomicU64::new(0),
@@ -129,6 +152,7 @@ impl NativeDisk {
 
 impl Disk for NativeDisk {
     fn create(&self, name: FileName) -> io::Result<Arc<dyn File>> {
+        self.directory.allow_change()?;
         let _naming = self.directory.naming.read();
         let fd = descriptors::open_within_limit(|| self.directory.open_new(name))?;
         let mut nodes = self.directory.nodes.lock();
@@ -159,6 +183,7 @@ impl Disk for NativeDisk {
     }
 
     fn rename(&self, from: FileName, to: FileName) -> io::Result<()> {
+        self.directory.allow_change()?;
         let fd = self.directory.fd()?;
         let _naming = self.directory.naming.write();
         let replaced = if from == to { None } else { self.node(to) };
@@ -191,6 +216,7 @@ impl Disk for NativeDisk {
     }
 
     fn remove(&self, name: FileName) -> io::Result<()> {
+        self.directory.allow_change()?;
         let fd = self.directory.fd()?;
         let _naming = self.directory.naming.write();
         let node = self.node(name);
@@ -252,23 +278,19 @@ impl Disk for NativeDisk {
     }
 
     fn lock(&self) -> Result<Box<dyn Any + Send + Sync>, LockFailure> {
-        let fd = descriptors::open_within_limit(|| self.directory.open_lock()).map_err(LockFailure::Io)?;
-        match retry_on_intr(|| fs::flock(&fd, FlockOperation::NonBlockingLockExclusive)) {
-            Ok(()) => {}
-            Err(Errno::WOULDBLOCK) => return Err(LockFailure::Held(holder(&fd))),
-            Err(error) => return Err(LockFailure::Io(error.into())),
-        }
-        let held = HeldLock { fd, process: std::process::id() };
-        match held.write_holder() {
-            // A full disk must not keep anybody from reading: rivals learn that there is a holder, not which.
-            Err(error)
-                if matches!(error.kind(), io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded) => {}
-            outcome => outcome.map_err(LockFailure::Io)?,
-        }
-        Ok(Box::new(held))
+        Ok(Box::new(HeldLock::alone(&self.directory)?))
+    }
+
+    fn lock_shared(&self) -> Result<Box<dyn Any + Send + Sync>, LockFailure> {
+        Ok(Box::new(HeldLock::shared(&self.directory)?))
+    }
+
+    fn sign(&self, lock: &(dyn Any + Send + Sync)) -> io::Result<()> {
+        lock.downcast_ref::<HeldLock>().map_or(Ok(()), |held| held.sign(&self.directory))
     }
 
     fn new_directory(&self, path: &Path) -> io::Result<Arc<dyn Disk>> {
+        let is_new = !path.exists();
         let disk = NativeDisk::open(path, true)?;
         if !disk.list()?.is_empty() {
             return Err(io::Error::new(
@@ -276,10 +298,17 @@ impl Disk for NativeDisk {
                 format!("{} is not empty", path.display()),
             ));
         }
+        // Half of the copy's files are the store's own, by other names: the other half is to be of use to the same.
+        if is_new {
+            Likeness::of_directory(&*self.directory.fd()?)?.give_to(&*disk.directory.fd()?)?;
+        }
+        let _ = disk.directory.likeness.set(self.directory.likeness()?);
         Ok(disk)
     }
 
     fn link(&self, name: FileName, into: &dyn Disk) -> io::Result<()> {
+        // A link is counted in the file itself.
+        self.directory.allow_change()?;
         let Some(other) = into.as_any().and_then(|any| any.downcast_ref::<NativeDisk>()) else {
             return self.copy(name, into);
         };
@@ -322,25 +351,60 @@ impl Directory {
         self.fd.lock().clone().ok_or_else(is_closed)
     }
 
+    /// Fails if it was opened for reading.
+    fn allow_change(&self) -> io::Result<()> {
+        let message = || format!("the directory {} was opened for reading only", self.path.display());
+        if self.is_read_only { Err(io::Error::new(io::ErrorKind::Unsupported, message())) } else { Ok(()) }
+    }
+
     fn open_existing(&self, name: FileName) -> io::Result<OwnedFd> {
-        self.open_with(name, OFlags::empty())
+        self.open_with(name, if self.is_read_only { OFlags::RDONLY } else { OFlags::RDWR })
     }
 
+    /// Makes a file like those that are there.
     fn open_new(&self, name: FileName) -> io::Result<OwnedFd> {
-        self.open_with(name, OFlags::CREATE | OFlags::EXCL)
+        let likeness = self.likeness()?;
+        let fd = self.open_with(name, OFlags::RDWR | OFlags::CREATE | OFlags::EXCL)?;
+        if let Err(error) = likeness.give_to(&fd) {
+            // The first error is the one to tell.
+            let _ = fs::unlinkat(&*self.fd()?, name.to_string(), AtFlags::empty());
+            return Err(error);
+        }
+        Ok(fd)
     }
 
-    fn open_lock(&self) -> io::Result<OwnedFd> {
-        self.open_with(FileName::Lock, OFlags::CREATE)
+    /// What files of this store are like: the witness, which is made once and stays; if there is none, another file of its. The lock
+    /// file tells nothing: whoever looked into the store may have made it.
+    fn likeness(&self) -> io::Result<Likeness> {
+        if let Some(likeness) = self.likeness.get() {
+            return Ok(*likeness);
+        }
+        let fd = self.fd()?;
+        let mut found = Likeness::of_file(&fd, &FileName::Witness.to_string())?;
+        if found.is_none() {
+            let mut names: Vec<_> = listed(&fd)?;
+            names.sort_unstable();
+            for name in names.iter().filter(|name| **name != FileName::Lock) {
+                found = Likeness::of_file(&fd, &name.to_string())?;
+                if found.is_some() {
+                    break;
+                }
+            }
+        }
+        let likeness = match found {
+            Some(likeness) => likeness,
+            None => Likeness::of_first_in(&fd)?,
+        };
+        Ok(*self.likeness.get_or_init(|| likeness))
     }
 
-    /// Opens a regular file for reading and writing. Whatever else bears the name is `InvalidData`.
-    fn open_with(&self, name: FileName, extra: OFlags) -> io::Result<OwnedFd> {
+    /// Opens a regular file. Whatever else bears the name is `InvalidData`.
+    fn open_with(&self, name: FileName, how: OFlags) -> io::Result<OwnedFd> {
         // NONBLOCK and NOCTTY: a pipe or a terminal under our name must neither hold us up nor adopt us.
-        let flags = OFlags::RDWR | OFlags::NOFOLLOW | OFlags::CLOEXEC | OFlags::NONBLOCK | OFlags::NOCTTY;
+        let flags = OFlags::NOFOLLOW | OFlags::CLOEXEC | OFlags::NONBLOCK | OFlags::NOCTTY;
         let directory = self.fd()?;
         let mode = Mode::RUSR | Mode::WUSR;
-        let opened = retry_on_intr(|| fs::openat(&directory, name.to_string(), flags | extra, mode));
+        let opened = retry_on_intr(|| fs::openat(&directory, name.to_string(), flags | how, mode));
         match opened {
             Ok(fd) => {
                 if FileType::from_raw_mode(fs::fstat(&fd)?.st_mode) != FileType::RegularFile {
@@ -353,6 +417,16 @@ impl Directory {
             Err(error) => Err(error.into()),
         }
     }
+}
+
+/// The names of ours in a directory, whatever bears them.
+fn listed(directory: &OwnedFd) -> io::Result<Vec<FileName>> {
+    let entries = descriptors::open_within_limit(|| Ok(retry_on_intr(|| Dir::read_from(directory))?))?;
+    let mut names = Vec::new();
+    for entry in entries {
+        names.extend(FileName::parse(&entry?.file_name().to_string_lossy()));
+    }
+    Ok(names)
 }
 
 /// Logs and tables are read by single records and blocks, or in pieces that are as large as they are wanted: what the
@@ -446,71 +520,4 @@ fn copy_bytes(from: &dyn File, to: &dyn File) -> io::Result<()> {
     }
     // A link shares the durability of its file, so a copy must have it too.
     to.sync()
-}
-
-/// The process id that the lock file names.
-fn holder(lock: &OwnedFd) -> Option<u32> {
-    let mut text = [0; 16];
-    let read = rustix::io::pread(lock, &mut text, 0).ok()?;
-    std::str::from_utf8(&text[..read]).ok()?.trim().parse().ok()
-}
-
-/// The advisory lock, as long as this lives. The kernel gives it back when the process ends in whatever way.
-struct HeldLock {
-    fd: OwnedFd,
-    /// Who took it. A process forked from that one has a copy of this, but not the lock.
-    process: u32,
-}
-
-impl HeldLock {
-    fn write_holder(&self) -> io::Result<()> {
-        retry_on_intr(|| fs::ftruncate(&self.fd, 0))?;
-        let text = format!("{}\n", std::process::id());
-        retry_on_intr(|| rustix::io::pwrite(&self.fd, text.as_bytes(), 0))?;
-        Ok(())
-    }
-}
-
-impl Drop for HeldLock {
-    fn drop(&mut self) {
-        if self.process != std::process::id() {
-            return;
-        }
-        // So that the next holder's rival cannot read our id. Only a message depends on it.
-        let _ = fs::ftruncate(&self.fd, 0);
-        // Closing alone does not do: while another thread starts a process, that one shares the lock until it runs
-        // its program, and a store that was closed would be busy for a moment. If this fails, closing remains.
-        let _ = fs::flock(&self.fd, FlockOperation::NonBlockingUnlock);
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_lock_given_back_is_free_though_a_process_being_started_still_has_its_descriptor() {
-        let dir = tempfile::tempdir().unwrap();
-        let disk = NativeDisk::open(dir.path(), true).unwrap();
-        let fd = disk.directory.open_lock().unwrap();
-        fs::flock(&fd, FlockOperation::NonBlockingLockExclusive).unwrap();
-        // What a fork by another thread leaves, until the new process runs its program.
-        let shared = rustix::io::fcntl_dupfd_cloexec(&fd, 0).unwrap();
-        drop(HeldLock { fd, process: std::process::id() });
-        let next = disk.lock();
-        assert!(next.is_ok(), "a store that was closed can be opened at once");
-        drop(shared);
-        assert!(matches!(disk.lock(), Err(LockFailure::Held(Some(_)))), "and is held by who opened it");
-    }
-
-    #[test]
-    fn a_forked_process_that_drops_its_copy_gives_nothing_back() {
-        let dir = tempfile::tempdir().unwrap();
-        let disk = NativeDisk::open(dir.path(), true).unwrap();
-        let held = disk.lock().unwrap();
-        let fd = held.downcast_ref::<HeldLock>().unwrap().fd.try_clone().unwrap();
-        // The copy in a child: the same open file, another process.
-        drop(HeldLock { fd, process: std::process::id() + 1 });
-        assert!(matches!(disk.lock(), Err(LockFailure::Held(Some(id))) if id == std::process::id()));
-    }
 }

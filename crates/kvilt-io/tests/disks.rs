@@ -157,10 +157,18 @@ fn check_allocation(disk: &dyn Disk) {
 }
 
 fn check_lock(disk: &dyn Disk) {
+    let before = disk.list().unwrap();
+    let readers = [disk.lock_shared().unwrap(), disk.lock_shared().unwrap()];
+    assert!(matches!(disk.lock(), Err(LockFailure::HeldByReaders)));
+    drop(readers);
     let held = disk.lock().unwrap();
-    match disk.lock() {
-        Err(LockFailure::Held(holder)) => assert_eq!(holder, Some(std::process::id())),
-        other => panic!("expected a held lock, got {:?}", other.map(|_| ())),
+    assert_eq!(disk.list().unwrap(), before, "a lock alone makes no file");
+    disk.sign(&*held).unwrap();
+    for again in [disk.lock(), disk.lock_shared()] {
+        match again {
+            Err(LockFailure::Held(holder)) => assert_eq!(holder, Some(std::process::id())),
+            other => panic!("expected a held lock, got {:?}", other.map(|_| ())),
+        }
     }
     drop(held);
     drop(disk.lock().unwrap());

@@ -40,7 +40,7 @@ fn make(call: Call, Setting { disk, file, .. }: &Setting) -> std::io::Result<()>
         Call::Lock => match disk.lock() {
             Ok(_) => Ok(()),
             Err(LockFailure::Io(error)) => Err(error),
-            Err(LockFailure::Held(_)) => panic!("nobody holds it"),
+            Err(LockFailure::Held(_) | LockFailure::HeldByReaders) => panic!("nobody holds it"),
         },
         Call::Len => file.len().map(drop),
     }

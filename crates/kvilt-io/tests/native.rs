@@ -28,10 +28,102 @@ fn only_the_owner_may_look() {
     let store = place.path().join("store");
     let disk = NativeDisk::open(&store, true).unwrap();
     disk.create(FileName::Log(1)).unwrap();
-    let _held = disk.lock().unwrap();
+    let held = disk.lock().unwrap();
+    disk.sign(&*held).unwrap();
     assert_eq!(mode(&store), 0o700);
     assert_eq!(mode(&store.join(FileName::Log(1).to_string())), 0o600);
     assert_eq!(mode(&store.join("LOCK")), 0o600);
+}
+
+/// Owner, group and mode.
+fn owners(path: &Path) -> (u32, u32, u32) {
+    let metadata = fs::metadata(path).unwrap();
+    (metadata.uid(), metadata.gid(), mode(path))
+}
+
+/// Makes files of each kind in a store of which the witness is there, and a copy; says what the new ones are like.
+fn made_beside_a_witness(store: &Path, copy: &Path) -> Vec<(u32, u32, u32)> {
+    let disk = NativeDisk::open(store, false).unwrap();
+    let held = disk.lock().unwrap();
+    disk.sign(&*held).unwrap();
+    let names = [FileName::Log(1), FileName::Table(2), FileName::Commit(3), FileName::Reserve];
+    names.iter().for_each(|name| drop(disk.create(*name).unwrap()));
+    disk.create(FileName::ManifestTemp(4)).unwrap();
+    disk.rename(FileName::ManifestTemp(4), FileName::Manifest(4)).unwrap();
+    let into = disk.new_directory(copy).unwrap();
+    into.create(FileName::Manifest(5)).unwrap();
+    let of_store = names.into_iter().chain([FileName::Manifest(4), FileName::Lock]);
+    let paths = of_store.map(|name| store.join(name.to_string()));
+    paths.chain([copy.join(FileName::Manifest(5).to_string())]).map(|path| owners(&path)).collect()
+}
+
+#[test]
+fn new_files_may_be_used_by_whom_those_before_could_be() {
+    let place = tempfile::tempdir().unwrap();
+    let (store, copy) = (place.path().join("store"), place.path().join("copy"));
+    let disk = NativeDisk::open(&store, true).unwrap();
+    disk.create(FileName::Witness).unwrap();
+    let witness = store.join(FileName::Witness.to_string());
+    for wanted in [0o660, 0o644, 0o600, 0o400] {
+        fs::set_permissions(&witness, fs::Permissions::from_mode(wanted)).unwrap();
+        // Of an owner who may not write, files could not be opened again.
+        let expected = (owners(&witness).0, owners(&witness).1, wanted | 0o600);
+        let made = made_beside_a_witness(&store, &copy);
+        assert!(made.iter().all(|made| *made == expected), "{expected:?}: {made:?}");
+        fs::remove_dir_all(&copy).unwrap();
+        for entry in fs::read_dir(&store).unwrap().map(|entry| entry.unwrap().path()) {
+            if entry != witness {
+                fs::remove_file(entry).unwrap();
+            }
+        }
+    }
+}
+
+/// One command of root's, and the service that owned the store could not open it any more.
+#[test]
+fn what_root_makes_in_anothers_store_is_the_others() {
+    let place = tempfile::tempdir().unwrap();
+    let (store, copy) = (place.path().join("store"), place.path().join("copy"));
+    if fs::metadata(place.path()).unwrap().uid() != 0 {
+        eprintln!("skipped: only root can make files another user's");
+        return;
+    }
+    fs::create_dir(&store).unwrap();
+    std::os::unix::fs::chown(&store, Some(65_534), Some(65_533)).unwrap();
+    // The first file is its directory's owner's, whatever else the directory lets in.
+    fs::set_permissions(&store, fs::Permissions::from_mode(0o755)).unwrap();
+    NativeDisk::open(&store, true).unwrap().create(FileName::Witness).unwrap();
+    assert_eq!(owners(&store.join(FileName::Witness.to_string())), (65_534, 65_533, 0o600));
+    let made = made_beside_a_witness(&store, &copy);
+    assert!(made.iter().all(|made| *made == (65_534, 65_533, 0o600)), "{made:?}");
+    assert_eq!(owners(&copy), (65_534, 65_533, 0o755), "who reads the store can read its copy");
+}
+
+#[test]
+fn a_directory_that_is_opened_to_read_is_not_changed() {
+    let place = tempfile::tempdir().unwrap();
+    let name = FileName::Log(1);
+    NativeDisk::open(place.path(), true).unwrap().create(name).unwrap().write_all_at(0, b"rows").unwrap();
+    let disk = NativeDisk::open_to_read(place.path()).unwrap();
+    let file = disk.open(name).unwrap();
+    let mut bytes = [0; 4];
+    file.read_exact_at(0, &mut bytes).unwrap();
+    assert_eq!((&bytes, disk.len(name).unwrap(), disk.list().unwrap().len()), (b"rows", 4, 1));
+    let elsewhere = NativeDisk::open(&place.path().join("elsewhere"), true).unwrap();
+    let refused = [
+        disk.create(FileName::Log(2)).map(drop),
+        disk.rename(name, FileName::Log(2)),
+        disk.remove(name),
+        disk.link(name, &*elsewhere),
+        file.write_at(0, b"other").map(drop),
+        file.allocate(1),
+        file.allocate(100),
+    ];
+    assert!(refused.iter().all(Result::is_err), "{refused:?}");
+    assert_eq!(fs::read(place.path().join(name.to_string())).unwrap(), b"rows");
+    let missing = NativeDisk::open_to_read(&place.path().join("missing")).unwrap_err();
+    assert_eq!(missing.kind(), ErrorKind::NotFound);
+    assert!(!place.path().join("missing").exists());
 }
 
 #[test]
@@ -225,6 +317,7 @@ fn child_that_tries_the_lock() {
     let disk = NativeDisk::open(Path::new(&place), false).unwrap();
     match disk.lock() {
         Ok(_) => println!("lock: free"),
+        Err(LockFailure::HeldByReaders) => println!("lock: held by readers"),
         Err(LockFailure::Held(holder)) => println!("lock: held by {}", holder.unwrap_or(0)),
         Err(LockFailure::Io(error)) => panic!("{error}"),
     }
@@ -245,7 +338,12 @@ fn a_second_process_learns_who_has_the_lock() {
         text.lines().find(|line| line.contains("lock: ")).expect("the child says something").to_owned()
     };
     let held = disk.lock().unwrap();
+    disk.sign(&*held).unwrap();
     assert!(says().contains(&format!("lock: held by {}", std::process::id())));
+    drop(held);
+    assert!(says().contains("lock: free"));
+    let held = disk.lock_shared().unwrap();
+    assert!(says().contains("lock: held by readers"));
     drop(held);
     assert!(says().contains("lock: free"));
 }

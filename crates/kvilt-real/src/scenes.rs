@@ -56,6 +56,8 @@ const SCENES: &[Scene] = &[
     Scene { name: "a_closed_store_leaves_nothing_open", row: 21, play: lock::nothing_left_open },
     Scene { name: "directory_and_files_are_the_owners_alone", row: 15, play: owners::modes },
     Scene { name: "another_user_is_refused_and_told_why", row: 15, play: owners::another_user },
+    Scene { name: "another_user_may_read_what_is_open_to_him", row: 15, play: owners::another_reader },
+    Scene { name: "a_visit_by_root_leaves_the_store_to_its_owner", row: 15, play: owners::visit_by_root },
     Scene { name: "strange_things_under_our_names_are_refused", row: 14, play: owners::strange_things },
     Scene { name: "a_store_may_be_reached_by_a_link", row: 14, play: owners::linked_store },
     Scene { name: "foreign_files_are_left_alone", row: 9, play: owners::foreign_files },
@@ -70,7 +72,7 @@ const SCENES: &[Scene] = &[
     Scene { name: "a_full_tmpfs_takes_writes_again_when_there_is_space", row: 5, play: full::tmpfs },
     Scene { name: "a_full_ext4_takes_writes_again_when_there_is_space", row: 5, play: full::ext4 },
     Scene { name: "a_store_on_a_full_disk_is_opened_read_and_deleted_from", row: 5, play: full::brimful },
-    Scene { name: "a_read_only_file_system_is_refused_at_open", row: 15, play: full::read_only },
+    Scene { name: "read_only_media_can_be_read", row: 15, play: full::read_only },
 ];
 
 /// Where a scene is played: an empty directory that anybody may enter.

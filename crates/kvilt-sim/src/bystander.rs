@@ -194,6 +194,14 @@ impl Disk for Attended {
         self.disk.lock()
     }
 
+    fn lock_shared(&self) -> Result<Box<dyn Any + Send + Sync>, LockFailure> {
+        self.disk.lock_shared()
+    }
+
+    fn sign(&self, lock: &(dyn Any + Send + Sync)) -> io::Result<()> {
+        self.disk.sign(lock)
+    }
+
     fn new_directory(&self, path: &Path) -> io::Result<Arc<dyn Disk>> {
         self.disk.new_directory(path)
     }

@@ -8,7 +8,8 @@
 //!    last successful sync, close or checkpoint began — and no longer than what was called (the write in flight
 //!    may be in or out, whole);
 //! 2. its own check finds no damage;
-//! 3. it lives on: a few more steps are played and compared with the model, and in some operation of this life
+//! 3. who opens it to read only, before, sees the same, and leaves the image as it is;
+//! 4. it lives on: a few more steps are played and compared with the model, and in some operation of this life
 //!    (recovery included) it is killed or the power goes again, up to the wanted number of lives.
 //!
 //! What is always true here: one thread, one seed, so a case can be seen again. Prefixes are recognised by the
@@ -19,7 +20,7 @@ mod recorder;
 
 use std::sync::Arc;
 
-use kvilt_base::Direction;
+use kvilt_base::{Direction, Engine, ErrorKind};
 use kvilt_io::{Keep, MemoryDisk};
 
 use crate::{
@@ -27,7 +28,7 @@ use crate::{
     ledger::{Ledger, Promise},
     model::{Changes, Model, State, fingerprint, state_of_rows},
     reading::Manner,
-    report::{Complaint, Failure, catching_panics},
+    report::{Complaint, Failure, catching_panics, refused},
     run::{Player, all_rows, check_soundness},
     script::Script,
     workload::Shape,
@@ -110,6 +111,9 @@ const AFTERLIVES: u32 = 12;
 
 /// Most changing calls of a later life before its power goes.
 const NESTED_OPS_MAX: usize = 40;
+
+/// One image in so many is also opened to be read only: it costs as much as the open behind it.
+const READ_ONE_OF: usize = 8;
 
 struct Explorer<'a> {
     subject: &'a dyn Subject,
@@ -206,9 +210,13 @@ impl Explorer<'_> {
         let ledger = Arc::new(Ledger::default());
         let when = if life < self.plan.lives { any_moment(dice) } else { When::Never };
         let (owed, left) = (self.owed(&shot), self.left_to_owe(&shot));
-        let film = Film::new(shot.image.clone(), Arc::clone(&ledger), when);
-        let world = World::stepped(Arc::new(Recorder(Arc::clone(&film))), shot.image, dice.number());
         let script = dice.pick(&self.afterlives).clone();
+        let image = shot.image;
+        // Before there is another world: what is left of this one is collected first.
+        let is_read = dice.chance(1, READ_ONE_OF);
+        let read = if is_read { read_only(self.subject, &image, &script)? } else { None };
+        let film = Film::new(image.clone(), Arc::clone(&ledger), when);
+        let world = World::stepped(Arc::new(Recorder(Arc::clone(&film))), image.clone(), dice.number());
         let mut player = Player::new(self.subject, &world, &script, ledger).with_bystander(world.seed());
 
         let outcome = recover(&mut player, &script, past, owed);
@@ -220,6 +228,7 @@ impl Explorer<'_> {
             return self.revive_again(&film, past, Some(left), dice, life, lives);
         }
         let base = outcome?;
+        same_when_read(read, &base)?;
         player.adopt(Model::with(base.clone()));
         for position in 0..script.steps.len() {
             match player.play(position) {
@@ -305,6 +314,45 @@ fn recover(
     }
     check_soundness(&*player.engine())?;
     Ok(state)
+}
+
+/// What a store contains for who opens it to read only, if the subject can; nothing of the disk may change by it (B-7).
+fn read_only(
+    subject: &dyn Subject,
+    image: &Arc<MemoryDisk>,
+    script: &Script,
+) -> Result<Option<State>, Complaint> {
+    let (ops, fingerprint) = (image.ops(), image.fingerprint());
+    let world = World::stepped(image.clone(), image.clone(), 0);
+    let Some(opened) = subject.open_to_read(&world) else { return Ok(None) };
+    let told = |complaint: Complaint| format!("to who only reads: {complaint}");
+    let look = |engine: &dyn Engine| -> Result<State, Complaint> {
+        let rows = all_rows(engine, Manner::whole(Direction::Forward))?;
+        check_soundness(engine)?;
+        engine.close().map_err(refused("close"))?;
+        Ok(state_of_rows(script, &rows)?)
+    };
+    let state = match opened {
+        // The making of a store was cut short: the next open makes an empty one.
+        Err(error) if error.kind() == ErrorKind::InvalidArgument => State::new(),
+        opened => opened.map_err(refused("open")).and_then(|engine| look(&*engine)).map_err(told)?,
+    };
+    world.step_until_idle()?;
+    if (image.ops(), image.fingerprint()) != (ops, fingerprint) {
+        return Err("who only reads has changed the disk".into());
+    }
+    Ok(Some(state))
+}
+
+/// Whether who only reads has seen what the next open shows.
+fn same_when_read(read: Option<State>, recovered: &State) -> Result<(), Complaint> {
+    let Some(read) = read.filter(|read| read != recovered) else { return Ok(()) };
+    let keys = difference(&read, recovered);
+    let shown = keys
+        .iter()
+        .take(5)
+        .map(|key| format!("key {key} read only {:?}, then {:?}", read.get(key), recovered.get(key)));
+    Err(format!("who only reads sees another state: {}", shown.collect::<Vec<_>>().join(", ")).into())
 }
 
 /// Says how a recovered state breaks the promise.

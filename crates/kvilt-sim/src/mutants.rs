@@ -197,6 +197,7 @@ pub fn finder_of(mutant: Mutant) -> (Layer, &'static str) {
         Mutant::ChainIgnored => (Crash, "E-11"),
         Mutant::ChainForgotten => (Crash, "E-11"),
         Mutant::BatchHalfReplayed => (Crash, "B-4"),
+        Mutant::CommitNotShown => (Crash, "B-7"),
         Mutant::BatchInPieces => (Crash, "B-4"),
         Mutant::CommitRemovedEarly => (Crash, "R5"),
         Mutant::BorderDropped => (Model, "E-3"),

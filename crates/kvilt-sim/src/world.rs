@@ -44,6 +44,12 @@ pub trait Subject: Sync {
     /// Opens the store in this world, making it if the disk is empty.
     fn open(&self, world: &World) -> Result<Arc<dyn Engine>>;
 
+    /// Opens the store in this world to be read only; none if this subject cannot.
+    fn open_to_read(&self, world: &World) -> Option<Result<Arc<dyn Engine>>> {
+        let _ = world;
+        None
+    }
+
     /// What a crash may take back.
     fn loss(&self) -> Loss;
 
@@ -294,15 +300,35 @@ impl Even {
     }
 }
 
-impl Subject for Even {
-    fn open(&self, world: &World) -> Result<Arc<dyn Engine>> {
+/// Memory of who only reads: what commit logs hold must have room in a part of it.
+const READERS_BUDGET_BYTES: u64 = 64 << 20;
+
+impl Even {
+    fn open_in(
+        &self,
+        world: &World,
+        budget_bytes: u64,
+        options: kvilt_even::Options,
+    ) -> Result<Arc<dyn Engine>> {
         let around = kvilt_even::World {
             clock: world.clock(),
             rng: world.rng(),
             spawn: world.spawn(),
-            budget: Budget::new(self.budget_bytes),
+            budget: Budget::new(budget_bytes),
         };
-        kvilt_even::open(world.disk(), around, self.options.clone())
+        kvilt_even::open(world.disk(), around, options)
+    }
+}
+
+impl Subject for Even {
+    fn open(&self, world: &World) -> Result<Arc<dyn Engine>> {
+        self.open_in(world, self.budget_bytes, self.options.clone())
+    }
+
+    fn open_to_read(&self, world: &World) -> Option<Result<Arc<dyn Engine>>> {
+        let mut options = self.options.clone();
+        options.read_only = true;
+        Some(self.open_in(world, READERS_BUDGET_BYTES, options))
     }
 
     fn loss(&self) -> Loss {

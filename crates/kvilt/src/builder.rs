@@ -50,6 +50,7 @@ pub struct Builder {
     durability: Durability,
     create_if_missing: bool,
     error_if_exists: bool,
+    read_only: bool,
     memory_budget_bytes: Option<u64>,
     env: Option<Env>,
     compression: Compression,
@@ -64,6 +65,7 @@ impl Builder {
             durability: Durability::default(),
             create_if_missing: true,
             error_if_exists: false,
+            read_only: false,
             memory_budget_bytes: None,
             env: None,
             compression: Compression::default(),
@@ -107,6 +109,40 @@ impl Builder {
     /// Whether to refuse a store that is there already. Default: false.
     pub fn error_if_exists(mut self, refuse: bool) -> Self {
         self.error_if_exists = refuse;
+        self
+    }
+
+    /// Whether to open it to be read only. Default: false.
+    ///
+    /// No file is made, changed or removed, and nothing runs in the background: so it works on read-only media, in a directory that
+    /// may only be read, and with another user's files. What would change the store fails as [`ErrorKind::ReadOnly`];
+    /// so do [`Db::sync`] and [`Db::checkpoint_to`], and [`Db::keyspace`] for a name that there is not.
+    ///
+    /// Any number of processes may read a store at once. Beside one that has it open to write, a reader is refused as
+    /// [`ErrorKind::Busy`], and so is a writer beside readers.
+    ///
+    /// It shows what another open would show. What was written at the levels `Written` and `Sync` since the last
+    /// checkpoint is kept in memory for that; if it takes more than a quarter of the memory budget, the open is refused as
+    /// [`ErrorKind::LimitReached`]. What a process that was killed has left may not be durable yet, and a reader does not make it so: a
+    /// power cut may still take back what it saw.
+    ///
+    /// ```
+    /// # fn main() -> kvilt::Result<()> {
+    /// # let dir = tempfile::tempdir().unwrap();
+    /// # let path = dir.path().join("events");
+    /// # kvilt::Db::open(&path)?.put("k", "v")?;
+    /// let db = kvilt::Db::builder(&path).read_only(true).open()?;
+    /// let other = kvilt::Db::builder(&path).read_only(true).open()?;
+    /// assert_eq!(db.get("k")?, other.get("k")?);
+    /// assert_eq!(db.put("k", "w").unwrap_err().kind(), kvilt::ErrorKind::ReadOnly);
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// There must be a store, whatever [`Builder::create_if_missing`] says; [`Builder::error_if_exists`] makes no sense with it and is
+    /// refused. [`Builder::snapshot_age_max`] does not count, since old versions cost nothing where none is replaced.
+    pub fn read_only(mut self, read_only: bool) -> Self {
+        self.read_only = read_only;
         self
     }
 
@@ -203,14 +239,29 @@ impl Builder {
     /// none may be made, or if there is one and it was to be refused.
     pub fn open(self) -> Result<Db> {
         let env = self.chosen_env()?;
-        let disk = self.disk()?;
-        let has_store = has_store(&*disk)?;
+        if self.read_only && self.error_if_exists {
+            let reason = "who only reads needs a store that is there, and such a store was to be refused";
+            return Err(self.refuse(reason).by_setting("error_if_exists"));
+        }
+        // Before a directory is made: whatever the open is refused for, it leaves nothing behind.
+        match self.engine {
+            Engine::Even => self.even_options(false).validate(env.memory_budget_bytes())?,
+        }
+        let found = self.found_disk()?;
+        let has_store = found.as_ref().map_or(Ok(false), |disk| has_store(&**disk))?;
         if has_store && self.error_if_exists {
             return Err(self.refuse("there is a store already").by_setting("error_if_exists"));
+        }
+        if !has_store && self.read_only {
+            return Err(self.refuse("there is no store").by_setting("read_only"));
         }
         if !has_store && !self.create_if_missing {
             return Err(self.refuse("there is no store").by_setting("create_if_missing"));
         }
+        let disk = match found {
+            Some(disk) => disk,
+            None => NativeDisk::open(&self.path, true).map_err(|error| self.not_opened(error))?,
+        };
         let engine = match self.engine {
             Engine::Even => kvilt_even::open(disk, env.world()?, self.even_options(!has_store))?,
         };
@@ -228,26 +279,38 @@ impl Builder {
         }
     }
 
-    fn disk(&self) -> Result<Arc<dyn Disk>> {
-        match NativeDisk::open(&self.path, self.create_if_missing) {
-            Ok(disk) => Ok(disk),
-            Err(error) if error.kind() == io::ErrorKind::NotFound => {
+    /// The directory, if there is one.
+    fn found_disk(&self) -> Result<Option<Arc<dyn Disk>>> {
+        let found = match self.read_only {
+            true => NativeDisk::open_to_read(&self.path),
+            false => NativeDisk::open(&self.path, false),
+        };
+        match found {
+            Ok(disk) => Ok(Some(disk)),
+            Err(error) if error.kind() == io::ErrorKind::NotFound && self.read_only => {
+                Err(self.refuse("there is no such directory").by_setting("read_only"))
+            }
+            Err(error) if error.kind() == io::ErrorKind::NotFound && !self.create_if_missing => {
                 Err(self.refuse("there is no such directory").by_setting("create_if_missing"))
             }
-            Err(error)
-                if matches!(error.kind(), io::ErrorKind::NotADirectory | io::ErrorKind::AlreadyExists) =>
-            {
-                Err(self.refuse(
-                    "it is not a directory; name a directory that is a store, is empty, or does not exist",
-                ))
-            }
-            Err(error) => Err(Error::io(format!("open the directory {}", self.path.display()), error)),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+            Err(error) => Err(self.not_opened(error)),
         }
+    }
+
+    fn not_opened(&self, error: io::Error) -> Error {
+        if matches!(error.kind(), io::ErrorKind::NotADirectory | io::ErrorKind::AlreadyExists) {
+            return self.refuse(
+                "it is not a directory; name a directory that is a store, is empty, or does not exist",
+            );
+        }
+        Error::io(format!("open the directory {}", self.path.display()), error)
     }
 
     fn even_options(&self, create: bool) -> kvilt_even::Options {
         let mut options = self.even.clone();
         options.create = create;
+        options.read_only = self.read_only;
         options.durability = match self.durability {
             Durability::Async { interval } => kvilt_even::Durability::Async { interval },
             Durability::Written { interval } => kvilt_even::Durability::Written { interval },

@@ -3,7 +3,7 @@
 use std::{io, path::Path};
 
 use kvilt_base::{Engine, Error, KeyRange, Progress, RepairReport, Result, WriteBatch};
-use kvilt_even::{Salvaged, salvage};
+use kvilt_even::{Salvaged, lock_to_salvage, salvage};
 use kvilt_io::NativeDisk;
 
 use crate::{Builder, Db};
@@ -35,7 +35,7 @@ pub fn repair(dir: impl AsRef<Path>, to: impl AsRef<Path>) -> Result<RepairRepor
 
 /// [`repair`] into a store with settings, which must be a new one; `progress` is told how far it is, in bytes.
 ///
-/// The damaged store is locked and, but for its file `LOCK`, not written to. A key in none of the ranges of
+/// The damaged store is locked as by one who reads it, and not written to. A key in none of the ranges of
 /// [`RepairReport::losses`] has its last durable value in the new store, or had none. Of keys within, only those values are
 /// copied that nothing damaged can have replaced; older ones are withheld. If manifest or witness are damaged, nothing
 /// proves which files were the store's last: then all rows that can be found are copied, and
@@ -49,12 +49,14 @@ pub fn repair_with(
     mut progress: impl FnMut(Progress),
 ) -> Result<RepairReport> {
     let dir = dir.as_ref();
-    let disk = NativeDisk::open(dir, false).map_err(|error| match error.kind() {
+    let disk = NativeDisk::open_to_read(dir).map_err(|error| match error.kind() {
         io::ErrorKind::NotFound | io::ErrorKind::NotADirectory => {
             Error::invalid(format!("{} is not a directory with a store", dir.display()))
         }
         _ => Error::io(format!("open the directory {}", dir.display()), error),
     })?;
+    // Before a new store is made that would be in the way of the next try.
+    let _lock = lock_to_salvage(&*disk)?;
     let db = into.error_if_exists(true).open()?;
     let mut copy = Copy { engine: db.engine(), batch: WriteBatch::new() };
     let mut report = salvage(&*disk, &mut |salvaged| copy.take_in(salvaged), &mut |done, total| {

@@ -26,7 +26,7 @@ pub(crate) struct Check {
 impl Check {
     pub(crate) fn run(self, globals: &Globals) -> Result<(), Failure> {
         interrupt::listen();
-        let db = match globals.open(&self.dir) {
+        let db = match globals.open_to_read(&self.dir) {
             Err(Failure::Store(error)) if error.kind() == ErrorKind::Corrupted => {
                 return refused(globals, &error);
             }

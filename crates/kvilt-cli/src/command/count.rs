@@ -19,7 +19,7 @@ pub(crate) struct Count {
 impl Count {
     pub(crate) fn run(self, globals: &Globals) -> Result<(), Failure> {
         let range = self.selection.range(globals)?;
-        let db = globals.open(&self.dir)?;
+        let db = globals.open_to_read(&self.dir)?;
         let mut count = 0u64;
         for key in globals.keyspace_to_read(&db)?.range(range).keys() {
             key?;

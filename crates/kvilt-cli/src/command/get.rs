@@ -22,7 +22,7 @@ pub(crate) struct Get {
 impl Get {
     pub(crate) fn run(self, globals: &Globals) -> Result<(), Failure> {
         let key = globals.key(&self.key)?;
-        let db = globals.open(&self.dir)?;
+        let db = globals.open_to_read(&self.dir)?;
         let value = globals.keyspace_to_read(&db)?.get(&key)?;
         db.close()?;
         let Some(value) = value else {

@@ -134,6 +134,18 @@ pub(crate) enum BadRow {
     Unreadable(String),
 }
 
+impl BadRow {
+    /// What is told of it, if it ends the load.
+    fn end_of_load(&self, on_error: OnError) -> Option<String> {
+        match self {
+            BadRow::Unreadable(message) => Some(message.clone()),
+            BadRow::Malformed { line, message, .. } => {
+                (on_error == OnError::Stop).then(|| format!("line {line}: {message}"))
+            }
+        }
+    }
+}
+
 /// Rows as they are read.
 type Rows = Box<dyn Iterator<Item = Result<LoadRow, BadRow>>>;
 
@@ -142,6 +154,16 @@ impl Load {
         interrupt::listen();
         globals.check_keyspace()?;
         let (source, rows) = self.open_input(globals)?;
+        let mut rows = rows.peekable();
+        // No store is made for nothing.
+        if !self.dir.exists()
+            && let Some(Err(bad)) = rows.peek()
+            && let Some(told) = bad.end_of_load(self.on_error)
+        {
+            return Err(Failure::Input(format!(
+                "{told}; the 0 rows before it are stored, so no store was made"
+            )));
+        }
         let db = globals.open_or_create(&self.dir)?;
         let keyspace = globals.keyspace_to_write(&db)?;
         let part_of = |budget: u64| (budget / SEEN_PART_OF_BUDGET).clamp(SEEN_BYTES_MIN, SEEN_BYTES_MAX);
@@ -159,7 +181,7 @@ impl Load {
             stopwatch: Stopwatch::start(),
             tally: Tally::default(),
         };
-        let ended = loading.load(rows);
+        let ended = loading.load(Box::new(rows));
         // Whatever ended it, what was loaded is to stay.
         let closed = db.close();
         loading.bar.finish_and_clear();

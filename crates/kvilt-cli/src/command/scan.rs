@@ -27,7 +27,7 @@ pub(crate) struct Scan {
 impl Scan {
     pub(crate) fn run(self, globals: &Globals) -> Result<(), Failure> {
         let range = self.selection.range(globals)?;
-        let db = globals.open(&self.dir)?;
+        let db = globals.open_to_read(&self.dir)?;
         let rows = globals.keyspace_to_read(&db)?.range(range).limit(self.limit.unwrap_or(usize::MAX));
         let mut output = Output::new(globals);
         if self.keys_only {

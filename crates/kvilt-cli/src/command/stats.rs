@@ -16,7 +16,7 @@ pub(crate) struct Stats {
 
 impl Stats {
     pub(crate) fn run(self, globals: &Globals) -> Result<(), Failure> {
-        let db = globals.open(&self.dir)?;
+        let db = globals.open_to_read(&self.dir)?;
         let stats = db.stats();
         db.close()?;
         let mut output = Output::new(globals);

@@ -10,4 +10,5 @@ mod damage;
 mod demo;
 mod kvilt;
 mod load;
+mod read_only;
 mod rows;

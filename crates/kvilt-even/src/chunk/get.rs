@@ -41,7 +41,9 @@ impl Store {
             Some(is_found) => Ok(is_found),
             None => {
                 drop(pin);
-                self.find_cold(key, view, found)
+                let is_found = self.find_cold(key, view, found);
+                self.keep_readers_within_budget();
+                is_found
             }
         }
     }

@@ -78,9 +78,11 @@ impl Store {
                     // Reading files takes its time, and a pin would keep all memory that is replaced meanwhile.
                     let (chunk, state) = (Arc::clone(chunk), state.clone());
                     drop(pin);
-                    self.give_cold_rows(&chunk, &state, &wanted, rows).inspect_err(|error| {
+                    let given = self.give_cold_rows(&chunk, &state, &wanted, rows).inspect_err(|error| {
                         self.index.load(&kvilt_sync::published::pin()).find(&here.start).note(error);
-                    })?
+                    })?;
+                    self.keep_readers_within_budget();
+                    given
                 }
             };
             match reached {

@@ -80,7 +80,12 @@ impl TableFile {
     /// Closes it if it was not read since it was last asked.
     pub(crate) fn close_if_unread(&self) {
         if !self.was_read.swap(false, Ordering::Relaxed) {
-            *self.open.lock() = None;
+            self.close();
         }
+    }
+
+    /// Closes it, until it is read again.
+    pub(crate) fn close(&self) {
+        *self.open.lock() = None;
     }
 }

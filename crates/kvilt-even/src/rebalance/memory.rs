@@ -118,6 +118,28 @@ impl Store {
         false
     }
 
+    /// The same where nothing runs in the background, by who has read files: whatever can be read again is given back, all at once, so
+    /// that to look at every chunk costs little for each byte that was read.
+    pub(crate) fn keep_readers_within_budget(&self) {
+        if !self.config.is_read_only {
+            return;
+        }
+        self.charge_row_cache();
+        if self.other_memory() <= self.config.budget_bytes / 4 * 3 {
+            return;
+        }
+        let pin = pin();
+        for chunk in self.index.load(&pin).chunks() {
+            for part in &chunk.state(&pin).funk.parts {
+                match &part.file {
+                    PartFile::Table(table) => table.close(),
+                    PartFile::Log(log) => log.forget(true),
+                }
+            }
+        }
+        pin.flush();
+    }
+
     /// Uses what is left of the budget, for munks that are worth more than others. It looks at every chunk. True if something was
     /// done.
     pub(super) fn use_memory(&self) -> bool {

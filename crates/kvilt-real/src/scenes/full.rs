@@ -142,7 +142,10 @@ fn ensure_rows(db: &Db, rows: usize, value: impl Fn(usize) -> String) -> Result<
     Ok(())
 }
 
-/// Where nothing may be written nothing can be opened, and the error says so.
+/// No checkpoint comes by itself.
+const LONG_WRITTEN: Durability = Durability::Written { interval: Duration::from_secs(3_600) };
+
+/// Where nothing may be written stores can be read, all that was acknowledged; what would write is refused, and the error says why.
 pub(super) fn read_only(stage: &Stage) -> Result<Outcome> {
     if let Some(reason) = obstacle() {
         return Ok(Outcome::Skipped(reason));
@@ -155,14 +158,35 @@ pub(super) fn read_only(stage: &Stage) -> Result<Outcome> {
     };
     let inner = Stage { place: root, kvilt: stage.kvilt.clone() };
     let store = inner.furnish(100)?;
-    mount.read_only()?;
-    for arguments in [&["get", text(&store)?, "k"][..], &["put", text(&store)?, "k", "v"]] {
-        let reply = inner.kvilt(&[], arguments)?;
-        reply.ensure_refused(&["io"])?;
-        ensure!(reply.told.contains("ead-only"), "the error does not say why: {}", reply.told);
+    // One was closed; the other's process was killed, as far as its files show.
+    let db = Db::builder(stage.place.join("written")).durability(LONG_WRITTEN).open()?;
+    db.put("acknowledged", "at level written")?;
+    let killed = inner.place.join("killed");
+    fs::create_dir(&killed)?;
+    for entry in fs::read_dir(stage.place.join("written"))? {
+        let entry = entry?;
+        fs::copy(entry.path(), killed.join(entry.file_name()))?;
     }
+    mount.read_only()?;
+    for arguments in
+        [&["get", text(&store)?, &key(7)][..], &["scan", text(&store)?], &["check", text(&store)?]]
+    {
+        inner.kvilt(&[], arguments)?.ensure_good()?;
+    }
+    let (first, second) =
+        (Db::builder(&store).read_only(true).open()?, Db::builder(&store).read_only(true).open()?);
+    ensure!(first.iter().count() == 100 && second.iter().count() == 100, "two readers see every row");
+    drop((first, second));
+    let reply = inner.kvilt(&[], &["get", text(&killed)?, "acknowledged"])?;
+    reply.ensure_good().context("what was written behind the last checkpoint")?;
+    let new = stage.place.join("new");
+    inner.kvilt(&[], &["repair", text(&store)?, "--to", text(&new)?])?.ensure_good()?;
+    super::ensure_whole(&new, 100, None)?;
+    let reply = inner.kvilt(&[], &["put", text(&store)?, "k", "v"])?;
+    reply.ensure_refused(&["io"])?;
+    ensure!(reply.told.contains("ead-only"), "the error does not say why: {}", reply.told);
     mount.unmount()?;
-    Ok(Outcome::Good("get and put refused".to_string()))
+    Ok(Outcome::Good("read, checked, repaired from; put refused".to_string()))
 }
 
 /// With not a byte to spare the store is opened and read, and rows are deleted, by the reserve; only new data is refused,

@@ -2,7 +2,7 @@
 
 use std::{
     fs,
-    os::unix::fs::{PermissionsExt as _, symlink},
+    os::unix::fs::{MetadataExt as _, PermissionsExt as _, chown, symlink},
     path::{Path, PathBuf},
     process::Command,
 };
@@ -40,21 +40,14 @@ pub(super) fn modes(stage: &Stage) -> Result<Outcome> {
 
 /// Who may not read the store gets an error that says so, and nothing changes.
 pub(super) fn another_user(stage: &Stage) -> Result<Outcome> {
-    if !tools::is_root() {
-        return Ok(Outcome::Skipped("only root may become another user".to_string()));
-    }
-    if tools::find("setpriv").is_none() {
-        return Ok(Outcome::Skipped("there is no setpriv".to_string()));
-    }
-    // A copy of the command, where anybody may run it.
-    let kvilt = stage.place.join("kvilt");
-    fs::copy(&stage.kvilt, &kvilt)?;
+    let stage = match for_another_user(stage)? {
+        Ok(stage) => stage,
+        Err(outcome) => return Ok(outcome),
+    };
     let store = stage.furnish(10)?;
-    let stage = Stage { place: stage.place.clone(), kvilt };
-    let nobody = ["setpriv", "--reuid=65534", "--regid=65534", "--clear-groups", "--"];
     let before = names(&store)?;
     for arguments in [&["get", text(&store)?, "k"][..], &["put", text(&store)?, "k", "v"]] {
-        let reply = stage.kvilt(&nobody, arguments)?;
+        let reply = stage.kvilt(&NOBODY, arguments)?;
         reply.ensure_refused(&["io"])?;
         ensure!(
             reply.told.contains("ermission denied") && reply.told.contains("owner"),
@@ -64,11 +57,126 @@ pub(super) fn another_user(stage: &Stage) -> Result<Outcome> {
     }
     // A directory that lets them in, with files that do not.
     fs::set_permissions(&store, fs::Permissions::from_mode(0o755))?;
-    let reply = stage.kvilt(&nobody, &["get", text(&store)?, "k"])?;
+    let reply = stage.kvilt(&NOBODY, &["get", text(&store)?, "k"])?;
     reply.ensure_refused(&["io"])?;
     ensure!(names(&store)? == before, "files came or went");
     ensure_whole(&store, 10, None)?;
     Ok(Outcome::Good("directory, then files".to_string()))
+}
+
+/// Another user, and why it cannot be played; the command is copied to where anybody may run it.
+const NOBODY: [&str; 5] = ["setpriv", "--reuid=65534", "--regid=65534", "--clear-groups", "--"];
+
+fn for_another_user(stage: &Stage) -> Result<std::result::Result<Stage, Outcome>> {
+    if !tools::is_root() {
+        return Ok(Err(Outcome::Skipped("only root may become another user".to_string())));
+    }
+    if tools::find("setpriv").is_none() {
+        return Ok(Err(Outcome::Skipped("there is no setpriv".to_string())));
+    }
+    let kvilt = stage.place.join("kvilt");
+    fs::copy(&stage.kvilt, &kvilt)?;
+    Ok(Ok(Stage { place: stage.place.clone(), kvilt }))
+}
+
+/// Name, owner, group, mode, time of change and bytes of each file.
+type Looks = Vec<(String, u32, u32, u32, (i64, i64), Vec<u8>)>;
+
+fn looks(path: &Path) -> Result<Looks> {
+    let mut looks = Vec::new();
+    for name in names(path)? {
+        let file = path.join(&name);
+        let found = fs::metadata(&file)?;
+        let changed = (found.mtime(), found.mtime_nsec());
+        looks.push((name, found.uid(), found.gid(), found.mode(), changed, fs::read(&file)?));
+    }
+    Ok(looks)
+}
+
+/// Who may read the files of a store and nothing else can read the store, also beside others who do; the owner is kept out
+/// meanwhile, and writes again afterwards.
+pub(super) fn another_reader(stage: &Stage) -> Result<Outcome> {
+    let stage = match for_another_user(stage)? {
+        Ok(stage) => stage,
+        Err(outcome) => return Ok(outcome),
+    };
+    let store = stage.furnish(500)?;
+    fs::set_permissions(&store, fs::Permissions::from_mode(0o755))?;
+    let mut tried = 0;
+    // With a lock file that may not even be read, and without one.
+    for lock in ["readable", "closed", "missing"] {
+        for entry in fs::read_dir(&store)? {
+            fs::set_permissions(entry?.path(), fs::Permissions::from_mode(0o644))?;
+        }
+        match lock {
+            "closed" => fs::set_permissions(store.join("LOCK"), fs::Permissions::from_mode(0o600))?,
+            "missing" => fs::remove_file(store.join("LOCK"))?,
+            _ => {}
+        }
+        let before = looks(&store)?;
+        let reader = Db::builder(&store).read_only(true).open()?;
+        for arguments in [
+            &["get", text(&store)?, &key(499)][..],
+            &["scan", text(&store)?],
+            &["count", text(&store)?],
+            &["check", text(&store)?],
+            &["stats", text(&store)?],
+        ] {
+            stage.kvilt(&NOBODY, arguments)?.ensure_good().with_context(|| format!("{arguments:?}"))?;
+            tried += 1;
+        }
+        let reply = stage.kvilt(&[], &["put", text(&store)?, "k", "v"])?;
+        reply.ensure_refused(&["busy"]).context("the owner beside a reader")?;
+        drop(reader);
+        stage.kvilt(&NOBODY, &["put", text(&store)?, "k", "v"])?.ensure_refused(&["io"])?;
+        ensure!(looks(&store)? == before, "something of the store was changed, lock file {lock}");
+        let writer = Db::open(&store)?;
+        let reply = stage.kvilt(&NOBODY, &["get", text(&store)?, &key(1)])?;
+        reply.ensure_refused(&["busy"]).with_context(|| format!("beside a writer, lock file {lock}"))?;
+        writer.put(key(0), super::value(0))?;
+        writer.close()?;
+    }
+    ensure_whole(&store, 500, None)?;
+    Ok(Outcome::Good(format!("{tried} commands, three kinds of lock files")))
+}
+
+/// Whatever root does to another user's store, it stays the other's.
+pub(super) fn visit_by_root(stage: &Stage) -> Result<Outcome> {
+    let stage = match for_another_user(stage)? {
+        Ok(stage) => stage,
+        Err(outcome) => return Ok(outcome),
+    };
+    let home = stage.place.join("home");
+    fs::create_dir(&home)?;
+    chown(&home, Some(65534), Some(65534))?;
+    let store = home.join("store");
+    let own = |arguments: &[&str]| stage.kvilt(&NOBODY, arguments)?.ensure_good();
+    own(&["put", text(&store)?, "k", "v"])?;
+    let mut visits = 0;
+    for words in [
+        &["get", "k"][..],
+        &["scan"],
+        &["count"],
+        &["stats"],
+        &["check"],
+        &["put", "l", "v"],
+        &["put", "m", "v", "--durability", "sync"],
+        &["delete", "m"],
+        &["delete-range", "--from", "x"],
+    ] {
+        let arguments = [&[words[0], text(&store)?], &words[1..]].concat();
+        stage.kvilt(&[], &arguments)?.ensure_good().with_context(|| format!("root: {words:?}"))?;
+        for (name, uid, gid, mode, ..) in looks(&store)? {
+            ensure!(
+                (uid, gid, mode & 0o777) == (65534, 65534, 0o600),
+                "{words:?}: {name} is {uid}'s, {mode:o}"
+            );
+        }
+        own(&["get", text(&store)?, "k"]).with_context(|| format!("the owner after root's {words:?}"))?;
+        own(&["put", text(&store)?, "own", words[0]])?;
+        visits += 1;
+    }
+    Ok(Outcome::Good(format!("{visits} visits")))
 }
 
 /// A link, a pipe or a directory under one of our names is damage; it is neither followed nor waited for.

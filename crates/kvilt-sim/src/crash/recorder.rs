@@ -231,6 +231,16 @@ impl Disk for Recorder {
         self.0.disk.lock()
     }
 
+    fn lock_shared(&self) -> Result<Box<dyn Any + Send + Sync>, LockFailure> {
+        self.0.before_read().map_err(LockFailure::Io)?;
+        self.0.disk.lock_shared()
+    }
+
+    fn sign(&self, lock: &(dyn Any + Send + Sync)) -> io::Result<()> {
+        self.0.before_read()?;
+        self.0.disk.sign(lock)
+    }
+
     fn new_directory(&self, path: &Path) -> io::Result<Arc<dyn Disk>> {
         self.0.before_change()?;
         self.0.disk.new_directory(path)

@@ -106,7 +106,9 @@ const RECORD_HEAD_BYTES: usize = 12;
 impl Toy {
     fn open(disk: Arc<dyn Disk>, flaw: Flaw, loss: Loss) -> Result<Toy> {
         let lock = disk.lock().map_err(|failure| match failure {
-            LockFailure::Held(_) => Error::new(ErrorKind::Busy, "the toy is held"),
+            LockFailure::Held(_) | LockFailure::HeldByReaders => {
+                Error::new(ErrorKind::Busy, "the toy is held")
+            }
             LockFailure::Io(error) => Error::io("lock", error),
         })?;
         let (number, rows, end) = recover(&*disk, flaw)?;

@@ -10,6 +10,7 @@ mod keyspaces;
 mod opening;
 mod panics;
 mod ranges;
+mod read_only;
 mod readme;
 mod rows;
 mod stand_in;

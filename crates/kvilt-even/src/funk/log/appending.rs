@@ -154,7 +154,7 @@ impl ChunkLog {
             self.begin_buffer(files, &mut writer, tail.clone(), wanted);
             return Some(false);
         }
-        if tail.flushing.is_some() || writer.has_failed || files.reserve.is_short() {
+        if tail.flushing.is_some() || writer.has_failed || files.reserve.is_short() || files.is_read_only {
             return None;
         }
         writer.grow_next(wanted);
@@ -174,12 +174,19 @@ impl ChunkLog {
         let tail = self.end();
         let full = tail.filling.as_ref().expect("a log without a buffer is given one");
         let all = Flushing::all(Arc::clone(full));
+        let grow = || {
+            let larger = Buffer::grown(files, full, full.len(), (full.len() + wanted.bytes) * 2);
+            let _writer = self.writer.lock();
+            self.tail.replace(LogTail { filling: Some(larger), ..tail.clone() });
+        };
+        if files.is_read_only {
+            grow();
+            return Ok(());
+        }
         match self.write_buffer(files, tail.start, &all) {
             Ok(()) => self.writer.lock().grow_next(wanted),
             Err(e) if e.kind() == ErrorKind::NoSpace && if_full.may_grow(full.len()) => {
-                let larger = Buffer::grown(files, full, full.len(), (full.len() + wanted.bytes) * 2);
-                let _writer = self.writer.lock();
-                self.tail.replace(LogTail { filling: Some(larger), ..tail });
+                grow();
                 return Ok(());
             }
             Err(e) if e.kind() == ErrorKind::NoSpace && mutant(Mutant::BufferDropped) => {}
