@@ -16,7 +16,7 @@ use std::{
 use kvilt_base::{Clock, File, FileName};
 use parking_lot::Mutex;
 
-use crate::stats::Counter;
+use crate::stats::{Counter, RareCounter};
 
 /// A read that takes longer, and longer than its bytes are copied, has waited for the drive.
 const WAIT_MIN: Duration = Duration::from_micros(20);
@@ -35,8 +35,8 @@ pub(crate) struct Reads {
     clock: Arc<dyn Clock>,
     pub(crate) bytes: Counter,
     pub(crate) done: Counter,
-    pub(crate) waited: Counter,
-    pub(crate) ahead: Counter,
+    pub(crate) waited: RareCounter,
+    pub(crate) ahead: RareCounter,
     lately: Mutex<Lately>,
     is_waiting: AtomicBool,
 }
@@ -56,8 +56,8 @@ impl Reads {
             clock,
             bytes: Counter::default(),
             done: Counter::default(),
-            waited: Counter::default(),
-            ahead: Counter::default(),
+            waited: RareCounter::default(),
+            ahead: RareCounter::default(),
             lately: Mutex::default(),
             is_waiting: AtomicBool::new(false),
         })

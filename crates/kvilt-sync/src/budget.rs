@@ -185,6 +185,48 @@ impl Drop for Charge {
 mod tests {
     use super::*;
 
+    struct Asked(AtomicU64);
+
+    impl Sleeper for Asked {
+        fn wake(&self) {
+            self.0.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+
+    fn asked(who: &Arc<Asked>) -> u64 {
+        who.0.load(Ordering::Relaxed)
+    }
+
+    fn sleepers(budget: &Budget, count: usize) -> Vec<Arc<Asked>> {
+        let all: Vec<_> = (0..count).map(|_| Arc::new(Asked(AtomicU64::new(0)))).collect();
+        for one in &all {
+            let one: Weak<Asked> = Arc::downgrade(one);
+            budget.list(one);
+        }
+        all
+    }
+
+    #[test]
+    fn those_that_rest_are_asked_in_turn_and_once() {
+        let budget = Budget::new(10);
+        let all = sleepers(&budget, 5);
+        budget.ask(2);
+        assert_eq!(all.iter().map(asked).collect::<Vec<_>>(), [1, 1, 0, 0, 0]);
+        budget.ask(9);
+        budget.ask(9);
+        assert_eq!(all.iter().map(asked).collect::<Vec<_>>(), [1; 5]);
+    }
+
+    #[test]
+    fn stores_that_are_opened_and_closed_for_ever_leave_nothing_in_the_list() {
+        let budget = Budget::new(10);
+        let _open = sleepers(&budget, 20);
+        for _ in 0..1000 {
+            drop(sleepers(&budget, 1));
+        }
+        assert!(budget.sleepers.lock().list.len() <= 2 * (20 + 1), "{}", budget.sleepers.lock().list.len());
+    }
+
     #[test]
     fn charges_of_many_threads_sum_to_nothing_in_the_end() {
         let budget = Budget::new(10);

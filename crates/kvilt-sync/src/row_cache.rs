@@ -30,7 +30,7 @@
 
 mod shard;
 
-use std::fmt;
+use std::{fmt, sync::OnceLock};
 
 use crossbeam_utils::CachePadded;
 use kvilt_base::{KeyRange, Mutant, Value, mutant};
@@ -67,13 +67,27 @@ const MOVED: u64 = 1 << ON_THEIR_WAY_BITS;
 /// assert_eq!(cache.get(b"k"), Some(Some(Value::copied(b"new"))));
 /// ```
 pub struct RowCache {
-    shards: Box<[CachePadded<Mutex<Shard>>]>,
-    /// `SHARDS × BUCKETS_PER_SHARD` counters; written under the lock of their shard only.
-    buckets: Box<[AtomicU64]>,
+    /// Made when somebody first asks: who never does, for all rows are elsewhere, has no 36 KiB of it.
+    tables: OnceLock<Tables>,
     /// Limit of one shard, in bytes.
     shard_bytes_max: AtomicUsize,
     /// Bytes of all rows.
     bytes: AtomicUsize,
+}
+
+struct Tables {
+    shards: Box<[CachePadded<Mutex<Shard>>]>,
+    /// `SHARDS × BUCKETS_PER_SHARD` counters; written under the lock of their shard only.
+    buckets: Box<[AtomicU64]>,
+}
+
+impl Tables {
+    fn new() -> Self {
+        Tables {
+            shards: (0..SHARDS).map(|_| CachePadded::new(Mutex::new(Shard::default()))).collect(),
+            buckets: (0..SHARDS * BUCKETS_PER_SHARD).map(|_| AtomicU64::new(0)).collect(),
+        }
+    }
 }
 
 /// Where a key belongs: all three from one hash, from different bits of it.
@@ -95,11 +109,15 @@ impl RowCache {
     /// An empty cache for rows of `bytes_max` bytes in sum, overhead included.
     pub fn new(bytes_max: usize) -> Self {
         RowCache {
-            shards: (0..SHARDS).map(|_| CachePadded::new(Mutex::new(Shard::default()))).collect(),
-            buckets: (0..SHARDS * BUCKETS_PER_SHARD).map(|_| AtomicU64::new(0)).collect(),
+            // An explorer does not see who made them.
+            tables: if IS_EXPLORED { OnceLock::from(Tables::new()) } else { OnceLock::new() },
             shard_bytes_max: AtomicUsize::new(bytes_max / SHARDS),
             bytes: AtomicUsize::new(0),
         }
+    }
+
+    fn tables(&self) -> &Tables {
+        self.tables.get_or_init(Tables::new)
     }
 
     /// Changes the limit; rows too many go at once.
@@ -107,7 +125,7 @@ impl RowCache {
         // Relaxed, and wherever it is read: a fill that still sees the old limit is trimmed below or by the
         // next fill.
         self.shard_bytes_max.store(bytes_max / SHARDS, Ordering::Relaxed);
-        for shard in &self.shards {
+        for shard in &self.tables().shards {
             let mut shard = shard.lock();
             let freed = shard.trim(bytes_max / SHARDS);
             self.count(0, freed);
@@ -117,13 +135,13 @@ impl RowCache {
     /// The row of `key`: its value, or "absent" as an inner none; an outer none says that it is not cached.
     pub fn get(&self, key: &[u8]) -> Option<Option<Value>> {
         let place = place_of(key);
-        self.shards[place.shard].lock().get(place.hash, key)
+        self.tables().shards[place.shard].lock().get(place.hash, key)
     }
 
     /// To be taken before the chunk's state is loaded and the row is read (S-51).
     pub fn ticket(&self, key: &[u8]) -> Ticket {
         // Acquire: pairs with the end of a write, so that a row read under this ticket includes that write.
-        Ticket { count: self.buckets[place_of(key).bucket].load(Ordering::Acquire) }
+        Ticket { count: self.tables().buckets[place_of(key).bucket].load(Ordering::Acquire) }
     }
 
     /// Caches a row read under `ticket`, a ticket for this key; none says that the key is absent. Refused
@@ -138,9 +156,9 @@ impl RowCache {
         // Allocated before the lock.
         let owned_key: Box<[u8]> = key.into();
         let place = place_of(key);
-        let mut shard = self.shards[place.shard].lock();
+        let mut shard = self.tables().shards[place.shard].lock();
         // Relaxed: counters move under this lock only.
-        let count = self.buckets[place.bucket].load(Ordering::Relaxed);
+        let count = self.tables().buckets[place.bucket].load(Ordering::Relaxed);
         if (count != ticket.count || count & ON_THEIR_WAY != 0) && !mutant(Mutant::TicketIgnored) {
             return false;
         }
@@ -154,7 +172,7 @@ impl RowCache {
     /// the result is finished with [`Writing::written`], or dropped.
     pub fn writing<'w>(&'w self, key: &'w [u8]) -> Writing<'w> {
         let place = place_of(key);
-        let mut shard = self.shards[place.shard].lock();
+        let mut shard = self.tables().shards[place.shard].lock();
         let begun = self.begin(place.bucket);
         let freed = shard.remove(place.hash, key);
         self.count(0, freed);
@@ -167,11 +185,11 @@ impl RowCache {
     /// that). See the module's head for what [`writing`](RowCache::writing) promises more.
     pub fn written(&self, key: &[u8], value: Option<&[u8]>) {
         let place = place_of(key);
-        let mut shard = self.shards[place.shard].lock();
-        self.buckets[place.bucket].fetch_add(MOVED, Ordering::Release);
+        let mut shard = self.tables().shards[place.shard].lock();
+        self.tables().buckets[place.bucket].fetch_add(MOVED, Ordering::Release);
         let freed = shard.remove(place.hash, key);
         // With somebody else's write to the bucket on its way, this may not be the newest row any more.
-        let is_quiet = self.buckets[place.bucket].load(Ordering::Relaxed) & ON_THEIR_WAY == 0;
+        let is_quiet = self.tables().buckets[place.bucket].load(Ordering::Relaxed) & ON_THEIR_WAY == 0;
         if freed > 0 && is_quiet {
             self.put_back(&mut shard, place, key, value);
         }
@@ -187,7 +205,7 @@ impl RowCache {
     /// all keys, until the result is dropped.
     pub fn writing_range(&self, range: &KeyRange) -> WritingRange<'_> {
         let writing = WritingRange { cache: self };
-        for (index, shard) in self.shards.iter().enumerate() {
+        for (index, shard) in self.tables().shards.iter().enumerate() {
             let mut shard = shard.lock();
             for bucket in index * BUCKETS_PER_SHARD..(index + 1) * BUCKETS_PER_SHARD {
                 self.begin(bucket);
@@ -211,7 +229,7 @@ impl RowCache {
 
     /// Under the shard's lock. Returns the counter as it leaves it.
     fn begin(&self, bucket: usize) -> u64 {
-        let before = self.buckets[bucket].fetch_add(MOVED + 1, Ordering::Relaxed);
+        let before = self.tables().buckets[bucket].fetch_add(MOVED + 1, Ordering::Relaxed);
         assert!(before & ON_THEIR_WAY < ON_THEIR_WAY, "no more than 65535 writes on their way");
         before.wrapping_add(MOVED + 1)
     }
@@ -219,7 +237,7 @@ impl RowCache {
     /// Under the shard's lock. Returns the counter as it found it.
     fn end(&self, bucket: usize) -> u64 {
         // Release: pairs with `ticket`; who gets a ticket behind us reads the entry that we made readable.
-        self.buckets[bucket].fetch_add(MOVED - 1, Ordering::Release)
+        self.tables().buckets[bucket].fetch_add(MOVED - 1, Ordering::Release)
     }
 
     /// Caches a row that was cached before, with its new value, unless it has become too large.
@@ -251,7 +269,7 @@ impl Writing<'_> {
     pub fn written(self, value: Option<&[u8]>) {
         // Its drop would end the write a second time.
         let writing = std::mem::ManuallyDrop::new(self);
-        let mut shard = writing.cache.shards[writing.place.shard].lock();
+        let mut shard = writing.cache.tables().shards[writing.place.shard].lock();
         let count = writing.cache.end(writing.place.bucket);
         // Had another write, possibly of the same key, begun or ended meanwhile, ours might not be the newest.
         if writing.restores_at == Some(count) {
@@ -262,7 +280,7 @@ impl Writing<'_> {
 
 impl Drop for Writing<'_> {
     fn drop(&mut self) {
-        let _shard = self.cache.shards[self.place.shard].lock();
+        let _shard = self.cache.tables().shards[self.place.shard].lock();
         self.cache.end(self.place.bucket);
     }
 }
@@ -281,7 +299,7 @@ pub struct WritingRange<'w> {
 
 impl Drop for WritingRange<'_> {
     fn drop(&mut self) {
-        for (index, shard) in self.cache.shards.iter().enumerate() {
+        for (index, shard) in self.cache.tables().shards.iter().enumerate() {
             let _shard = shard.lock();
             for bucket in index * BUCKETS_PER_SHARD..(index + 1) * BUCKETS_PER_SHARD {
                 self.cache.end(bucket);
