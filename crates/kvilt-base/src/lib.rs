@@ -45,4 +45,4 @@ pub use rows::{RowBatch, Rows};
 pub use stats::Stats;
 pub use value::Value;
 pub use version::Version;
-pub use visible::{RangeTombstone, Visible};
+pub use visible::{Hiding, RangeTombstone, Visible};

@@ -139,6 +139,8 @@ mutants! {
     TombstoneNotInSpan,
     /// A range delete does not tell the row cache.
     RangeDeleteNotTold,
+    /// A range tombstone goes when a newer one covers it, although a view lies between the two.
+    TombstoneUnderView,
     /// A munk's range tombstones end before the open tail under them is sorted.
     TailNotFrozen,
 

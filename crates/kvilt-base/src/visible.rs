@@ -2,7 +2,7 @@
 
 use std::ops::ControlFlow;
 
-use crate::{Direction, EntryRef, KeyRange, Kind, Merge, Mutant, Result, Source, Version, mutant};
+use crate::{Direction, EntryRef, KeyRange, Kind, Merge, Result, Source, Version};
 
 /// "Nothing in `range` that was written before `version` has a value."
 ///
@@ -19,18 +19,29 @@ pub struct RangeTombstone {
 impl RangeTombstone {
     /// Whether a reader at `view` finds that this deletes `entry`.
     pub fn hides(&self, key: &[u8], written: Version, view: Version) -> bool {
-        let is_in_range = self.range.contains(key)
-            || (mutant(Mutant::RangeEndIncluded) && self.range.end.as_deref() == Some(key));
-        self.version <= view && written < self.version && is_in_range
+        self.version <= view && written < self.version && self.range.contains(key)
+    }
+}
+
+/// Who knows the range tombstones that lie over keys.
+pub trait Hiding {
+    /// Whether a reader at `view` finds an entry of `key` written at `written` deleted.
+    fn hides(&mut self, key: &[u8], written: Version, view: Version) -> bool;
+}
+
+/// One by one: for tests, and where there are few.
+impl Hiding for &[RangeTombstone] {
+    fn hides(&mut self, key: &[u8], written: Version, view: Version) -> bool {
+        self.iter().any(|tombstone| tombstone.hides(key, written, view))
     }
 }
 
 /// The rows at one version out of a merged stream.
-pub struct Visible<'s> {
+pub struct Visible<'s, H> {
     entries: Merge<'s>,
     direction: Direction,
     view: Version,
-    tombstones: &'s [RangeTombstone],
+    tombstones: H,
     /// The key of the row given last, whose older versions are still to be skipped (forward only).
     done: Option<Vec<u8>>,
     /// Where a row is gathered when going backward, where the newest visible version of a key comes last.
@@ -38,14 +49,9 @@ pub struct Visible<'s> {
     skipped: u64,
 }
 
-impl<'s> Visible<'s> {
+impl<'s, H: Hiding> Visible<'s, H> {
     /// Rows of `entries` (which run in `direction`) at `view`, less what `tombstones` hide.
-    pub fn new(
-        entries: Merge<'s>,
-        direction: Direction,
-        view: Version,
-        tombstones: &'s [RangeTombstone],
-    ) -> Self {
+    pub fn new(entries: Merge<'s>, direction: Direction, view: Version, tombstones: H) -> Self {
         Visible { entries, direction, view, tombstones, done: None, value: Vec::new(), skipped: 0 }
     }
 
@@ -119,7 +125,7 @@ impl<'s> Visible<'s> {
                 break;
             }
             if entry.version <= self.view {
-                is_row = shows(&entry, self.view, self.tombstones);
+                is_row = shows(&entry, self.view, &mut self.tombstones);
                 if is_row {
                     self.value.clear();
                     self.value.extend_from_slice(entry.value);
@@ -133,8 +139,8 @@ impl<'s> Visible<'s> {
     }
 }
 
-fn shows(entry: &EntryRef<'_>, view: Version, tombstones: &[RangeTombstone]) -> bool {
-    entry.kind == Kind::Put && !tombstones.iter().any(|t| t.hides(entry.key, entry.version, view))
+fn shows(entry: &EntryRef<'_>, view: Version, tombstones: &mut impl Hiding) -> bool {
+    entry.kind == Kind::Put && !tombstones.hides(entry.key, entry.version, view)
 }
 
 #[cfg(test)]
@@ -157,7 +163,7 @@ mod tests {
         }
         let tombstones = [RangeTombstone { range: KeyRange::new(b"c".as_slice()..), version: v(6) }];
         let merge = Merge::new(vec![Box::new(VecSource::new(entries))], direction).unwrap();
-        let mut visible = Visible::new(merge, direction, v(view), &tombstones);
+        let mut visible = Visible::new(merge, direction, v(view), &tombstones[..]);
         let mut out = Vec::new();
         let mut push = |k: &[u8], x: &[u8]| {
             out.push((String::from_utf8_lossy(k).into(), String::from_utf8_lossy(x).into()));

@@ -4,7 +4,7 @@ use std::{collections::HashSet, hash::BuildHasher, ops::ControlFlow, sync::Arc};
 
 use kvilt_base::{
     CheckReport, Damage, Direction, EntryRef, Error, ErrorKind, FileName, KeyRange, Kind, Merge, Progress,
-    RangeTombstone, Result, Source, Version, Visible,
+    Result, Source, Version, Visible,
 };
 use kvilt_format::{log::Outline, table::Table};
 use kvilt_sync::published::pin;
@@ -13,6 +13,7 @@ use crate::{
     chunk::{Chunk, ChunkState},
     funk::{PartFile, Purpose, log::ChunkLog, table_file::TableFile},
     store::Store,
+    tombstones::{Over, Tombstones},
 };
 
 /// A check on its way.
@@ -260,12 +261,12 @@ impl Check<'_> {
         let in_memory = {
             let hold = munk.run.run.hold();
             let entries = munk.entries_held(&chunk.range, Direction::Forward, &hold);
-            digest(entries, view.version(), munk.tombstone_list())?
+            digest(entries, view.version(), munk.over())?
         };
-        let tombstones = state.funk.tombstones(files)?;
+        let tombstones = state.funk.tombstones(files, &self.store.versions)?;
         let purpose = Purpose::Scan { view: view.version(), rows: None, cost_bytes: None };
         let in_files = state.funk.entries(&chunk.range, Direction::Forward, files, purpose)?;
-        let in_files = digest(in_files, view.version(), tombstones.list())?;
+        let in_files = digest(in_files, view.version(), &tombstones)?;
         state.funk.forget_indexes();
         // A view that expired meanwhile proves nothing.
         if in_memory != in_files && !self.store.versions.is_expired(view.version()) {
@@ -294,9 +295,9 @@ impl Outlined {
 }
 
 /// How many rows a reader sees, and a number that very probably differs where they do.
-fn digest(entries: Merge<'_>, view: Version, tombstones: &[RangeTombstone]) -> Result<(u64, u64)> {
+fn digest(entries: Merge<'_>, view: Version, tombstones: &[Arc<Tombstones>]) -> Result<(u64, u64)> {
     let hasher = foldhash::quality::FixedState::default();
-    let mut rows = Visible::new(entries, Direction::Forward, view, tombstones);
+    let mut rows = Visible::new(entries, Direction::Forward, view, Over::new(tombstones));
     let (mut count, mut digest) = (0, 0);
     let _at_its_end = rows.each(|key, value| {
         count += 1;

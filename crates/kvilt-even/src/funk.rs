@@ -38,7 +38,11 @@ use self::{
     log_rows::LogRows,
     table_file::TableFile,
 };
-use crate::{files::Files, key_hash::key_hash, tombstones::Tombstones};
+use crate::{
+    files::Files,
+    key_hash::key_hash,
+    tombstones::{Hidden, Tombstones},
+};
 
 /// Of a log of which a chunk has less than this part, a rewrite reads only that.
 const SHARE_READ_WHOLE: u64 = 4;
@@ -168,8 +172,7 @@ impl Funk {
         versions: &Versions,
         found: &mut dyn FnMut(&[u8]),
     ) -> Result<Answer> {
-        let mut lookup =
-            Lookup { key, view, files, versions, hiders: Tombstones::default(), passed_batch: false };
+        let mut lookup = Lookup { key, view, files, versions, hiders: Vec::new(), passed_batch: false };
         let newest_first =
             self.log.iter().map(PartRef::Log).chain(self.parts.iter().rev().map(|part| match &part.file {
                 PartFile::Table(table) => PartRef::Table(table),
@@ -209,12 +212,12 @@ impl Funk {
         self.logs_newest_first().for_each(|log| log.age(files, seconds));
     }
 
-    /// All range tombstones in its logs.
-    pub(crate) fn tombstones(&self, files: &Files) -> Result<Tombstones> {
-        let mut all = Tombstones::default();
+    /// The range tombstones in its logs: of each that has any.
+    pub(crate) fn tombstones(&self, files: &Files, versions: &Versions) -> Result<Vec<Arc<Tombstones>>> {
+        let mut all = Vec::new();
         for log in self.logs_newest_first() {
-            let tombstones = log.all_tombstones(files)?;
-            all.extend(&tombstones);
+            let tombstones = log.all_tombstones(files, versions)?;
+            all.extend(Some(tombstones).filter(|tombstones| !tombstones.is_empty()));
         }
         Ok(all)
     }
@@ -406,7 +409,7 @@ struct Lookup<'a> {
     files: &'a Files,
     versions: &'a Versions,
     /// Range tombstones of the logs passed so far.
-    hiders: Tombstones,
+    hiders: Vec<Arc<Tombstones>>,
     passed_batch: bool,
 }
 
@@ -414,10 +417,8 @@ impl Lookup<'_> {
     /// Whether the key has a value, if this log knows.
     fn in_log(&mut self, log: &ChunkLog, found: &mut dyn FnMut(&[u8])) -> Result<Option<bool>> {
         let index = log.index(self.files)?;
-        let tombstones = log.tombstones();
-        if !tombstones.is_empty() {
-            self.hiders.extend(&tombstones);
-        }
+        let tombstones = log.tombstones(self.versions);
+        self.hiders.extend(Some(tombstones).filter(|tombstones| !tombstones.is_empty()));
         for offset in index.index.offsets(&pin(), key_hash(self.key)) {
             let outcome =
                 log.record_at(self.files, offset, |entry, batch| self.judge(&entry, batch, found))?;
@@ -445,9 +446,14 @@ impl Lookup<'_> {
             self.passed_batch = true;
             return None;
         }
-        self.passed_batch |= self.hiders.will_hide(self.key, entry.version, self.view, self.versions);
-        let is_deleted =
-            entry.kind != Kind::Put || self.hiders.hide(self.key, entry.version, self.view, self.versions);
+        let mut is_deleted = entry.kind != Kind::Put;
+        for hiders in &self.hiders {
+            match hiders.hide(self.key, entry.version, self.view, self.versions) {
+                Hidden::Yes => is_deleted = true,
+                Hidden::Soon => self.passed_batch = true,
+                Hidden::No => {}
+            }
+        }
         if !is_deleted {
             found(entry.value);
         }

@@ -24,7 +24,7 @@ use std::sync::{
     atomic::{AtomicU64, Ordering},
 };
 
-use kvilt_base::{Direction, EntryRef, KeyRange, Kind, Merge, RangeTombstone, Source, Version};
+use kvilt_base::{Direction, EntryRef, Hiding as _, KeyRange, Kind, Merge, RangeTombstone, Source, Version};
 use kvilt_sync::{
     budget::{Budget, Part},
     published::Pin,
@@ -36,10 +36,16 @@ use self::{
     run::{Run, RunReader},
     tail::Tail,
 };
-use crate::{key_hash::key_hash, tombstones::Tombstones};
+use crate::{
+    key_hash::key_hash,
+    tombstones::{Hidden, Over, Tombstones},
+};
 
 /// Frozen tails that may wait for the background; a put that would make one more waits itself.
 pub(crate) const FROZEN_TAILS_MAX: usize = 4;
+
+/// So many entries are looked at to find out that a range delete deletes nothing.
+const ENTRIES_LOOKED_AT_MAX: usize = 32;
 
 /// A run's memory is charged in steps of so many bytes while rows are replaced.
 const CHARGE_STEP_BYTES: u64 = 16 << 10;
@@ -50,6 +56,8 @@ pub(crate) struct ChargedRun {
     pub(crate) run: Run,
     budget: Arc<Budget>,
     charged: AtomicU64,
+    /// For the range tombstones that lie over it; changed under the chunk's gate only.
+    charged_tombstones: AtomicU64,
 }
 
 impl ChargedRun {
@@ -57,7 +65,20 @@ impl ChargedRun {
     pub(crate) fn new(run: Run, budget: &Arc<Budget>) -> Arc<Self> {
         let bytes = run.memory_bytes() as u64;
         budget.add(Part::Munks, bytes);
-        Arc::new(ChargedRun { run, budget: Arc::clone(budget), charged: AtomicU64::new(bytes) })
+        Arc::new(ChargedRun {
+            run,
+            budget: Arc::clone(budget),
+            charged: AtomicU64::new(bytes),
+            charged_tombstones: AtomicU64::new(0),
+        })
+    }
+
+    /// Charges so many bytes of range tombstones that lie over it, for as long as it is there: they mostly end together. The
+    /// caller has the gate.
+    pub(crate) fn charge_tombstones(&self, bytes: u64) {
+        // Relaxed: a number, which only who has the gate changes.
+        let before = self.charged_tombstones.fetch_max(bytes, Ordering::Relaxed);
+        self.budget.add(Part::Munks, bytes.saturating_sub(before));
     }
 
     /// Puts an entry in the place of the newest of its key: see [`Run::replace`]. Tails, which are looked at first, must have
@@ -83,7 +104,7 @@ impl ChargedRun {
 
 impl Drop for ChargedRun {
     fn drop(&mut self) {
-        self.budget.sub(Part::Munks, *self.charged.get_mut());
+        self.budget.sub(Part::Munks, *self.charged.get_mut() + *self.charged_tombstones.get_mut());
     }
 }
 
@@ -94,6 +115,8 @@ pub(crate) struct Munk {
     /// Newest first; the first takes new entries, the others are frozen.
     pub(crate) tails: Vec<Arc<Tail>>,
     pub(crate) tombstones: Arc<Tombstones>,
+    /// Of the run's entries, so many bytes at most are under range tombstones.
+    pub(crate) covered_bytes: usize,
 }
 
 /// What a lookup found.
@@ -133,6 +156,42 @@ impl Munk {
         }
     }
 
+    /// Whether no row of `range` shows to who reads now. False as well if that takes a longer look. Nothing is in flight.
+    pub(crate) fn shows_none_of(&self, range: &KeyRange, pin: &Pin) -> bool {
+        let mut entries = self.entries(range, Direction::Forward, pin);
+        let mut over = Over::new(self.over());
+        let mut key: Option<Vec<u8>> = None;
+        for _ in 0..ENTRIES_LOOKED_AT_MAX {
+            let Some(entry) = entries.entry() else { return true };
+            if key.as_deref() != Some(entry.key) {
+                if entry.kind == Kind::Put && !over.hides(entry.key, entry.version, Version::NEWEST) {
+                    return false;
+                }
+                entry.key.clone_into(key.get_or_insert_default());
+            }
+            entries.advance().expect("memory can be read");
+        }
+        false
+    }
+
+    /// The same with one more range tombstone over it, of a batch that is in flight. The caller has the gate.
+    pub(crate) fn under(
+        &self,
+        tombstone: &RangeTombstone,
+        batch: u64,
+        versions: &Versions,
+        pin: &Pin,
+    ) -> Munk {
+        let run = self.run.run.under(pin);
+        let RangeTombstone { range, .. } = tombstone;
+        let first = run.lower_bound(&range.start);
+        let end = range.end.as_deref().map_or(run.run().len(), |end| run.lower_bound(end));
+        let covered_bytes = end.saturating_sub(first) * run.run().mean_entry_bytes();
+        let tombstones = self.tombstones.with(tombstone, batch, versions);
+        self.run.charge_tombstones(tombstones.bytes());
+        Munk { tombstones, covered_bytes: self.covered_bytes + covered_bytes, ..self.clone() }
+    }
+
     /// Whether a get of `key` has to search a tail.
     pub(crate) fn searches_tails(&self, key: &[u8]) -> bool {
         let hash = key_hash(key);
@@ -153,7 +212,7 @@ impl Munk {
     ) -> Found<'a> {
         let is_deleted = entry.kind != Kind::Put
             || (!self.tombstones.is_empty()
-                && self.tombstones.hide(entry.key, entry.version, view, versions));
+                && self.tombstones.hide(entry.key, entry.version, view, versions) == Hidden::Yes);
         if is_deleted { Found::Deleted } else { Found::Value(value) }
     }
 
@@ -185,10 +244,10 @@ impl Munk {
         self.tails.len() > 1
     }
 
-    /// Memory of run and tails, in bytes.
+    /// Memory of run, tails and range tombstones, in bytes.
     pub(crate) fn memory_bytes(&self) -> u64 {
         let tails: usize = self.tails.iter().map(|t| t.memory_bytes()).sum();
-        (self.run.run.memory_bytes() + tails) as u64
+        (self.run.run.memory_bytes() + tails) as u64 + self.tombstones.bytes()
     }
 
     /// Bytes of entries, counting what has been overwritten but not compacted.
@@ -197,9 +256,9 @@ impl Munk {
         (self.run.run.entry_bytes() + tails) as u64
     }
 
-    /// The range tombstones, for a scan.
-    pub(crate) fn tombstone_list(&self) -> &[RangeTombstone] {
-        self.tombstones.list()
+    /// The range tombstones, for a scan: none or one value of them.
+    pub(crate) fn over(&self) -> &[Arc<Tombstones>] {
+        if self.tombstones.is_empty() { &[] } else { std::slice::from_ref(&self.tombstones) }
     }
 }
 

@@ -35,7 +35,7 @@ pub(crate) use self::memory::MunkRoom;
 use crate::{
     chunk::{Chunk, ChunkState, Occupied},
     commit,
-    funk::{Funk, PartFile},
+    funk::Funk,
     munk::run::RunReader,
     reserve::Use,
     rest::{Calm, Pause, TICK, checkpoint_interval},
@@ -47,8 +47,10 @@ const DECAY_INTERVAL: Duration = Duration::from_millis(1000);
 /// A funk with more parts than this is rewritten: each costs a cold read a look. Where many ranges are written side by side, each
 /// split leaves both halves with a part more; so this must be above the logarithm of how many chunks there will be.
 const PARTS_MAX: usize = 24;
-/// Range tombstones that the logs of a cold chunk may carry: each is looked at by every read.
-const TOMBSTONES_MAX: usize = 16;
+/// The range tombstones of a cold chunk's logs may take this part of its bytes in memory …
+const TOMBSTONES_PART: u64 = 8;
+/// … and this part of what a chunk may have.
+const TOMBSTONES_CHUNK_PART: u64 = 64;
 /// Deletes in a chunk for which its files are rewritten when the disk is full: what they free is needed.
 pub(crate) const DELETES_WORTH_A_REWRITE: u32 = 16;
 /// What scans may have read for want of order before a rewrite is due, in parts of what the rewrite would read and write.
@@ -322,7 +324,7 @@ impl Store {
         if chunk.is_backing_off(self.world.clock.now()) {
             return Ok(false);
         }
-        if self.funk_wants_rewrite(chunk, &state) || has_many_tombstones(chunk, &state) {
+        if self.funk_wants_rewrite(chunk, &state) || self.has_many_tombstones(chunk, &state) {
             let Some(alone) = self.files.reserve.rewrite_alone() else { return Ok(false) };
             let rewritten = self.rewrite_funk(chunk).or_else(|error| self.rewrite_on_reserve(chunk, error));
             drop(alone);
@@ -450,6 +452,24 @@ impl Store {
         ((from + count) % chunks.len(), count, chunks.len())
     }
 
+    /// Whether a cold chunk's range tombstones take too much memory, or leave nothing of it. With a munk nobody reads
+    /// the logs.
+    fn has_many_tombstones(&self, chunk: &Chunk, state: &ChunkState) -> bool {
+        if state.munk.is_some() {
+            return false;
+        }
+        let mut bytes = 0;
+        for log in state.funk.logs_newest_first() {
+            let tombstones = log.tombstones(&self.versions);
+            bytes += tombstones.bytes();
+            if tombstones.cover(&chunk.range) {
+                return true;
+            }
+        }
+        let part = self.chunk_bytes(state) / TOMBSTONES_PART;
+        bytes > part + self.config.chunk_bytes_rebalance / TOMBSTONES_CHUNK_PART
+    }
+
     /// A background job failed. Corruption stays with its chunk, a full disk passes; nothing was changed, and it
     /// is tried again later.
     fn background_failed(&self, chunk: &Chunk, error: &Error) {
@@ -458,25 +478,4 @@ impl Store {
             self.poison.poison(error);
         }
     }
-}
-
-/// Whether a cold chunk's range tombstones burden its readers, or leave nothing of it. With a munk nobody reads
-/// the logs.
-fn has_many_tombstones(chunk: &Chunk, state: &ChunkState) -> bool {
-    if state.munk.is_some() {
-        return false;
-    }
-    let closed = state.funk.parts.iter().filter_map(|part| match &part.file {
-        PartFile::Log(log) => Some(log),
-        PartFile::Table(_) => None,
-    });
-    let mut count = 0;
-    for log in closed.chain(state.funk.log.iter()) {
-        let tombstones = log.tombstones();
-        count += tombstones.list().len();
-        if tombstones.list().iter().any(|t| t.range.covers(&chunk.range)) {
-            return true;
-        }
-    }
-    count > TOMBSTONES_MAX
 }

@@ -443,6 +443,7 @@ impl Store {
                 run: ChargedRun::new(Run::empty(), &self.files.budget),
                 tails: vec![self.new_tail(0, &Run::empty())],
                 tombstones: Tombstones::none(),
+                covered_bytes: 0,
             };
             chunk.replace_state(&gate, ChunkState { munk: Some(Arc::new(munk)), ..state });
         }

@@ -6,14 +6,18 @@
 //! `v <= w < n`, "now" being the newest view. What a *crash* may need is not decided here: the files that hold
 //! it stay until a checkpoint covers their successors (see `checkpoint.rs`).
 
-use kvilt_base::{EntryRef, Kind, Merge, Mutant, RangeTombstone, Result, Source, Version, mutant};
+use std::sync::Arc;
+
+use kvilt_base::{EntryRef, Kind, Merge, Mutant, Result, Source, Version, mutant};
+
+use crate::tombstones::{Over, Tombstones};
 
 /// Who looks at the entries: the open views and the range tombstones, fixed while entries are filtered. And what came of the key
 /// that is looked at.
 pub(crate) struct Retain<'a> {
     /// Ascending; "now" is not among them.
     views: &'a [Version],
-    tombstones: &'a [RangeTombstone],
+    tombstones: Over<'a>,
     /// The version of the last entry.
     newer: Option<Version>,
     /// Tombstones that are needed if an older entry is: newest first.
@@ -22,8 +26,8 @@ pub(crate) struct Retain<'a> {
 
 impl<'a> Retain<'a> {
     /// A filter for these views and range tombstones.
-    pub(crate) fn new(views: &'a [Version], tombstones: &'a [RangeTombstone]) -> Self {
-        Retain { views, tombstones, newer: None, waiting: Vec::new() }
+    pub(crate) fn new(views: &'a [Version], tombstones: &'a [Arc<Tombstones>]) -> Self {
+        Retain { views, tombstones: Over::new(tombstones), newer: None, waiting: Vec::new() }
     }
 
     /// Gives every entry of `entries` that is still needed to `keep`, in order. Range tombstones are not needed
@@ -84,10 +88,10 @@ impl<'a> Retain<'a> {
     }
 
     /// Whether some view sees `entry`.
-    fn needs(&self, entry: &EntryRef<'_>) -> bool {
-        let hidden_from =
-            self.tombstones.iter().filter(|t| entry.version < t.version && t.range.contains(entry.key));
-        let end = hidden_from.map(|t| t.version).chain(self.newer).min();
+    fn needs(&mut self, entry: &EntryRef<'_>) -> bool {
+        let over = self.tombstones.at(entry.key);
+        let hidden_from = over.iter().rfind(|mark| entry.version < **mark).copied();
+        let end = hidden_from.into_iter().chain(self.newer).min();
         let Some(end) = end else { return true };
         if mutant(Mutant::ViewIgnored) {
             return false;
@@ -99,15 +103,10 @@ impl<'a> Retain<'a> {
     /// The range tombstones that lie over `entry` and under the next newer version of its key wait with the others. One at the
     /// newer version itself lies under that: a put that shares the version of a range delete came after it.
     fn wait_for_hiders(&mut self, entry: &EntryRef<'_>) {
-        let first = self.waiting.len();
-        for tombstone in self.tombstones {
-            let lies_between =
-                entry.version < tombstone.version && self.newer.is_none_or(|n| tombstone.version < n);
-            if lies_between && tombstone.range.contains(entry.key) {
-                self.waiting.push(tombstone.version);
-            }
-        }
-        self.waiting[first..].sort_unstable_by(|a, b| b.cmp(a));
+        let newer = self.newer;
+        let lies_between =
+            |mark: &&Version| entry.version < **mark && newer.is_none_or(|newer| **mark < newer);
+        self.waiting.extend(self.tombstones.at(entry.key).iter().filter(lies_between));
         self.waiting.dedup();
     }
 }
@@ -115,7 +114,7 @@ impl<'a> Retain<'a> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use kvilt_base::{Direction, KeyRange, merge::VecSource};
+    use kvilt_base::{Direction, KeyRange, RangeTombstone, merge::VecSource};
 
     fn kept(
         entries: &[(&str, u64, Kind)],
@@ -127,10 +126,11 @@ mod tests {
             entries.iter().map(|(k, n, kind)| (k.as_bytes().to_vec(), v(*n), *kind, b"x".to_vec())).collect();
         let mut merge = Merge::new(vec![Box::new(VecSource::new(entries))], Direction::Forward).unwrap();
         let views: Vec<_> = views.iter().map(|&n| v(n)).collect();
-        let tombstones: Vec<_> = tombstones
-            .iter()
-            .map(|(a, b, n)| RangeTombstone { range: KeyRange::new(*a..*b), version: v(*n) })
-            .collect();
+        let mut over = Tombstones::default();
+        for (a, b, n) in tombstones {
+            over.push_old(&RangeTombstone { range: KeyRange::new(*a..*b), version: v(*n) });
+        }
+        let tombstones = [Arc::new(over)];
         let mut out = Vec::new();
         Retain::new(&views, &tombstones)
             .run(&mut merge, &mut |e| {

@@ -1,16 +1,43 @@
 //! `Tombstones`: the range tombstones that apply to a munk, or that a log contains; usually none.
+//!
+//! To lay one over a range, and to ask what lies over a key, costs a few steps down a tree, however many there are
+//! ([`fragments`], `docs/design/0057-range-tombstones.md`). A value is immutable and replaced as a whole; it shares most of its
+//! memory with the one before.
+//!
+//! * **E-17** A range tombstone is forgotten for a newer one over the same keys only if that one is settled and nobody reads at a
+//!   version from the older one's up to the newer one's.
+
+mod fragments;
 
 use std::sync::Arc;
 
-use kvilt_base::{RangeTombstone, Version};
+use kvilt_base::{Hiding, KeyRange, Mutant, RangeTombstone, Version, key::successor, mutant};
 use kvilt_sync::versions::Versions;
 
-/// A list of range tombstones, each with the batch that wrote it. Immutable; replaced as a whole.
+use self::fragments::{Fragment, IsNeeded, Tree};
+
+#[cfg(test)]
+pub(crate) use self::fragments::steps;
+
+/// Range tombstones by the keys that they lie over.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Tombstones {
-    list: Vec<RangeTombstone>,
-    /// The batch of each; gets ignore a tombstone whose batch is in flight, as they ignore such entries.
-    batches: Vec<u64>,
+    tree: Tree,
+    /// The highest version of any.
+    newest: Version,
+    /// The batch that wrote it, which alone may be in flight: who lays one over a chunk's keys has the gate until it is settled.
+    batch: u64,
+}
+
+/// Whether an entry is hidden from a reader.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Hidden {
+    /// It shows.
+    No,
+    /// It shows as long as a batch is in flight.
+    Soon,
+    /// It is deleted.
+    Yes,
 }
 
 impl Tombstones {
@@ -19,60 +46,196 @@ impl Tombstones {
         Arc::default()
     }
 
-    /// A list with one more.
-    pub(crate) fn with(&self, tombstone: RangeTombstone, batch: u64) -> Arc<Self> {
+    /// These and one more, the newest, of a batch that may be in flight. The caller has the gate.
+    pub(crate) fn with(&self, tombstone: &RangeTombstone, batch: u64, versions: &Versions) -> Arc<Self> {
         let mut more = self.clone();
-        more.push(tombstone, batch);
+        more.push(tombstone, batch, versions);
         Arc::new(more)
     }
 
-    /// Adds one.
-    pub(crate) fn push(&mut self, tombstone: RangeTombstone, batch: u64) {
-        self.list.push(tombstone);
-        self.batches.push(batch);
+    /// Adds one, the newest, of a batch that may be in flight; what nobody needs below it goes (E-17).
+    pub(crate) fn push(&mut self, tombstone: &RangeTombstone, batch: u64, versions: &Versions) {
+        debug_assert!(!versions.is_in_flight(self.batch), "one range delete at a time in a chunk");
+        let version = tombstone.version;
+        self.lay(tombstone, batch, &|older, newer| {
+            let is_settled = newer != version || !versions.is_in_flight(batch);
+            let is_seen = versions.is_viewed(older..newer) && !mutant(Mutant::TombstoneUnderView);
+            !is_settled || is_seen
+        });
     }
 
-    /// Adds all of `other`.
+    /// Adds one of an earlier run: it is settled, and nobody reads at a version so old.
+    pub(crate) fn push_old(&mut self, tombstone: &RangeTombstone) {
+        self.lay(tombstone, 0, &|_, _| false);
+    }
+
+    fn lay(&mut self, tombstone: &RangeTombstone, batch: u64, is_needed: IsNeeded<'_>) {
+        let RangeTombstone { range, version } = tombstone;
+        if range.is_empty() {
+            return;
+        }
+        self.tree = if mutant(Mutant::RangeEndIncluded) {
+            let end = range.end.as_deref().map(successor);
+            let range = KeyRange { start: range.start.clone(), end };
+            fragments::push(self.tree.take(), &range, *version, is_needed)
+        } else {
+            fragments::push(self.tree.take(), range, *version, is_needed)
+        };
+        if *version > self.newest {
+            (self.newest, self.batch) = (*version, batch);
+        }
+    }
+
+    /// Adds all of `other`. Nothing is in flight.
     pub(crate) fn extend(&mut self, other: &Tombstones) {
-        self.list.extend_from_slice(&other.list);
-        self.batches.extend_from_slice(&other.batches);
-    }
-
-    /// All of them, for a reader whose view cannot contain a batch in flight.
-    pub(crate) fn list(&self) -> &[RangeTombstone] {
-        &self.list
+        other.for_each_since(Version::ZERO, |range, version| {
+            self.lay(&RangeTombstone { range, version }, 0, &|_, _| true);
+        });
     }
 
     /// Whether there are none.
     pub(crate) fn is_empty(&self) -> bool {
-        self.list.is_empty()
+        self.tree.is_none()
+    }
+
+    /// The highest version of any.
+    pub(crate) fn newest(&self) -> Version {
+        self.newest
+    }
+
+    /// Memory, in bytes.
+    pub(crate) fn bytes(&self) -> u64 {
+        fragments::bytes(&self.tree)
     }
 
     /// Whether a reader at `view` finds an entry of `key` written at `written` deleted.
-    pub(crate) fn hide(&self, key: &[u8], written: Version, view: Version, versions: &Versions) -> bool {
-        let mut all = self.list.iter().zip(&self.batches);
-        all.any(|(t, &batch)| t.hides(key, written, view) && !versions.is_in_flight(batch))
+    pub(crate) fn hide(&self, key: &[u8], written: Version, view: Version, versions: &Versions) -> Hidden {
+        let mut hidden = Hidden::No;
+        let (_, is_settled) = fragments::find_at(&self.tree, key, |marks| {
+            let mut over = marks.iter().filter(|mark| **mark <= view).take_while(|mark| written < **mark);
+            over.find_map(|mark| {
+                if *mark != self.newest || !versions.is_in_flight(self.batch) {
+                    return Some(());
+                }
+                hidden = Hidden::Soon;
+                None
+            })
+        });
+        if is_settled.is_some() { Hidden::Yes } else { hidden }
     }
 
-    /// Whether [`Tombstones::hide`] would say yes but for a batch in flight.
-    pub(crate) fn will_hide(&self, key: &[u8], written: Version, view: Version, versions: &Versions) -> bool {
-        let mut all = self.list.iter().zip(&self.batches);
-        all.any(|(t, &batch)| t.hides(key, written, view) && versions.is_in_flight(batch))
+    /// Whether any of them deletes an entry of `key` written at `written`; nothing is in flight.
+    pub(crate) fn delete(&self, key: &[u8], written: Version) -> bool {
+        let newest = |marks: &[Version]| marks.first().filter(|mark| written < **mark).map(|_| ());
+        fragments::find_at(&self.tree, key, newest).1.is_some()
     }
 
-    /// Those that touch `range`, all of them settled or not.
-    pub(crate) fn touching(&self, range: &kvilt_base::KeyRange) -> Tombstones {
+    /// Those above `version`: what was added since that was the newest.
+    pub(crate) fn since(&self, version: Version) -> Tombstones {
+        let mut since = Tombstones::default();
+        self.for_each_since(version, |range, version| {
+            since.lay(&RangeTombstone { range, version }, 0, &|_, _| true);
+        });
+        since
+    }
+
+    /// What of them touches `range`.
+    pub(crate) fn touching(&self, range: &KeyRange) -> Tombstones {
         let mut touching = Tombstones::default();
-        for (t, &batch) in self.list.iter().zip(&self.batches) {
-            if !t.range.intersection(range).is_empty() {
-                touching.push(t.clone(), batch);
-            }
-        }
+        self.for_each_since(Version::ZERO, |piece, version| {
+            let range = piece.intersection(range);
+            touching.lay(&RangeTombstone { range, version }, 0, &|_, _| true);
+        });
         touching
     }
 
-    /// Those behind the first `count`: what was added since there were so many.
-    pub(crate) fn since(&self, count: usize) -> Tombstones {
-        Tombstones { list: self.list[count..].to_vec(), batches: self.batches[count..].to_vec() }
+    /// Gives `each` all above `version`, cut where others begin or end; those over the same keys oldest first.
+    fn for_each_since(&self, version: Version, mut each: impl FnMut(KeyRange, Version)) {
+        fragments::for_each(&self.tree, version, &mut |range, marks| {
+            marks.iter().rev().for_each(|mark| each(range.clone(), *mark));
+        });
+    }
+
+    /// Whether one of them, or several side by side, leave nothing of a chunk that was written before. Not looked at closely if
+    /// there are many pieces.
+    pub(crate) fn cover(&self, range: &KeyRange) -> bool {
+        let mut next = Some(range.start.as_slice());
+        for _ in 0..COVERING_PIECES_MAX {
+            let Some(key) = next.filter(|key| range.contains(key)) else { return true };
+            let (fragment, has_any) = fragments::find_at(&self.tree, key, |marks| marks.first());
+            if has_any.is_none() {
+                return false;
+            }
+            next = fragment.end;
+            if next.is_none() {
+                return true;
+            }
+        }
+        false
     }
 }
+
+/// Pieces that are looked at to find out whether all of a chunk was deleted.
+const COVERING_PIECES_MAX: usize = 4;
+
+/// What lies over keys that are asked for in order, or nearly: looked up once for all that lie in one piece.
+pub(crate) struct Over<'t> {
+    all: &'t [Arc<Tombstones>],
+    /// The piece that was looked up last.
+    piece: Option<Fragment<'t>>,
+    /// The versions over it, newest first.
+    marks: Vec<Version>,
+}
+
+impl<'t> Over<'t> {
+    /// Of all of these.
+    pub(crate) fn new(all: &'t [Arc<Tombstones>]) -> Self {
+        Over { all, piece: None, marks: Vec::new() }
+    }
+
+    /// The versions of all range tombstones over `key`, newest first, each once.
+    #[inline]
+    pub(crate) fn at(&mut self, key: &[u8]) -> &[Version] {
+        if self.all.is_empty() {
+            return &[];
+        }
+        let is_inside = self.piece.is_some_and(|piece| {
+            piece.start.is_none_or(|start| start <= key) && piece.end.is_none_or(|end| key < end)
+        });
+        if !is_inside {
+            self.look_up(key);
+        }
+        &self.marks
+    }
+
+    fn look_up(&mut self, key: &[u8]) {
+        self.marks.clear();
+        let mut piece = Fragment::default();
+        for tombstones in self.all {
+            let marks = &mut self.marks;
+            let (fragment, _) = fragments::find_at(&tombstones.tree, key, |list| {
+                marks.extend_from_slice(list);
+                None::<()>
+            });
+            piece.start = piece.start.max(fragment.start);
+            piece.end = match (piece.end, fragment.end) {
+                (Some(a), Some(b)) => Some(a.min(b)),
+                (a, b) => a.or(b),
+            };
+        }
+        self.marks.sort_unstable_by(|a, b| b.cmp(a));
+        self.marks.dedup();
+        self.piece = Some(piece);
+    }
+}
+
+/// Of a view, which no batch in flight is in.
+impl Hiding for Over<'_> {
+    #[inline]
+    fn hides(&mut self, key: &[u8], written: Version, view: Version) -> bool {
+        self.at(key).iter().find(|mark| **mark <= view).is_some_and(|mark| written < *mark)
+    }
+}
+
+#[cfg(test)]
+mod tests;

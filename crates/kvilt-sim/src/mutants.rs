@@ -215,6 +215,7 @@ pub fn finder_of(mutant: Mutant) -> (Layer, &'static str) {
         Mutant::RangeEndIncluded => (Model, "B-1"),
         Mutant::TombstoneNotInSpan => (Model, "E-4"),
         Mutant::RangeDeleteNotTold => (Model, "D3"),
+        Mutant::TombstoneUnderView => (Model, "E-17"),
         Mutant::TailNotFrozen => (Model, "E-3"),
         Mutant::ReplacedUnderView => (Model, "E-13"),
         Mutant::ReplacedBelowTail => (Model, "E-13"),

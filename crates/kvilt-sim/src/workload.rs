@@ -137,14 +137,15 @@ impl Author<'_> {
     fn write_phase(&mut self) {
         let share = (self.shape.steps / 5).max(4);
         let length = self.dice.between(share / 2, share);
-        match self.dice.weighted(&[10, 2, 2, 2, 2, 1, 1]) {
+        match self.dice.weighted(&[10, 2, 2, 2, 2, 1, 1, 2]) {
             0 => self.mix(length),
             1 => self.fill(length, Order::Ascending),
             2 => self.fill(length, Order::Descending),
             3 => self.fill(length, Order::Random),
             4 => self.drain(length),
             5 => self.churn(length),
-            _ => (0..length / 4).for_each(|_| self.batch()),
+            6 => (0..length / 4).for_each(|_| self.batch()),
+            _ => self.wipe(length),
         }
     }
 
@@ -324,6 +325,48 @@ impl Author<'_> {
         }
         for _ in 0..3 {
             self.background();
+        }
+        self.look_around();
+    }
+
+    /// Many range deletes, most of them small, side by side, one over the other or where nothing is; some over all of them.
+    fn wipe(&mut self, length: usize) {
+        let mut place = usize::from(self.key());
+        let width = self.dice.between(1, 9);
+        for _ in 0..length {
+            let (start, end) = match self.dice.below(16) {
+                0 => (0, None),
+                1 => (place.saturating_sub(width * 8), Some(place + width * 8)),
+                2..=4 => (place, Some(place + width)),
+                _ => {
+                    place = (place + width + self.dice.below(3)) % self.count;
+                    (place, Some(place + self.dice.between(0, width)))
+                }
+            };
+            let id = |key: usize| key.min(self.count - 1) as KeyId;
+            self.steps.push(Step::DeleteRange(Span { start: id(start), end: end.map(id) }));
+            match self.dice.below(12) {
+                0 => self.background(),
+                1 => {
+                    let step = Step::OpenView(self.slot());
+                    self.steps.push(step);
+                }
+                2 => {
+                    let step = Step::CloseView(self.slot());
+                    self.steps.push(step);
+                }
+                3 => self.scan(),
+                4 => {
+                    let step = Step::Get(id(place), self.view());
+                    self.steps.push(step);
+                }
+                5..=8 => {
+                    let key = id(place + self.dice.below(2 * width));
+                    let payload = self.payload();
+                    self.steps.push(Step::Put(key, payload));
+                }
+                _ => {}
+            }
         }
         self.look_around();
     }

@@ -9,18 +9,21 @@
 //! | `d` id, 4 bytes big-endian | empty: this keyspace was dropped; see that no row of it is left |
 //!
 //! Dropping takes the name away and leaves a `d` mark in one batch, then deletes the rows. The mark stays until
-//! the next run finds the keyspace empty: so a crash between the two steps, or a write that was under way while
-//! the keyspace was dropped, leaves nothing behind for good.
+//! a later run finds the keyspace empty: so a crash between the two steps, or a write that was under way while
+//! the keyspace was dropped, leaves nothing behind for good. No id is used twice, so nobody waits for that: each
+//! use of the catalogue looks at a few marks of earlier runs, until there are none left.
 //!
 //! All changes are made under one mutex; a store has one catalogue in one process.
 
 use std::{
-    collections::HashMap,
+    collections::{HashMap, HashSet},
     sync::{Arc, Mutex, MutexGuard, PoisonError},
 };
 
 use kvilt_base::{
-    Error, ErrorKind, KeyRange, Operation, Result, WriteBatch, limits::KEYSPACE_NAME_BYTES_MAX,
+    Direction, Error, ErrorKind, KeyRange, Operation, Result, RowBatch, WriteBatch,
+    key::{prefix_end, successor},
+    limits::KEYSPACE_NAME_BYTES_MAX,
 };
 
 use crate::{
@@ -28,6 +31,9 @@ use crate::{
     space::{CATALOGUE_ID, FIRST_NAMED_ID, Space},
     store::Store,
 };
+
+/// So many marks of dropped keyspaces are looked at whenever the catalogue is used: each takes a seek at most.
+const MARKS_A_SWEEP: usize = 64;
 
 const NEXT_ID_KEY: &[u8] = b"i";
 const NAME_TAG: u8 = b'n';
@@ -43,10 +49,24 @@ pub(crate) struct Catalogue {
 /// What is known in memory.
 #[derive(Debug, Default)]
 struct Opened {
-    /// Whether leftovers of earlier drops were looked for in this run.
-    is_swept: bool,
+    /// How far leftovers of earlier drops were looked for in this run.
+    swept: Swept,
+    /// The ids of keyspaces that were dropped in this run: somebody may still be writing to one.
+    dropped: HashSet<u32>,
     /// Keyspaces that were asked for in this run: all handles of one share its state.
     spaces: HashMap<String, Arc<Space>>,
+}
+
+/// How far it was looked for what earlier runs have left of dropped keyspaces.
+#[derive(Debug, Default)]
+enum Swept {
+    /// Not at all.
+    #[default]
+    Nothing,
+    /// Up to this key of the catalogue, inclusive.
+    UpTo(Vec<u8>),
+    /// Everywhere.
+    All,
 }
 
 impl Default for Catalogue {
@@ -101,6 +121,7 @@ impl Catalogue {
         batch.delete(self.space.key(&name_key(name)));
         batch.put(self.space.key(&dropped_key(id)), []);
         store.engine().write(batch)?;
+        opened.dropped.insert(id);
         if let Some(space) = opened.spaces.remove(name) {
             space.mark_dropped();
         }
@@ -108,35 +129,68 @@ impl Catalogue {
         Ok(true)
     }
 
-    /// The catalogue's lock. The first to take it in a run sweeps up after earlier drops.
+    /// The catalogue's lock. Who takes it sweeps up a little after drops of earlier runs.
     fn lock(&self, store: &Arc<Store>) -> Result<MutexGuard<'_, Opened>> {
         store.home.allow_write()?;
         // A panic under the lock leaves nothing half done in memory: the map is changed last.
         let mut opened = self.opened.lock().unwrap_or_else(PoisonError::into_inner);
-        if !opened.is_swept {
-            match self.sweep(store) {
-                // What is left has no name, so nobody finds it; who may write will sweep it up.
-                Err(error) if error.kind() == ErrorKind::ReadOnly => {}
-                swept => swept?,
-            }
-            opened.is_swept = true;
+        match self.sweep(store, &mut opened) {
+            // What is left has no name, so nobody finds it; who may write will sweep it up.
+            Err(error) if error.kind() == ErrorKind::ReadOnly => opened.swept = Swept::All,
+            swept => swept?,
         }
         Ok(opened)
     }
 
-    /// Deletes what is left of dropped keyspaces, and then their marks.
-    fn sweep(&self, store: &Arc<Store>) -> Result<()> {
-        for key in self.rows(store, &[DROPPED_TAG]).keys() {
-            let key = key?;
-            let dropped = Space::new(decode_u32(&key[1..])?, "");
-            let has_rows =
-                Range::new(store, &dropped, || store.view(), &KeyRange::all()).keys().limit(1).next();
-            if has_rows.transpose()?.is_some() {
-                store.engine().delete_range(&dropped.range(&KeyRange::all()))?;
-            }
-            store.engine().delete(&self.space.key(&key))?;
+    /// Deletes what is left of a few dropped keyspaces, and then their marks.
+    fn sweep(&self, store: &Arc<Store>, opened: &mut Opened) -> Result<()> {
+        let start = match &opened.swept {
+            Swept::Nothing => vec![DROPPED_TAG],
+            Swept::UpTo(key) => successor(key),
+            Swept::All => return Ok(()),
+        };
+        let marks = KeyRange { start, end: prefix_end(&[DROPPED_TAG]) };
+        let marks = Range::new(store, &self.space, || store.view(), &marks).keys().limit(MARKS_A_SWEEP);
+        let marks = marks.collect::<Result<Vec<_>>>()?;
+        let mut ids = Vec::with_capacity(marks.len());
+        for mark in &marks {
+            ids.push(decode_u32(&mark[1..])?);
         }
+        ids.retain(|id| !opened.dropped.contains(id));
+        // Ids ascend as their marks do, and keyspaces lie in the order of their ids.
+        for run in ids.chunk_by(|a, b| a + 1 == *b) {
+            self.clear(store, run)?;
+        }
+        let mut batch = WriteBatch::new();
+        ids.iter().for_each(|id| {
+            batch.delete(self.space.key(&dropped_key(*id)));
+        });
+        if !ids.is_empty() {
+            store.engine().write(batch)?;
+        }
+        opened.swept = match marks.last() {
+            Some(last) if marks.len() == MARKS_A_SWEEP => Swept::UpTo(last.to_vec()),
+            _ => Swept::All,
+        };
         Ok(())
+    }
+
+    /// Deletes the rows, if there are any, of dropped keyspaces that follow one another.
+    fn clear(&self, store: &Arc<Store>, ids: &[u32]) -> Result<()> {
+        let [first, .., last] = ids else {
+            return ids.first().map_or(Ok(()), |id| self.clear(store, &[*id, *id]));
+        };
+        let range_of = |id| Space::new(id, "").range(&KeyRange::all());
+        let range = KeyRange { start: range_of(*first).start, end: range_of(*last).end };
+        // Of no keyspace: these keys have prefixes of several.
+        let view = store.view()?;
+        let mut first_row = RowBatch::new(1, 1, true);
+        let mut left = Some(range.clone());
+        while let Some(unread) = left.filter(|_| first_row.is_empty()) {
+            left = store.scan(&view, &unread, Direction::Forward, &mut first_row)?;
+        }
+        drop(view);
+        if first_row.is_empty() { Ok(()) } else { store.engine().delete_range(&range) }
     }
 
     fn create(&self, store: &Store, name: &str) -> Result<u32> {

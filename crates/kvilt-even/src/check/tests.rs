@@ -57,6 +57,7 @@ fn munk_of(store: &Store, run: Run) -> Munk {
         run: ChargedRun::new(run, &store.files.budget),
         tails: vec![store.new_tail(4 << 10, &Run::empty())],
         tombstones: Tombstones::none(),
+        covered_bytes: 0,
     }
 }
 

@@ -12,12 +12,13 @@
 //! 6. give the gate back, and write a log's buffer that step 2 found full and set aside.
 
 mod aside;
+mod delete_range;
 mod replacing;
 mod room;
 
 use std::{cell::Cell, sync::Arc, sync::atomic::Ordering};
 
-use kvilt_base::{EntryRef, KeyRange, Kind, Mutant, RangeTombstone, Result, Swap, mutant};
+use kvilt_base::{EntryRef, Kind, Mutant, Result, Swap, mutant};
 use kvilt_format::log::{encode_before_value, encode_record, record_len_max};
 use kvilt_sync::{
     published::{Pin, pin},
@@ -34,10 +35,9 @@ use super::{Chunk, ChunkState, GateState, get::cold_key};
 use crate::{
     funk::{
         Funk,
-        log::{ChunkLog, IfFull, ROTATE_BYTES, range_end_value},
+        log::{ChunkLog, IfFull, ROTATE_BYTES},
     },
-    munk::{Munk, run, tail::Tail},
-    rebalance::DELETES_WORTH_A_REWRITE,
+    munk::{run, tail::Tail},
     stats::Stall,
     store::Store,
 };
@@ -90,16 +90,6 @@ impl Needed {
             records: changes.len(),
             log_bytes: changes.iter().map(|c| record_len_max(c.key.len(), c.bytes().len())).sum(),
             tail_bytes: Tail::room_for(changes.iter().map(|c| (c.key.len(), c.bytes().len()))),
-        }
-    }
-
-    /// For a tombstone of what `range` has of a chunk.
-    fn of_range(chunk: &Chunk, range: &KeyRange) -> Self {
-        let key_len = chunk.range.start.len().max(range.start.len());
-        Needed {
-            records: 1,
-            log_bytes: record_len_max(key_len, range_value_len(chunk, range)),
-            tail_bytes: 0,
         }
     }
 }
@@ -262,84 +252,6 @@ impl Store {
         drop(writing);
     }
 
-    /// Deletes the keys of `range` as one.
-    pub(crate) fn apply_delete_range(&self, range: &KeyRange, if_full: IfFull) -> Result<()> {
-        if range.is_empty() {
-            return self.poison.allow_write();
-        }
-        let mut waits = 0;
-        loop {
-            let chunks = self.chunks_in(range);
-            let Some(entered) = enter_each(&chunks) else { continue };
-            let mut aside = Aside::default();
-            let needed = entered.iter().map(|(chunk, gate)| (*chunk, gate, Needed::of_range(chunk, range)));
-            if let Room::Wait(reason) = self.make_room_in_each(needed, if_full, &mut waits, &mut aside)? {
-                drop(entered);
-                aside.write(&self.files);
-                self.stall(reason);
-                continue;
-            }
-            self.world.spawn.between();
-            self.put_range_tombstones(&entered, range, &pin());
-            drop(entered);
-            aside.write(&self.files);
-            // As in `make_tail_room`.
-            pin().flush();
-            self.counters.puts.add(1);
-            // What was deleted is to give its space back soon.
-            for chunk in &chunks {
-                // A range is likely to be of many keys. Relaxed: a statistic.
-                chunk.heat.deletes.fetch_add(DELETES_WORTH_A_REWRITE, Ordering::Relaxed);
-                self.want(chunk);
-            }
-            self.want_checkpoint();
-            return Ok(());
-        }
-    }
-
-    /// The chunks that `range` touches, in key order.
-    fn chunks_in(&self, range: &KeyRange) -> Vec<Arc<Chunk>> {
-        let pin = pin();
-        let index = self.index.load(&pin);
-        let from = &index.chunks()[index.position(&range.start)..];
-        from.iter().take_while(|chunk| !chunk.range.intersection(range).is_empty()).cloned().collect()
-    }
-
-    /// Steps 3 to 5 for a range delete. No put to these chunks is in flight while their gates are held, so what they
-    /// hold is below the range tombstone's version, and what shares it will have come later.
-    fn put_range_tombstones(
-        &self,
-        entered: &[(&Arc<Chunk>, MutexGuard<'_, GateState>)],
-        range: &KeyRange,
-        pin: &Pin,
-    ) {
-        let half_done = self.poison.unless_done("a range delete");
-        // So that all that is there is below the version that the announcement takes.
-        self.versions.advance();
-        let pending = self.versions.announce_batch();
-        let version = pending.version();
-        for (chunk, gate) in entered {
-            let state = chunk.state(pin);
-            let here = chunk.range.intersection(range);
-            let end = range_end_value(here.end.as_deref());
-            let entry = EntryRef { key: &here.start, version, kind: Kind::RangeTombstone, value: &end };
-            let log = self.append_record(state, entry, pending.batch()).0;
-            let tombstone = RangeTombstone { range: here, version };
-            log.add_tombstone(tombstone.clone(), pending.batch());
-            let munk = state.munk.as_ref().map(|munk| {
-                Arc::new(Munk {
-                    tombstones: munk.tombstones.with(tombstone, pending.batch()),
-                    ..Munk::clone(munk)
-                })
-            });
-            // A fresh cold id, so that the row cache forgets the chunk's rows.
-            let cold_id = if mutant(Mutant::RangeDeleteNotTold) { state.cold_id } else { self.next_id() };
-            chunk.replace_state(gate, ChunkState { munk, funk: Arc::clone(&state.funk), cold_id });
-        }
-        half_done.done();
-        drop(pending);
-    }
-
     /// Step 4 for one change: log first, then what makes it readable, which may take a row's place.
     fn append(
         &self,
@@ -422,18 +334,7 @@ impl Store {
         waits: &mut u32,
         aside: &mut Aside,
     ) -> Result<Room<'_>> {
-        match if_full {
-            // Under the gate: `close` passes through every gate after it has set the flag.
-            IfFull::Fail | IfFull::GrowForDeletes => {
-                self.poison.allow_write()?;
-                chunk.allow_write()?;
-                if if_full == IfFull::Fail {
-                    self.files.reserve.allow_data()?;
-                }
-            }
-            // Durable already: `close` waits for the commit log, and everything in it is applied.
-            IfFull::Grow => self.poison.allow_apply()?,
-        }
+        self.allow(chunk, if_full)?;
         if let Some(reason) = self.make_tail_room(chunk, gate, needed.tail_bytes, waits)? {
             return Ok(Room::Wait(reason));
         }
@@ -477,6 +378,20 @@ impl Store {
             aside.push(log);
         }
         Ok(Room::Made)
+    }
+
+    /// Fails if the chunk, whose gate the caller has, may not be written to.
+    fn allow(&self, chunk: &Chunk, if_full: IfFull) -> Result<()> {
+        match if_full {
+            // Under the gate: `close` passes through every gate after it has set the flag.
+            IfFull::Fail | IfFull::GrowForDeletes => {
+                self.poison.allow_write()?;
+                chunk.allow_write()?;
+                if if_full == IfFull::Fail { self.files.reserve.allow_data() } else { Ok(()) }
+            }
+            // Durable already: `close` waits for the commit log, and everything in it is applied.
+            IfFull::Grow => self.poison.allow_apply(),
+        }
     }
 
     /// Gives the chunk a new log; the old one, if any, becomes a part.
@@ -529,19 +444,8 @@ fn enter_all<'e, 'c>(chunks: &'e [(Arc<Chunk>, &'c [Change<'c>])]) -> Option<Vec
     entered.collect()
 }
 
-/// Takes the gates of chunks in key order; none if one was retired.
-fn enter_each(chunks: &[Arc<Chunk>]) -> Option<Vec<(&Arc<Chunk>, MutexGuard<'_, GateState>)>> {
-    chunks.iter().map(|chunk| Some((chunk, enter(chunk)?))).collect()
-}
-
 fn enter(chunk: &Chunk) -> Option<MutexGuard<'_, GateState>> {
     Some(chunk.gate()).filter(|gate| !gate.is_retired)
-}
-
-/// Bytes of the value that says where a range tombstone ends within a chunk.
-fn range_value_len(chunk: &Chunk, range: &KeyRange) -> usize {
-    let len = |end: &Option<Vec<u8>>| end.as_ref().map_or(0, Vec::len);
-    1 + len(&chunk.range.end).max(len(&range.end))
 }
 
 /// Sorts changes by key and leaves, of those to one key, the last.

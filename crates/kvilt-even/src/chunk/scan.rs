@@ -10,13 +10,15 @@ use std::{
     sync::{Arc, atomic::Ordering},
 };
 
-use kvilt_base::{
-    Direction, KeyRange, Merge, RangeTombstone, Result, Rows, Version, Visible, key::successor,
-};
+use kvilt_base::{Direction, KeyRange, Merge, Result, Rows, Version, Visible, key::successor};
 use kvilt_sync::published::pin;
 
 use super::{Chunk, ChunkState};
-use crate::{funk::Purpose, store::Store};
+use crate::{
+    funk::Purpose,
+    store::Store,
+    tombstones::{Over, Tombstones},
+};
 
 /// What one scan wants of one chunk.
 struct Wanted<'a> {
@@ -34,6 +36,18 @@ enum Reached {
     /// Far enough: whoever takes the rows wants no more of any.
     Enough,
 }
+
+/// How far a scan of one chunk came, and what that took.
+struct Walked {
+    reached: Reached,
+    /// How often the merge went on with another source.
+    turns: u64,
+    /// Entries passed over.
+    skipped: u64,
+}
+
+/// So many entries are passed over in the time that a search of a tail takes, about.
+const ENTRIES_A_SEARCH: u64 = 8;
 
 impl Store {
     /// Gives rows of `range` at `view` to `rows` until it breaks; says what is left of the range, unless no more is wanted.
@@ -62,12 +76,16 @@ impl Store {
             let reached = match &state.munk {
                 Some(munk) => {
                     let entries = munk.entries(&here, direction, &pin);
-                    let (reached, turns) = self.give_rows(entries, munk.tombstone_list(), &wanted, rows)?;
+                    let Walked { reached, turns, skipped } =
+                        self.give_rows(entries, munk.over(), &wanted, rows)?;
                     if munk.run.run.have_scans_paid_for_order() {
                         self.want_for_readers(chunk);
                     }
                     if munk.has_tails() {
                         self.count_tail_searches(chunk, munk, 1 + turns as u32);
+                    }
+                    if !munk.tombstones.is_empty() && skipped >= ENTRIES_A_SEARCH {
+                        self.count_tail_searches(chunk, munk, (skipped / ENTRIES_A_SEARCH) as u32);
                     }
                     reached
                 }
@@ -104,7 +122,7 @@ impl Store {
         wanted: &Wanted<'_>,
         rows: &mut dyn Rows,
     ) -> Result<Reached> {
-        let tombstones = state.funk.tombstones(&self.files)?;
+        let tombstones = state.funk.tombstones(&self.files, &self.versions)?;
         let entries = state.funk.entries(
             wanted.range,
             wanted.direction,
@@ -115,19 +133,19 @@ impl Store {
                 cost_bytes: Some(&chunk.heat.unordered_cost_bytes),
             },
         )?;
-        Ok(self.give_rows(entries, tombstones.list(), wanted, rows)?.0)
+        Ok(self.give_rows(entries, &tombstones, wanted, rows)?.reached)
     }
 
-    /// Gives the rows among `entries`; says how far it came, and how many turns the merge took.
+    /// Gives the rows among `entries`; says how far it came, and what that took.
     fn give_rows(
         &self,
         entries: Merge<'_>,
-        tombstones: &[RangeTombstone],
+        tombstones: &[Arc<Tombstones>],
         wanted: &Wanted<'_>,
         rows: &mut dyn Rows,
-    ) -> Result<(Reached, u64)> {
+    ) -> Result<Walked> {
         let mut given = 0;
-        let mut visible = Visible::new(entries, wanted.direction, wanted.view, tombstones);
+        let mut visible = Visible::new(entries, wanted.direction, wanted.view, Over::new(tombstones));
         let flow = visible.each(|key, value| {
             // S-9: what was found counts only if the view has not expired when it was. The caller tells of it.
             if self.versions.is_expired(wanted.view) {
@@ -143,7 +161,7 @@ impl Store {
             ControlFlow::Break(()) if rows.wanted() == Some(0) => Reached::Enough,
             ControlFlow::Break(()) => Reached::Key(visible.key().expect("a row has a key").to_vec()),
         };
-        Ok((reached, visible.turns()))
+        Ok(Walked { reached, turns: visible.turns(), skipped: visible.skipped() })
     }
 }
 

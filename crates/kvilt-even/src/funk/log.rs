@@ -15,6 +15,7 @@
 //! * **E-6** The manifest's length of a log covers only bytes that were synced before the manifest was.
 
 mod appending;
+mod hiders;
 mod intervals;
 mod reading;
 mod summaries;
@@ -48,6 +49,7 @@ pub(crate) use self::{
 };
 use self::{
     appending::Writer,
+    hiders::Hiders,
     intervals::FixedIntervals,
     summaries::{Gathered, Summaries},
     tail::LogTail,
@@ -61,7 +63,6 @@ use super::{
 use crate::{
     files::{Files, Hold},
     key_hash::key_hash,
-    tombstones::Tombstones,
 };
 
 /// A log longer than this takes no more records; the chunk begins another.
@@ -127,7 +128,7 @@ pub(crate) struct ChunkLog {
     summaries: Summaries,
     /// For the next summary; none of a log that is closed. Nobody waits for it who has the writer's lock.
     gathered: Mutex<Option<Box<Gathered>>>,
-    tombstones: Published<Arc<Tombstones>>,
+    hiders: Hiders,
     /// Whether these are all that the log has: of an earlier run's, once it was read whole.
     knows_tombstones: AtomicBool,
     /// Batch ids are unique within a run only: those of earlier runs mean nothing.
@@ -196,7 +197,7 @@ impl ChunkLog {
             notes: Mutex::new(None),
             summaries: Summaries::of(summary),
             gathered: Mutex::new((length == 0).then(|| Box::new(Gathered::new(base, files)))),
-            tombstones: Published::new(Tombstones::none()),
+            hiders: Hiders::new(files),
             knows_tombstones: AtomicBool::new(false),
             is_of_this_run: length == 0,
             hold: Hold::default(),
@@ -312,20 +313,6 @@ impl ChunkLog {
         FileName::Log(self.number)
     }
 
-    /// The range tombstones in it. Complete only if the index is built or it is a log of this run.
-    pub(crate) fn tombstones(&self) -> Arc<Tombstones> {
-        Arc::clone(self.tombstones.load(&pin()))
-    }
-
-    /// The range tombstones in it, all of them: of an earlier run's log, building the index finds them.
-    pub(crate) fn all_tombstones(&self, files: &Files) -> Result<Arc<Tombstones>> {
-        // Acquire: pairs with `read_keys`.
-        if !self.is_of_this_run && !self.knows_tombstones.load(Ordering::Acquire) {
-            self.index(files)?;
-        }
-        Ok(self.tombstones())
-    }
-
     // ---- index and order ----
 
     /// The index, built by reading the log if there is none. Also makes [`ChunkLog::tombstones`] complete.
@@ -358,7 +345,7 @@ impl ChunkLog {
     /// into the list. Where summaries tell the keys, only these are read.
     fn read_keys(&self, files: &Files, place: Range<u64>, each: &mut dyn FnMut(&[u8], u64)) -> Result<()> {
         let from = place.start;
-        let mut tombstones = Tombstones::default();
+        let mut tombstones = Vec::new();
         let mut records = 0;
         let mut ascent = Ascent::new(files);
         let mut ascent_bytes = 0;
@@ -369,10 +356,7 @@ impl ChunkLog {
                 Kind::Put | Kind::Tombstone => each(key, offset),
                 // It was entered when it was put.
                 Kind::RangeTombstone if self.is_of_this_run => {}
-                Kind::RangeTombstone => {
-                    let range = self.record_at(files, offset, |entry, _| range_tombstone(&entry))?;
-                    tombstones.push(range, 0);
-                }
+                Kind::RangeTombstone => tombstones.push(offset),
             }
             Ok(())
         })?;
@@ -385,7 +369,7 @@ impl ChunkLog {
                 writer.ascent = ascent;
             }
             if !tombstones.is_empty() {
-                self.tombstones.replace(Arc::new(tombstones));
+                self.hiders.replace(self.read_tombstones(files, &tombstones)?);
             }
             if from == 0 {
                 // Release: pairs with `all_tombstones`. They stay when the index is forgotten.

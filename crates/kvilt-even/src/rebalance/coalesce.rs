@@ -76,9 +76,14 @@ impl Store {
                 let munk = state.munk.as_ref().expect("only the occupant evicts");
                 let frozen = frozen.munk.as_ref().expect("both have munks");
                 tails.extend(tails_since(munk, frozen));
-                tombstones.extend(&munk.tombstones.since(frozen.tombstones.list().len()));
+                tombstones.extend(&munk.tombstones.since(frozen.tombstones.newest()));
             }
-            Arc::new(Munk { run: self.charged(run), tails, tombstones: Arc::new(tombstones) })
+            Arc::new(Munk {
+                run: self.charged(run),
+                tails,
+                tombstones: Arc::new(tombstones),
+                covered_bytes: 0,
+            })
         });
         let range = KeyRange { start: parents[0].range.start.clone(), end: parents[1].range.end.clone() };
         let funk = Arc::new(Funk { parts, log: None });

@@ -61,7 +61,7 @@ impl Store {
     fn may_divide(&self, chunk: &Chunk, frozen: &FrozenChunk) -> bool {
         let Funk { parts, .. } = &frozen.funk;
         let is_untouched = |file: &PartFile| match file {
-            PartFile::Log(log) => log.tombstones().is_empty(),
+            PartFile::Log(log) => log.tombstones(&self.versions).is_empty(),
             PartFile::Table(_) => false,
         };
         frozen.munk.is_none()

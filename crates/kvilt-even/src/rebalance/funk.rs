@@ -101,13 +101,13 @@ impl Store {
         let views = self.kept_views();
         if let Some(munk) = &frozen.munk {
             let mut entries = entries_of(munk.run(), &munk.tails, range, Direction::Forward);
-            Retain::new(&views, munk.tombstones.list()).run(&mut entries, keep)?;
+            Retain::new(&views, munk.over()).run(&mut entries, keep)?;
             return Ok(());
         }
-        let tombstones = frozen.funk.tombstones(&self.files)?;
+        let tombstones = frozen.funk.tombstones(&self.files, &self.versions)?;
         let mut entries: Merge<'_> =
             frozen.funk.entries(range, Direction::Forward, &self.files, Purpose::Rewrite { log_upto: 0 })?;
-        Retain::new(&views, tombstones.list()).run(&mut entries, keep)?;
+        Retain::new(&views, &tombstones).run(&mut entries, keep)?;
         Ok(())
     }
 

@@ -337,12 +337,6 @@ impl Store {
             let _gate = chunk.gate();
             let state = chunk.state(&pin);
             let Some(munk) = &state.munk else { return Ok(false) };
-            if !munk.tombstones.is_empty() {
-                // A compaction or rewrite ends them first.
-                drop(_gate);
-                self.want(chunk);
-                return Ok(false);
-            }
             let log = state.funk.log.clone();
             let upto = log.as_ref().map_or(0, |log| log.len());
             (Arc::clone(munk), munk.run.run.hold(), log, upto)
@@ -453,12 +447,12 @@ impl Store {
         if state.munk.is_some() {
             return Ok(false);
         }
-        let tombstones = state.funk.tombstones(&self.files)?;
+        let tombstones = state.funk.tombstones(&self.files, &self.versions)?;
         let views = self.kept_views();
         let purpose = Purpose::Rewrite { log_upto: upto };
         let mut entries = state.funk.entries(&chunk.range, Direction::Forward, &self.files, purpose)?;
         let mut run = RunBuilder::new(self.chunk_bytes(&state) as usize)?;
-        Retain::new(&views, tombstones.list()).run(&mut entries, &mut |entry| run.push(entry))?;
+        Retain::new(&views, &tombstones).run(&mut entries, &mut |entry| run.push(entry))?;
         drop(entries);
         self.flip_loaded(chunk, &state, upto, run)?;
         self.counters.munk_loads.add(1);
@@ -480,7 +474,8 @@ impl Store {
         let run = run.finish();
         let tail = self.new_tail(since.room(), &run);
         since.fill(&tail);
-        let munk = Munk { run: self.charged(run), tails: vec![tail], tombstones: Arc::new(since.tombstones) };
+        let tombstones = Arc::new(since.tombstones);
+        let munk = Munk { run: self.charged(run), tails: vec![tail], tombstones, covered_bytes: 0 };
         let funk = Arc::clone(&state.funk);
         funk.logs_newest_first().for_each(|log| log.end_notes());
         if let Some(log) = &funk.log {
@@ -578,7 +573,7 @@ impl Since {
         log.for_each(&store.files, from, log.len(), &mut |_, entry, _| {
             if entry.kind == Kind::RangeTombstone {
                 let tombstone: RangeTombstone = range_tombstone(&entry);
-                self.tombstones.push(tombstone, 0);
+                self.tombstones.push(&tombstone, 0, &store.versions);
             } else {
                 self.entries.push((entry.key.to_vec(), entry.version, entry.kind, entry.value.to_vec()));
             }

@@ -30,6 +30,22 @@ const WASTE_PART_SHORT: usize = 4;
 /// copied, takes as long as a search.
 const ROWS_A_SEARCH: usize = 16;
 
+/// So many entries of a run are copied in the time that a search of a tail takes.
+const ROWS_COPIED_A_SEARCH: usize = 4;
+/// Range tombstones end when they, and what they cover, take more than this part of a run …
+const COVERED_PART: u64 = 4;
+/// … and this part of what a chunk may have: to end a few of a small munk's each time would be to copy it each time.
+const COVERED_CHUNK_PART: u64 = 64;
+
+/// What a new run ends of what lay over the old one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Ends {
+    /// It was woven, so what range tombstones cover is still there.
+    Nothing,
+    /// It was copied.
+    Tombstones,
+}
+
 /// What a munk held at one moment, without its open tail.
 pub(super) struct FrozenMunk {
     pub(super) run: Arc<ChargedRun>,
@@ -53,6 +69,11 @@ impl FrozenMunk {
     /// The run, as it was.
     pub(super) fn run(&self) -> RunReader<'_> {
         self.run.run.held(&self.hold)
+    }
+
+    /// The range tombstones, for who ends them: none or one value of them.
+    pub(super) fn over(&self) -> &[Arc<Tombstones>] {
+        if self.tombstones.is_empty() { &[] } else { std::slice::from_ref(&self.tombstones) }
     }
 
     /// Whether `tail` is in it.
@@ -89,7 +110,7 @@ impl Store {
     /// Whether a munk's tails should be sorted into its run now: where that is due anyway, where puts would wait for it, and
     /// where readers gain by it.
     pub(super) fn munk_wants_sorting(&self, chunk: &Chunk, munk: &Munk, pin: &Pin) -> bool {
-        !munk.tombstones.is_empty()
+        self.are_tombstones_due(chunk, munk)
             || self.is_copy_due(chunk, munk.run.run.under(pin), &munk.tails[1..])
             || self.puts_wait_for_sorting(munk)
             || self.have_readers_paid(chunk, munk)
@@ -107,9 +128,26 @@ impl Store {
     /// before, never pays much more than who knew what is to come.
     pub(crate) fn have_readers_paid(&self, chunk: &Chunk, munk: &Munk) -> bool {
         let entries: usize = munk.tails.iter().map(|tail| tail.len()).sum();
-        let price = munk.run.run.len() / ROWS_A_SEARCH + entries;
+        // With range tombstones the run is copied, so that what they cover goes as well.
+        let rows_a_search = if munk.tombstones.is_empty() { ROWS_A_SEARCH } else { ROWS_COPIED_A_SEARCH };
+        let price = munk.run.run.len() / rows_a_search + entries;
+        let has_any = entries > 0 || !munk.tombstones.is_empty();
         // Relaxed: a statistic.
-        entries > 0 && chunk.heat.tail_searches.load(Ordering::Relaxed) as usize > price
+        has_any && chunk.heat.tail_searches.load(Ordering::Relaxed) as usize > price
+    }
+
+    /// Whether the munk's range tombstones should end now, which means to copy it: where they and what they cover take much of its
+    /// memory, where scans have paid for it, and where nobody writes.
+    pub(crate) fn are_tombstones_due(&self, chunk: &Chunk, munk: &Munk) -> bool {
+        if munk.tombstones.is_empty() {
+            return false;
+        }
+        let bytes = munk.covered_bytes as u64 + munk.tombstones.bytes();
+        let limit = munk.run.run.entry_bytes() as u64 / COVERED_PART
+            + self.config.chunk_bytes_rebalance / COVERED_CHUNK_PART;
+        // Relaxed: a statistic.
+        let is_idle = chunk.heat.puts.load(Ordering::Relaxed) == 0;
+        bytes > limit || is_idle || self.have_readers_paid(chunk, munk)
     }
 
     /// Whether the run should be copied, together with these tails.
@@ -138,17 +176,21 @@ impl Store {
     }
 
     /// Sorts what is frozen, and splits the chunk if that is too large.
-    pub(super) fn compact_munk(&self, chunk: &Occupied) -> Result<()> {
+    pub(crate) fn compact_munk(&self, chunk: &Occupied) -> Result<()> {
         self.sink_tails(chunk);
-        let Some(frozen) = self.freeze(chunk, false) else { return Ok(()) };
-        if frozen.tombstones.is_empty() && !self.is_copy_due(chunk, frozen.run(), &frozen.tails) {
+        let is_ending = {
+            let pin = kvilt_sync::published::pin();
+            chunk.state(&pin).munk.as_ref().is_some_and(|munk| self.are_tombstones_due(chunk, munk))
+        };
+        let Some(frozen) = self.freeze(chunk, is_ending) else { return Ok(()) };
+        if !is_ending && !self.is_copy_due(chunk, frozen.run(), &frozen.tails) {
             if frozen.tails.is_empty() {
                 // Puts meanwhile raised the price.
                 return Ok(());
             }
             if let Some(run) = self.woven(chunk, &frozen)? {
                 self.counters.munk_weavings.add(1);
-                self.replace_run(chunk, &frozen, run);
+                self.replace_run(chunk, &frozen, run, Ends::Nothing);
                 return Ok(());
             }
         }
@@ -171,7 +213,8 @@ impl Store {
         if runs.len() > 1 {
             self.split_munk(chunk, &frozen, runs);
         } else {
-            self.replace_run(chunk, &frozen, runs.pop().expect("a run, if an empty one"));
+            let run = runs.pop().expect("a run, if an empty one");
+            self.replace_run(chunk, &frozen, run, Ends::Tombstones);
             drop(frozen);
             self.sink_tails(chunk);
         }
@@ -299,25 +342,35 @@ impl Store {
         let views = self.kept_views();
         let mut entries = entries_of(frozen.run(), &frozen.tails, range, Direction::Forward);
         let mut runs = PiecesBuilder::new(bytes, pieces)?;
-        let retain = Retain::new(&views, frozen.tombstones.list());
+        let retain = Retain::new(&views, frozen.over());
         let count = retain.run(&mut entries, &mut |entry| runs.push(entry))?;
         Ok((runs.finish(), count))
     }
 
     /// Puts a run in the place of what it was made of.
-    fn replace_run(&self, chunk: &Occupied, frozen: &FrozenMunk, run: Run) {
+    fn replace_run(&self, chunk: &Occupied, frozen: &FrozenMunk, run: Run, ends: Ends) {
         let pin = kvilt_sync::published::pin();
         let gate = chunk.gate();
         let state = chunk.state(&pin);
         let munk = state.munk.as_ref().expect("only the occupant evicts");
+        let (tombstones, covered_bytes) = match ends {
+            Ends::Nothing => (Arc::clone(&munk.tombstones), munk.covered_bytes),
+            Ends::Tombstones if frozen.tombstones.is_empty() => {
+                (Arc::clone(&munk.tombstones), munk.covered_bytes)
+            }
+            Ends::Tombstones => (Arc::new(munk.tombstones.since(frozen.tombstones.newest())), 0),
+        };
+        let run = self.charged(run);
+        run.charge_tombstones(tombstones.bytes());
         let munk = Munk {
-            run: self.charged(run),
+            run,
             tails: if mutant(Mutant::PutDuringSort) {
                 vec![self.new_tail(0, &munk.run.run)]
             } else {
                 munk.tails.iter().filter(|tail| !frozen.has(tail)).cloned().collect()
             },
-            tombstones: Arc::new(munk.tombstones.since(frozen.tombstones.list().len())),
+            tombstones,
+            covered_bytes,
         };
         chunk.replace_state(&gate, ChunkState { munk: Some(Arc::new(munk)), ..state.clone() });
         // Only now: what was searched while this was sorted is paid for. Relaxed: a statistic.

@@ -78,7 +78,7 @@ impl Store {
         let pin = pin();
         let gate = chunk.gate();
         let state = chunk.state(&pin);
-        let munk = state.munk.as_ref().filter(|munk| !gate.is_retired && munk.tombstones.is_empty())?;
+        let munk = state.munk.as_ref().filter(|_| !gate.is_retired)?;
         if is_short {
             let sunk = self.count_sunk(chunk, (&munk.run, &munk.tails), 0);
             self.drop_oldest_tails(chunk, &gate, state, sunk);

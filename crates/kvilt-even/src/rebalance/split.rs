@@ -42,7 +42,7 @@ impl Store {
         let munk = state.munk.as_ref().expect("only the occupant evicts");
         let shared: Vec<_> =
             munk.tails.iter().filter(|tail| !frozen.has(tail) && !tail.is_empty()).cloned().collect();
-        let tombstones = munk.tombstones.since(frozen.tombstones.list().len());
+        let tombstones = munk.tombstones.since(frozen.tombstones.newest());
         let funk = state.funk.closed();
         let log = log.filter(|log| state.funk.log.as_ref().is_some_and(|now| Arc::ptr_eq(now, log)));
         if let (Some(log), Some(mut intervals)) = (&log, intervals) {
@@ -55,8 +55,12 @@ impl Store {
             let mut tails = Vec::with_capacity(shared.len() + 1);
             tails.push(self.new_tail(0, &run));
             tails.extend(shared.iter().filter(|tail| tail.touches(&range)).cloned());
-            let munk =
-                Munk { run: self.charged(run), tails, tombstones: Arc::new(tombstones.touching(&range)) };
+            let munk = Munk {
+                run: self.charged(run),
+                tails,
+                tombstones: Arc::new(tombstones.touching(&range)),
+                covered_bytes: 0,
+            };
             let funk = Arc::new(funk.inherited(&range, &all_ranges));
             let state = ChunkState { munk: Some(Arc::new(munk)), funk, cold_id: 0 };
             children.push(Chunk::new(self.next_id(), range, state, chunk.heat.halved()));

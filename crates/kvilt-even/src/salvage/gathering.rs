@@ -5,11 +5,13 @@ use std::collections::BTreeMap;
 use kvilt_base::{Damage, Error, KeyRange, Kind, RangeTombstone, Version};
 use kvilt_format::table::SalvagedEntry;
 
+use crate::tombstones::Tombstones;
+
 /// What a chunk's parts say so far, from the newest to the oldest.
 pub(super) struct Gathering {
     range: KeyRange,
     newest: BTreeMap<Vec<u8>, Newest>,
-    tombstones: Vec<RangeTombstone>,
+    tombstones: Tombstones,
     /// Keys of which a newer entry may be lost.
     hidden: Vec<KeyRange>,
     losses: Vec<Damage>,
@@ -28,7 +30,7 @@ impl Gathering {
         Gathering {
             range,
             newest: BTreeMap::new(),
-            tombstones: Vec::new(),
+            tombstones: Tombstones::default(),
             hidden: Vec::new(),
             losses: Vec::new(),
         }
@@ -46,21 +48,14 @@ impl Gathering {
         {
             return;
         }
-        let is_deleted =
-            kind != Kind::Put || self.tombstones.iter().any(|t| t.hides(&key, version, Version::NEWEST));
         let is_proven = !self.hidden.iter().any(|range| range.contains(&key));
-        let value = (!is_deleted).then_some(value);
+        let value = (kind == Kind::Put).then_some(value);
         self.newest.insert(key, Newest { version, value, is_proven });
     }
 
-    /// Takes in a range tombstone. Keys that were seen before are in newer parts, or behind it.
+    /// Takes in a range tombstone.
     pub(super) fn tombstone(&mut self, tombstone: RangeTombstone) {
-        for (key, newest) in &mut self.newest {
-            if tombstone.hides(key, newest.version, Version::NEWEST) {
-                newest.value = None;
-            }
-        }
-        self.tombstones.push(tombstone);
+        self.tombstones.push_old(&tombstone);
     }
 
     /// Something is damaged: from here on, entries of these keys are not proven to be the newest.
@@ -86,7 +81,12 @@ impl Gathering {
 
     /// The rows in order of keys, each with whether it is proven to be its key's newest.
     pub(super) fn into_rows(self) -> impl Iterator<Item = (Vec<u8>, Vec<u8>, bool)> {
-        self.newest.into_iter().filter_map(|(key, newest)| Some((key, newest.value?, newest.is_proven)))
+        let Gathering { newest, tombstones, .. } = self;
+        // Only now that all are known: of an older one, newer parts or what came behind it have the keys.
+        newest.into_iter().filter_map(move |(key, newest)| {
+            let value = newest.value.filter(|_| !tombstones.delete(&key, newest.version))?;
+            Some((key, value, newest.is_proven))
+        })
     }
 }
 

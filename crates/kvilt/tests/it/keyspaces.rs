@@ -107,6 +107,36 @@ fn a_row_that_slipped_in_while_dropping_is_gone_after_the_next_open() {
     assert_eq!(engine.raw_rows().len(), 1, "only the next id is left in the catalogue");
 }
 
+/// Each use of the catalogue looks at a few marks, so that nobody waits for thousands.
+#[test]
+fn after_many_drops_the_next_open_sweeps_them_a_few_at_a_time() {
+    let (db, engine) = db();
+    for i in 0..300 {
+        let name = format!("t{i}");
+        db.keyspace(&name).unwrap().put("k", "v").unwrap();
+    }
+    let rows = engine.raw_rows();
+    let late: Vec<_> = rows.iter().filter(|(_, value)| value == b"v").map(|(key, _)| key).collect();
+    // Not all of them: what is between stays.
+    (0..300).filter(|i| i % 100 != 50).for_each(|i| assert!(db.drop_keyspace(&format!("t{i}")).unwrap()));
+    late.iter().step_by(7).for_each(|key| kvilt_base::Engine::put(&*engine, key, b"late").unwrap());
+    let (db, engine) = reopened(&engine);
+    let count_of = |wanted: &[u8]| engine.raw_rows().iter().filter(|(_, value)| value == wanted).count();
+    let (late_before, all_before) = (count_of(b"late"), engine.raw_rows().len());
+    assert_eq!(db.keyspace("t50").unwrap().get("k").unwrap().unwrap(), b"v");
+    let swept = all_before - engine.raw_rows().len();
+    assert!((64..=64 + late_before).contains(&swept), "{swept} of {all_before}");
+    // Marks of this run are left alone, or a write that is still under way would stay for good.
+    assert!(db.drop_keyspace("t50").unwrap());
+    (0..4).for_each(|_| assert_eq!(db.keyspaces().unwrap(), ["t150", "t250"]));
+    assert_eq!((count_of(b"late"), count_of(b"v")), (0, 2));
+    // The next id, two names, and the mark of the one that was dropped now.
+    assert_eq!(engine.raw_rows().len(), 2 + 4);
+    let (db, engine) = reopened(&engine);
+    db.keyspaces().unwrap();
+    assert_eq!(engine.raw_rows().len(), 2 + 3);
+}
+
 #[test]
 fn one_snapshot_spans_all_keyspaces() {
     let (db, _) = db();

@@ -41,10 +41,7 @@ impl Store {
     pub(super) fn replace_in_run(&self, munk: &Munk, entry: EntryRef<'_>, replacing: Replacing<'_>) -> bool {
         let Replacing { hash, pin } = replacing;
         let is_of_tails = || munk.tails.iter().any(|tail| tail.may_have(hash));
-        if entry.kind != Kind::Put
-            || !munk.tombstones.is_empty()
-            || (is_of_tails() && !mutant(Mutant::ReplacedBelowTail))
-        {
+        if entry.kind != Kind::Put || (is_of_tails() && !mutant(Mutant::ReplacedBelowTail)) {
             return false;
         }
         // E-13: a view that is opened from here on is at the version of this put, or above.

@@ -65,7 +65,7 @@ impl Script {
         self.check_log(&recovered);
         recovered.forget(true);
         assert!(!recovered.has_index());
-        recovered.all_tombstones(&self.store.files).unwrap();
+        recovered.all_tombstones(&self.store.files, &self.store.versions).unwrap();
         assert!(!recovered.has_index(), "what range tombstones it has is known without");
         self.check_log(&recovered);
     }

@@ -322,9 +322,7 @@ impl ChunkLog {
             Some(end) => self.span.lock().widen(end),
             None => *self.span.lock() = Span::Unknown,
         }
-        let _writer = self.writer.lock();
-        let pin = pin();
-        self.tombstones.replace(self.tombstones.load(&pin).with(tombstone, batch));
+        self.hiders.note(tombstone, batch);
     }
 
     /// Where the file ends, and what follows it; held without a pin, for who reads or writes the file.

@@ -1,0 +1,394 @@
+//! Fragments: the line of all keys cut at the bounds of range tombstones, each piece with the versions of those that lie over it.
+//!
+//! A tree in the order of keys, balanced by the hashes of its nodes' keys (a treap). A node stands for the keys from its own to the
+//! next node's. What lies over a whole subtree is noted once, at its root, and goes down only where a path is changed: so a range
+//! tombstone over a million others costs what one over none costs, a few steps down the tree.
+//!
+//! Nodes are shared with the trees made before, and never changed once another tree has them.
+//!
+//! What is always true:
+//! - Keys ascend from left to right, and no node's hash is above its parent's.
+//! - Marks come newest first, each once; of those that nobody tells apart only the newest is kept, where it was possible to look.
+
+use std::{cmp::Ordering, sync::Arc};
+
+use kvilt_base::{KeyRange, Version};
+
+use crate::key_hash::key_hash;
+
+/// A tree, or none: nothing lies over any key.
+pub(super) type Tree = Option<Arc<Node>>;
+
+/// Says whether a mark is needed below a newer one, given both: whether somebody reads between them.
+pub(super) type IsNeeded<'a> = &'a dyn Fn(Version, Version) -> bool;
+
+/// Versions of range tombstones that lie over the same keys, newest first.
+#[derive(Clone, Debug, Default)]
+struct Marks(Option<Arc<[Version]>>);
+
+/// A bound, and what lies over the keys behind it.
+#[derive(Clone, Debug)]
+pub(super) struct Node {
+    start: Arc<[u8]>,
+    hash: u32,
+    /// Over the keys from `start` to the next node's.
+    own: Marks,
+    /// Over those of the whole subtree. Newer than what is below it.
+    all: Marks,
+    /// Of the whole subtree, `all` included.
+    summary: Summary,
+    left: Tree,
+    right: Tree,
+}
+
+/// What is to be known of a subtree without a look into it.
+#[derive(Clone, Copy, Debug)]
+struct Summary {
+    newest: Version,
+    /// The lowest of what is the newest over some key.
+    least: Version,
+    oldest: Version,
+    bytes: u64,
+}
+
+/// What is found at a key.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Fragment<'t> {
+    /// Its first key; none if nothing is before the first bound.
+    pub(super) start: Option<&'t [u8]>,
+    /// The first key behind it.
+    pub(super) end: Option<&'t [u8]>,
+}
+
+impl Marks {
+    fn one(version: Version) -> Self {
+        Marks(Some(Arc::new([version])))
+    }
+
+    fn list(&self) -> &[Version] {
+        self.0.as_deref().unwrap_or_default()
+    }
+
+    fn is_empty(&self) -> bool {
+        self.0.is_none()
+    }
+
+    fn bytes(&self) -> u64 {
+        // Most are one: it and the counts of who shares it.
+        self.0.as_ref().map_or(0, |list| (size_of_val::<[Version]>(list) + 2 * size_of::<usize>()) as u64)
+    }
+
+    /// These and others, of which those go that are not needed.
+    fn with(&self, others: &Marks, is_needed: IsNeeded<'_>) -> Marks {
+        if others.is_empty() || self.is_empty() {
+            return if self.is_empty() { others.clone() } else { self.clone() };
+        }
+        let mut all: Vec<Version> = [self.list(), others.list()].concat();
+        all.sort_unstable_by(|a, b| b.cmp(a));
+        all.dedup();
+        let mut kept = all[0];
+        let mut is_first = true;
+        all.retain(|&mark| {
+            let stays = std::mem::take(&mut is_first) || is_needed(mark, kept);
+            if stays {
+                kept = mark;
+            }
+            stays
+        });
+        Marks(Some(all.into()))
+    }
+}
+
+impl Summary {
+    /// Of no keys.
+    const NONE: Summary =
+        Summary { newest: Version::ZERO, least: Version::NEWEST, oldest: Version::NEWEST, bytes: 0 };
+
+    /// Of these keys and others.
+    fn beside(self, other: Summary) -> Summary {
+        Summary {
+            newest: self.newest.max(other.newest),
+            least: self.least.min(other.least),
+            oldest: self.oldest.min(other.oldest),
+            bytes: self.bytes + other.bytes,
+        }
+    }
+
+    /// Of the same keys, with marks over all of them.
+    fn below(self, marks: &Marks) -> Summary {
+        let newest = marks.list().first().copied().unwrap_or(Version::ZERO);
+        let oldest = marks.list().last().copied().unwrap_or(Version::NEWEST);
+        Summary {
+            newest: self.newest.max(newest),
+            least: self.least.max(newest),
+            oldest: self.oldest.min(oldest),
+            bytes: self.bytes + marks.bytes(),
+        }
+    }
+
+    fn of(tree: &Tree) -> Summary {
+        tree.as_ref().map_or(Summary::NONE, |node| node.summary)
+    }
+}
+
+impl Node {
+    fn new(start: &[u8], own: Marks) -> Tree {
+        let mut node = Node {
+            start: start.into(),
+            hash: key_hash(start),
+            own,
+            all: Marks::default(),
+            summary: Summary::NONE,
+            left: None,
+            right: None,
+        };
+        node.sum_up();
+        Some(Arc::new(node))
+    }
+
+    fn sum_up(&mut self) {
+        // The key is shared memory, with counts of who shares it; so is the node.
+        let bytes = (size_of::<Node>() + 4 * size_of::<usize>() + self.start.len()) as u64;
+        let own = Summary { least: Version::ZERO, bytes, ..Summary::NONE }.below(&self.own);
+        let children = Summary::of(&self.left).beside(Summary::of(&self.right));
+        self.summary = own.beside(children).below(&self.all);
+    }
+
+    /// Notes what lies over the whole subtree one level further down.
+    fn hand_down(&mut self, is_needed: IsNeeded<'_>) {
+        if self.all.is_empty() {
+            return;
+        }
+        let all = std::mem::take(&mut self.all);
+        self.own = all.with(&self.own, is_needed);
+        for child in [&mut self.left, &mut self.right].into_iter().flatten() {
+            let child = Arc::make_mut(child);
+            child.all = all.with(&child.all, is_needed);
+            child.sum_up();
+        }
+    }
+}
+
+/// Memory, in bytes.
+pub(super) fn bytes(tree: &Tree) -> u64 {
+    Summary::of(tree).bytes
+}
+
+/// Lays one more over `range`: what is not needed below it goes.
+pub(super) fn push(tree: Tree, range: &KeyRange, version: Version, is_needed: IsNeeded<'_>) -> Tree {
+    let over_start = marks_at(&tree, &range.start, is_needed);
+    let over_end = range.end.as_deref().map(|end| marks_at(&tree, end, is_needed));
+    let (before, from_start) = split(tree, &range.start, is_needed);
+    let (inside, behind) = match range.end.as_deref() {
+        Some(end) => split(from_start, end, is_needed),
+        None => (from_start, None),
+    };
+    let has_start = first(&inside).is_some_and(|node| *node.start == *range.start);
+    let inside =
+        if has_start { inside } else { join(Node::new(&range.start, over_start), inside, is_needed) };
+    let inside = inside.map(|node| covered(node, version, is_needed));
+    let behind = match (range.end.as_deref(), over_end) {
+        (Some(end), Some(over_end)) if first(&behind).is_none_or(|node| *node.start != *end) => {
+            join(Node::new(end, over_end), behind, is_needed)
+        }
+        _ => behind,
+    };
+    join(join(before, inside, is_needed), behind, is_needed)
+}
+
+/// A subtree with one more over all of it. If nobody tells its pieces apart any more, it is one piece again.
+fn covered(mut node: Arc<Node>, version: Version, is_needed: IsNeeded<'_>) -> Arc<Node> {
+    let there = node.summary;
+    let one = Marks::one(version);
+    let is_nothing_there = there.newest == Version::ZERO;
+    let is_newest = there.newest <= version;
+    if is_nothing_there || (is_newest && !is_needed(there.oldest, version)) {
+        return Node::new(&leftmost(&node).start, one).expect("a node");
+    }
+    let is_alike = there.least == there.newest;
+    if is_alike && is_newest && (there.oldest == there.newest || !is_needed(there.oldest, there.newest)) {
+        let marks = one.with(&Marks::one(there.newest), is_needed);
+        return Node::new(&leftmost(&node).start, marks).expect("a node");
+    }
+    let changed = Arc::make_mut(&mut node);
+    if changed.left.is_none() && changed.right.is_none() {
+        changed.hand_down(is_needed);
+        changed.own = one.with(&changed.own, is_needed);
+    } else {
+        changed.all = one.with(&changed.all, is_needed);
+    }
+    changed.sum_up();
+    node
+}
+
+/// What begins before `key`, and the rest.
+fn split(tree: Tree, key: &[u8], is_needed: IsNeeded<'_>) -> (Tree, Tree) {
+    let Some(mut node) = tree else { return (None, None) };
+    steps::count();
+    let changed = Arc::make_mut(&mut node);
+    changed.hand_down(is_needed);
+    if *changed.start < *key {
+        let (before, behind) = split(changed.right.take(), key, is_needed);
+        changed.right = before;
+        changed.sum_up();
+        (Some(node), behind)
+    } else {
+        let (before, behind) = split(changed.left.take(), key, is_needed);
+        changed.left = behind;
+        changed.sum_up();
+        (before, Some(node))
+    }
+}
+
+/// One tree of two, of which one lies before the other.
+fn join(before: Tree, behind: Tree, is_needed: IsNeeded<'_>) -> Tree {
+    let (mut left, mut right) = match (before, behind) {
+        (Some(left), Some(right)) => (left, right),
+        (left, right) => return left.or(right),
+    };
+    steps::count();
+    if left.hash >= right.hash {
+        let changed = Arc::make_mut(&mut left);
+        changed.hand_down(is_needed);
+        changed.right = join(changed.right.take(), Some(right), is_needed);
+        changed.sum_up();
+        Some(left)
+    } else {
+        let changed = Arc::make_mut(&mut right);
+        changed.hand_down(is_needed);
+        changed.left = join(Some(left), changed.left.take(), is_needed);
+        changed.sum_up();
+        Some(right)
+    }
+}
+
+fn first(tree: &Tree) -> Option<&Node> {
+    tree.as_deref().map(leftmost)
+}
+
+fn leftmost(mut node: &Node) -> &Node {
+    while let Some(left) = &node.left {
+        steps::count();
+        node = left;
+    }
+    node
+}
+
+/// Walks to the node whose keys `key` is among; says which that is, and whether anything lies over whole subtrees on the way.
+fn descend<'t>(tree: &'t Tree, key: &[u8], fragment: &mut Fragment<'t>) -> (Option<&'t Node>, bool) {
+    let (mut found, mut at) = (None, tree);
+    let (mut has_over_all, mut has_over_found) = (false, false);
+    while let Some(node) = at {
+        steps::count();
+        has_over_all |= !node.all.is_empty();
+        if (*node.start).cmp(key) == Ordering::Greater {
+            fragment.end = Some(&node.start);
+            at = &node.left;
+        } else {
+            fragment.start = Some(&node.start);
+            found = Some(&**node);
+            has_over_found = has_over_all;
+            at = &node.right;
+        }
+    }
+    (found, has_over_found)
+}
+
+/// Gives `each` the marks over `key`, in groups that come newest first each, until it breaks the search off with an answer.
+pub(super) fn find_at<'t, A>(
+    tree: &'t Tree,
+    key: &[u8],
+    mut each: impl FnMut(&'t [Version]) -> Option<A>,
+) -> (Fragment<'t>, Option<A>) {
+    let mut fragment = Fragment::default();
+    let (found, has_over_all) = descend(tree, key, &mut fragment);
+    let Some(found) = found else { return (fragment, None) };
+    let mut answer = each(found.own.list());
+    let mut at = tree;
+    while let Some(node) = at.as_ref().filter(|_| answer.is_none() && has_over_all) {
+        steps::count();
+        answer = each(node.all.list());
+        at = match node.start.cmp(&found.start) {
+            Ordering::Less => &node.right,
+            Ordering::Equal => &None,
+            Ordering::Greater => &node.left,
+        };
+    }
+    (fragment, answer)
+}
+
+fn marks_at(tree: &Tree, key: &[u8], is_needed: IsNeeded<'_>) -> Marks {
+    let mut all = Marks::default();
+    find_at(tree, key, |marks| {
+        if !marks.is_empty() {
+            all = all.with(&Marks(Some(marks.into())), is_needed);
+        }
+        None::<()>
+    });
+    all
+}
+
+/// Gives `each` every piece that has a mark newer than `since`, in order, with these marks, newest first.
+pub(super) fn for_each(tree: &Tree, since: Version, each: &mut dyn FnMut(KeyRange, &[Version])) {
+    let mut walk = Walk { since, open: None, each };
+    walk.visit(tree, &mut Vec::new());
+    walk.end_at(None);
+}
+
+struct Walk<'w> {
+    since: Version,
+    /// Where a piece begins whose end is still to be found, and its marks.
+    open: Option<(Arc<[u8]>, Vec<Version>)>,
+    each: &'w mut dyn FnMut(KeyRange, &[Version]),
+}
+
+impl Walk<'_> {
+    /// `over` lies over all of the tree.
+    fn visit(&mut self, tree: &Tree, over: &mut Vec<Version>) {
+        let Some(node) = tree else { return };
+        if node.summary.newest <= self.since && over.is_empty() {
+            self.end_at(Some(leftmost(node)));
+            return;
+        }
+        let above = over.len();
+        over.extend(node.all.list().iter().filter(|mark| **mark > self.since));
+        self.visit(&node.left, over);
+        self.end_at(Some(node));
+        let mut marks = over.clone();
+        marks.extend(node.own.list().iter().filter(|mark| **mark > self.since));
+        if !marks.is_empty() {
+            marks.sort_unstable_by(|a, b| b.cmp(a));
+            marks.dedup();
+            self.open = Some((Arc::clone(&node.start), marks));
+        }
+        self.visit(&node.right, over);
+        over.truncate(above);
+    }
+
+    fn end_at(&mut self, next: Option<&Node>) {
+        if let Some((start, marks)) = self.open.take() {
+            let range = KeyRange { start: start.to_vec(), end: next.map(|node| node.start.to_vec()) };
+            (self.each)(range, &marks);
+        }
+    }
+}
+
+/// How many nodes were looked at: what tests hold the work to.
+pub(crate) mod steps {
+    #[cfg(test)]
+    thread_local! {
+        static COUNT: std::cell::Cell<u64> = const { std::cell::Cell::new(0) };
+    }
+
+    #[inline]
+    pub(super) fn count() {
+        #[cfg(test)]
+        COUNT.with(|count| count.set(count.get() + 1));
+    }
+
+    /// How many this thread has looked at since it asked last.
+    #[cfg(test)]
+    pub(crate) fn take() -> u64 {
+        COUNT.with(|count| count.replace(0))
+    }
+}
