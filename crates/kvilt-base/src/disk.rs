@@ -20,6 +20,8 @@ pub enum FileName {
     Witness,
     /// Room kept back for a full disk; its bytes mean nothing, see `docs/design/0024-reserve.md`.
     Reserve,
+    /// An empty file: what else is in the directory is not a whole store yet, see `docs/design/0062-unfinished-directories.md`.
+    Unfinished,
     /// The list of live files, see `docs/format/manifest.md`.
     Manifest(u64),
     /// A manifest under construction; renamed when complete.
@@ -39,6 +41,7 @@ impl FileName {
             "LOCK" => return Some(FileName::Lock),
             "WITNESS" => return Some(FileName::Witness),
             "RESERVE" => return Some(FileName::Reserve),
+            "UNFINISHED" => return Some(FileName::Unfinished),
             _ => {}
         }
         let (number, suffix) = text.split_once('.')?;
@@ -59,7 +62,7 @@ impl FileName {
     /// The number in the name; zero for those without.
     pub fn number(self) -> u64 {
         match self {
-            FileName::Lock | FileName::Witness | FileName::Reserve => 0,
+            FileName::Lock | FileName::Witness | FileName::Reserve | FileName::Unfinished => 0,
             FileName::Manifest(n)
             | FileName::ManifestTemp(n)
             | FileName::Table(n)
@@ -75,6 +78,7 @@ impl fmt::Display for FileName {
             FileName::Lock => f.write_str("LOCK"),
             FileName::Witness => f.write_str("WITNESS"),
             FileName::Reserve => f.write_str("RESERVE"),
+            FileName::Unfinished => f.write_str("UNFINISHED"),
             FileName::Manifest(n) => write!(f, "{n:016x}.manifest"),
             FileName::ManifestTemp(n) => write!(f, "{n:016x}.manifest.tmp"),
             FileName::Table(n) => write!(f, "{n:016x}.table"),
@@ -136,11 +140,16 @@ pub trait Disk: Send + Sync + fmt::Debug {
         let _ = lock;
         Ok(())
     }
-    /// Makes a new directory for a copy of the store; it must not exist, or be empty. `path` is the user's.
+    /// Makes a new directory for a copy of the store; it must not exist, have nothing in it but a lock, or
+    /// bear [`FileName::Unfinished`].
+    /// `DirectoryNotEmpty` if not. `path` is the user's.
     fn new_directory(&self, path: &std::path::Path) -> io::Result<Arc<dyn Disk>>;
     /// Gives a file a second name, the same one, in another directory made by [`Disk::new_directory`]; copies
     /// it where the system cannot link.
     fn link(&self, name: FileName, into: &dyn Disk) -> io::Result<()>;
+    /// Removes the directory itself, and the parents made with it, if this handle made them and nothing is in them. Nobody is told
+    /// of an error: an empty directory does no harm.
+    fn remove_if_made(&self) {}
     /// Where it is, for messages; a path if it has one.
     fn place(&self) -> String;
 
@@ -237,6 +246,7 @@ mod tests {
             FileName::Lock,
             FileName::Witness,
             FileName::Reserve,
+            FileName::Unfinished,
             FileName::Manifest(1),
             FileName::ManifestTemp(2),
             FileName::Table(0xabc),

@@ -4,22 +4,24 @@
 //! directory and a manifest with the same root is written there. Tables never change. A log may go on growing
 //! through the original, but the copy's manifest knows how long it was, and a log is never appended to by
 //! another run, so the copy never reads more than it should, and writes to neither.
+//!
+//! The copy bears a mark until it is whole (`unfinished.rs`), and one that fails removes what it made.
 
-use std::path::Path;
+use std::{io, path::Path, sync::Arc};
 
 use kvilt_base::{Error, ErrorKind, Mutant, Result, mutant};
 use kvilt_format::manifest::{ManifestWriter, Witness};
 
-use crate::store::Store;
+use crate::{
+    store::Store,
+    unfinished::{Unfinished, not_empty},
+};
 
 /// Copies the store into `directory`.
 pub(crate) fn checkpoint_to(store: &Store, directory: &Path) -> Result<()> {
     let place = directory.display().to_string();
-    let disk = store
-        .files
-        .disk
-        .new_directory(directory)
-        .map_err(|e| Error::io("make a directory for the copy", e).in_file(&place))?;
+    let disk = store.files.disk.new_directory(directory).map_err(|e| no_directory(e, &place))?;
+    let unfinished = Unfinished::begin(Arc::clone(&disk))?;
     if !mutant(Mutant::CopyOutdated) {
         store.checkpoint_now(false)?;
     }
@@ -43,14 +45,26 @@ pub(crate) fn checkpoint_to(store: &Store, directory: &Path) -> Result<()> {
             witness.sync()
         });
         made.map_err(of_the_copy)
-    })
+    })?;
+    unfinished.finish()
+}
+
+/// Why there is no directory for the copy, of the same kind as where an open finds that.
+fn no_directory(error: io::Error, place: &str) -> Error {
+    match error.kind() {
+        io::ErrorKind::DirectoryNotEmpty => not_empty(place),
+        io::ErrorKind::NotADirectory | io::ErrorKind::AlreadyExists => Error::invalid(format!(
+            "{place} is not a directory; name one that does not exist, or is empty, in a directory that is there"
+        )),
+        _ => Error::io("make a directory for the copy", error).in_file(place),
+    }
 }
 
 /// A failed sync of the copy's manifest condemns the copy, not the store.
 fn of_the_copy(error: Error) -> Error {
     match error.kind() {
         ErrorKind::Poisoned => {
-            Error::new(ErrorKind::Io, format!("the copy is of no use and can be removed: {error}"))
+            Error::new(ErrorKind::Io, format!("the copy was given up: {}", error.message()))
         }
         _ => error,
     }

@@ -69,6 +69,7 @@ pub mod options;
 mod poison;
 mod salvage;
 mod stats;
+mod unfinished;
 mod views;
 mod world;
 
@@ -78,6 +79,7 @@ use kvilt_base::{Disk, Engine, Result};
 
 pub use options::{Compression, Durability, Options};
 pub use salvage::{Salvaged, lock_to_salvage, salvage};
+pub use unfinished::{Unfinished, refuse_unfinished};
 pub use world::World;
 
 /// Opens the store in `disk`, or makes one there.

@@ -87,6 +87,8 @@ pub struct Options {
     pub batch_operations_max: usize,
     /// Bytes of keys and values of a write batch, at most: it takes memory that the budget does not count for.
     pub batch_bytes_max: usize,
+    /// Whether the directory is one that the caller fills and has marked: see [`crate::Unfinished`].
+    pub is_unfinished: bool,
     /// Part of the memory budget for the row cache, in percent.
     pub row_cache_percent: u32,
     /// A snapshot or scan older than this expires, so that one which was forgotten does not keep old versions for ever.
@@ -115,6 +117,7 @@ impl Default for Options {
             reserve_bytes_max: 4 << 20,
             batch_operations_max: limits::BATCH_OPERATIONS_USUAL,
             batch_bytes_max: limits::BATCH_BYTES_USUAL,
+            is_unfinished: false,
             row_cache_percent: 10,
             view_age_max: Duration::from_secs(24 * 60 * 60),
             compression: Compression::None,

@@ -44,6 +44,7 @@ use crate::{
     stats::Counters,
     store::{Attention, ProgressSignal, Store},
     tombstones::Tombstones,
+    unfinished::refuse_unfinished,
     world::World,
 };
 
@@ -159,6 +160,9 @@ fn of_root(
 /// A directory with something in it, but no manifest, is not ours.
 fn refuse_strangers(disk: &dyn Disk, options: &Options) -> Result<()> {
     let listed = disk.list().map_err(|e| Error::io("list the directory", e).in_file(disk.place()))?;
+    if !options.is_unfinished {
+        refuse_unfinished(&listed, &disk.place())?;
+    }
     if listed.iter().any(|l| matches!(l, Listed::Ours(FileName::Manifest(_)))) {
         return Ok(());
     }
@@ -169,7 +173,13 @@ fn refuse_strangers(disk: &dyn Disk, options: &Options) -> Result<()> {
     let is_harmless = |l: &Listed| {
         matches!(
             l,
-            Listed::Ours(FileName::Lock | FileName::Witness | FileName::Reserve | FileName::ManifestTemp(_))
+            Listed::Ours(
+                FileName::Lock
+                    | FileName::Witness
+                    | FileName::Reserve
+                    | FileName::Unfinished
+                    | FileName::ManifestTemp(_)
+            )
         )
     };
     if let Some(stranger) = listed.iter().find(|l| !is_harmless(l)) {
@@ -311,7 +321,7 @@ impl Leftovers {
                 left.reserve_bytes = len_of(disk, *name)?;
             }
             let is_orphan = match name {
-                FileName::Lock | FileName::Witness => false,
+                FileName::Lock | FileName::Witness | FileName::Unfinished => false,
                 // One without room is what a crash left of one that was being made.
                 FileName::Reserve => left.reserve_bytes == 0,
                 FileName::Manifest(n) => Some(*n) != newest_manifest,

@@ -75,6 +75,7 @@ pub fn read_identity(bytes: &[u8], name: FileName) -> Result<FileIdentity> {
         FileName::Witness => WITNESS_MAGIC,
         FileName::Lock => return Err(Error::corrupted(name, 0, "a lock has no header")),
         FileName::Reserve => return Err(Error::corrupted(name, 0, "a reserve has no header")),
+        FileName::Unfinished => return Err(Error::corrupted(name, 0, "a mark has no header")),
     };
     decode(bytes, magic, name).map(|header| header.id)
 }

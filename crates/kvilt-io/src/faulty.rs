@@ -261,6 +261,10 @@ impl Disk for FaultyDisk {
         self.inside.link(name, into)
     }
 
+    fn remove_if_made(&self) {
+        self.inside.remove_if_made();
+    }
+
     fn place(&self) -> String {
         self.inside.place()
     }

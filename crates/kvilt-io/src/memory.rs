@@ -366,6 +366,11 @@ fn missing(name: FileName) -> io::Error {
     io::Error::new(io::ErrorKind::NotFound, format!("no file {name}"))
 }
 
+/// Whether a new store may be made where these names are.
+fn is_free(names: &BTreeMap<FileName, Arc<Inode>>) -> bool {
+    names.keys().all(|name| *name == FileName::Lock) || names.contains_key(&FileName::Unfinished)
+}
+
 impl Disk for MemoryDisk {
     fn create(&self, name: FileName) -> io::Result<Arc<dyn File>> {
         self.world.change(|state, _| {
@@ -456,7 +461,7 @@ impl Disk for MemoryDisk {
             let path = path.display().to_string();
             let found = state.directories.iter().position(|directory| directory.path == path);
             let directory = match found {
-                Some(found) if state.directories[found].names.is_empty() => found,
+                Some(found) if is_free(&state.directories[found].names) => found,
                 Some(_) => return Err(io::Error::from(io::ErrorKind::DirectoryNotEmpty)),
                 None => {
                     state.directories.push(Directory::empty(path));

@@ -73,6 +73,8 @@ struct Directory {
     is_read_only: bool,
     /// What new files are made like; found with the first.
     likeness: OnceLock<Likeness>,
+    /// The directories that opening this one made, outermost first.
+    made: Vec<PathBuf>,
     /// Shared while a name is opened for the first time or made, exclusive while one is renamed or removed: so
     /// what the table below says of a name is true then. Taken before every other lock here.
     naming: RwLock<()>,
@@ -87,10 +89,11 @@ impl NativeDisk {
     ///
     /// `NotFound` if it is missing and may not be made, `NotADirectory` if it is something else.
     pub fn open(path: &Path, create: bool) -> io::Result<Arc<Self>> {
+        let mut made = Vec::new();
         if create {
-            make_directory(path)?;
+            make_directory(path, &mut made)?;
         }
-        NativeDisk::with(path, false)
+        NativeDisk::with(path, false, made)
     }
 
     /// Opens the directory at `path` for one who only reads. Whatever would change something fails as `Unsupported`, or as the system
@@ -98,10 +101,10 @@ impl NativeDisk {
     ///
     /// Errors: as [`NativeDisk::open`].
     pub fn open_to_read(path: &Path) -> io::Result<Arc<Self>> {
-        NativeDisk::with(path, true)
+        NativeDisk::with(path, true, Vec::new())
     }
 
-    fn with(path: &Path, is_read_only: bool) -> io::Result<Arc<Self>> {
+    fn with(path: &Path, is_read_only: bool, made: Vec<PathBuf>) -> io::Result<Arc<Self>> {
         let fd = descriptors::open_within_limit(|| {
             let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
             Ok(retry_on_intr(|| fs::open(path, flags, Mode::empty()))?)
@@ -113,6 +116,7 @@ impl NativeDisk {
                 path: path.to_path_buf(),
                 is_read_only,
                 likeness: OnceLock::new(),
+                made,
                 naming: RwLock::new(()),
                 nodes: Mutex::default(),
                 bytes_written: AtomicU64::new(0),
@@ -292,7 +296,11 @@ impl Disk for NativeDisk {
     fn new_directory(&self, path: &Path) -> io::Result<Arc<dyn Disk>> {
         let is_new = !path.exists();
         let disk = NativeDisk::open(path, true)?;
-        if !disk.list()?.is_empty() {
+        let listed = disk.list()?;
+        // A lock alone is what a job left that was killed before it began.
+        let is_free = listed.iter().all(|listed| *listed == Listed::Ours(FileName::Lock))
+            || listed.contains(&Listed::Ours(FileName::Unfinished));
+        if !is_free {
             return Err(io::Error::new(
                 io::ErrorKind::DirectoryNotEmpty,
                 format!("{} is not empty", path.display()),
@@ -321,6 +329,11 @@ impl Disk for NativeDisk {
             }
             Err(error) => Err(error.into()),
         }
+    }
+
+    fn remove_if_made(&self) {
+        // One that has something in it cannot be removed, and ends this.
+        let _ = self.directory.made.iter().rev().try_for_each(fs::rmdir);
     }
 
     fn place(&self) -> String {
@@ -477,18 +490,19 @@ fn not_regular(name: FileName) -> io::Error {
     io::Error::new(io::ErrorKind::InvalidData, format!("{name} is not a regular file"))
 }
 
-/// Makes a directory and its missing parents, and makes their names durable.
-fn make_directory(path: &Path) -> io::Result<()> {
+/// Makes a directory and its missing parents, notes what it `made`, and makes their names durable.
+fn make_directory(path: &Path, made: &mut Vec<PathBuf>) -> io::Result<()> {
     match fs::mkdir(path, Mode::RWXU) {
-        Ok(()) => {}
+        Ok(()) => made.push(path.to_path_buf()),
         Err(Errno::EXIST) => return Ok(()),
         Err(Errno::NOENT) => {
             let Some(parent) = path.parent().filter(|parent| !parent.as_os_str().is_empty()) else {
                 return Err(Errno::NOENT.into());
             };
-            make_directory(parent)?;
+            make_directory(parent, made)?;
             match fs::mkdir(path, Mode::RWXU) {
-                Ok(()) | Err(Errno::EXIST) => {}
+                Ok(()) => made.push(path.to_path_buf()),
+                Err(Errno::EXIST) => {}
                 Err(error) => return Err(error.into()),
             }
         }

@@ -251,7 +251,11 @@ impl File for AttendedFile {
         let is_free = match self.name() {
             FileName::Table(_) | FileName::Log(_) | FileName::Manifest(_) | FileName::ManifestTemp(_) => true,
             // With the commit log's tail, or before the store is open.
-            FileName::Commit(_) | FileName::Witness | FileName::Lock | FileName::Reserve => false,
+            FileName::Commit(_)
+            | FileName::Witness
+            | FileName::Lock
+            | FileName::Reserve
+            | FileName::Unfinished => false,
         };
         if is_free {
             self.bystander.look(Moment::Making);

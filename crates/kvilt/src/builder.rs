@@ -238,6 +238,13 @@ impl Builder {
     /// Errors: see [`Db::open`]; also `InvalidArgument` if a setting makes no sense, if there is no store and
     /// none may be made, or if there is one and it was to be refused.
     pub fn open(self) -> Result<Db> {
+        let env = self.checked_env()?;
+        let found = self.found_disk()?;
+        self.open_in(&env, found, false)
+    }
+
+    /// The environment, and whether all settings make sense.
+    pub(crate) fn checked_env(&self) -> Result<Env> {
         let env = self.chosen_env()?;
         if self.read_only && self.error_if_exists {
             let reason = "who only reads needs a store that is there, and such a store was to be refused";
@@ -247,8 +254,17 @@ impl Builder {
         match self.engine {
             Engine::Even => self.even_options(false).validate(env.memory_budget_bytes())?,
         }
-        let found = self.found_disk()?;
-        let has_store = found.as_ref().map_or(Ok(false), |disk| has_store(&**disk))?;
+        Ok(env)
+    }
+
+    /// Opens the store in its directory, which may bear the mark of the unfinished if the caller has marked it.
+    pub(crate) fn open_in(
+        self,
+        env: &Env,
+        found: Option<Arc<dyn Disk>>,
+        is_unfinished: bool,
+    ) -> Result<Db> {
+        let has_store = found.as_ref().map_or(Ok(false), |disk| has_store(&**disk, is_unfinished))?;
         if has_store && self.error_if_exists {
             return Err(self.refuse("there is a store already").by_setting("error_if_exists"));
         }
@@ -263,7 +279,11 @@ impl Builder {
             None => NativeDisk::open(&self.path, true).map_err(|error| self.not_opened(error))?,
         };
         let engine = match self.engine {
-            Engine::Even => kvilt_even::open(disk, env.world()?, self.even_options(!has_store))?,
+            Engine::Even => {
+                let mut options = self.even_options(!has_store);
+                options.is_unfinished = is_unfinished;
+                kvilt_even::open(disk, env.world()?, options)?
+            }
         };
         Ok(Db::over(engine, self.path))
     }
@@ -277,6 +297,13 @@ impl Builder {
             (None, Some(bytes)) => Env::new(bytes),
             (None, None) => Env::process(),
         }
+    }
+
+    /// The directory, made if there is none and it may be.
+    pub(crate) fn made_disk(&self) -> Result<Arc<dyn Disk>> {
+        self.found_disk()?;
+        let disk = NativeDisk::open(&self.path, true).map_err(|error| self.not_opened(error))?;
+        Ok(disk)
     }
 
     /// The directory, if there is one.
@@ -323,16 +350,20 @@ impl Builder {
         options
     }
 
-    fn refuse(&self, reason: &str) -> Error {
+    /// An error about the directory.
+    pub(crate) fn refuse(&self, reason: &str) -> Error {
         Error::invalid(format!("cannot open {}: {reason}", self.path.display()))
     }
 }
 
 /// Whether the directory holds a store. One that holds anything else, and no store, is refused: it may be a
 /// mistyped path.
-fn has_store(disk: &dyn Disk) -> Result<bool> {
+pub(crate) fn has_store(disk: &dyn Disk, is_unfinished: bool) -> Result<bool> {
     let place = disk.place();
     let listed = disk.list().map_err(|error| Error::io(format!("list the directory {place}"), error))?;
+    if !is_unfinished {
+        kvilt_even::refuse_unfinished(&listed, &place)?;
+    }
     let mut foreign: Vec<&str> = Vec::new();
     let mut rows_file = None;
     for item in &listed {
@@ -340,7 +371,11 @@ fn has_store(disk: &dyn Disk) -> Result<bool> {
             Listed::Ours(FileName::Manifest(_)) => return Ok(true),
             // What an open leaves that was cut short before there was a store.
             Listed::Ours(
-                FileName::Lock | FileName::Witness | FileName::Reserve | FileName::ManifestTemp(_),
+                FileName::Lock
+                | FileName::Witness
+                | FileName::Reserve
+                | FileName::Unfinished
+                | FileName::ManifestTemp(_),
             ) => {}
             Listed::Ours(name @ (FileName::Table(_) | FileName::Log(_) | FileName::Commit(_))) => {
                 rows_file = Some(name);

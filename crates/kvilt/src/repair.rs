@@ -1,12 +1,14 @@
 //! Repair: what is left of a damaged store, in a new one.
 
-use std::{io, path::Path};
+use std::{io, path::Path, sync::Arc};
 
-use kvilt_base::{Engine, Error, KeyRange, Progress, RepairReport, Result, WriteBatch};
-use kvilt_even::{Salvaged, lock_to_salvage, salvage};
+use kvilt_base::{
+    Disk, Engine, Error, FileName, KeyRange, Listed, Progress, RepairReport, Result, WriteBatch,
+};
+use kvilt_even::{Salvaged, Unfinished, lock_to_salvage, salvage};
 use kvilt_io::NativeDisk;
 
-use crate::{Builder, Db};
+use crate::{Builder, Db, builder::has_store};
 
 /// Rows are written in batches of about so many bytes.
 const BATCH_BYTES: usize = 256 << 10;
@@ -42,7 +44,8 @@ pub fn repair(dir: impl AsRef<Path>, to: impl AsRef<Path>) -> Result<RepairRepor
 /// [`RepairReport::is_proven`] is false; as it is if a commit log is damaged, whose writes may be lost from there on.
 ///
 /// Errors: `Busy` if the damaged store is open; `InvalidArgument` if there is none, or if the new one exists; and as for
-/// any write. What was copied until then stays in the new store.
+/// any write. A repair that fails removes what it made. One that is killed leaves a directory with the file `UNFINISHED`, which
+/// no open takes for a store, and which the next repair into it replaces.
 pub fn repair_with(
     dir: impl AsRef<Path>,
     into: Builder,
@@ -57,9 +60,31 @@ pub fn repair_with(
     })?;
     // Before a new store is made that would be in the way of the next try.
     let _lock = lock_to_salvage(&*disk)?;
-    let db = into.error_if_exists(true).open()?;
+    let into = into.error_if_exists(true);
+    let env = into.checked_env()?;
+    let new = into.made_disk()?;
+    let listed = new.list().map_err(|error| Error::io("list the directory", error).in_file(new.place()))?;
+    if !listed.contains(&Listed::Ours(FileName::Unfinished)) && has_store(&*new, false)? {
+        return Err(into.refuse("there is a store already").by_setting("error_if_exists"));
+    }
+    let mut unfinished = Unfinished::begin(Arc::clone(&new))?;
+    unfinished.give_up_lock();
+    // By a handle of its own, for the store closes what it was given.
+    let handle = into.made_disk()?;
+    let db = into.open_in(&env, Some(handle), true)?;
+    let copied = copy(&*disk, &db, &mut progress);
+    let closed = db.close();
+    drop(db);
+    let report = copied?;
+    closed?;
+    unfinished.finish()?;
+    Ok(report)
+}
+
+/// Copies what is left of the store in `disk`, and tells losses in the users' keys.
+fn copy(disk: &dyn Disk, db: &Db, progress: &mut dyn FnMut(Progress)) -> Result<RepairReport> {
     let mut copy = Copy { engine: db.engine(), batch: WriteBatch::new() };
-    let mut report = salvage(&*disk, &mut |salvaged| copy.take_in(salvaged), &mut |done, total| {
+    let mut report = salvage(disk, &mut |salvaged| copy.take_in(salvaged), &mut |done, total| {
         progress(Progress { done, total });
     })?;
     copy.write()?;
@@ -69,7 +94,6 @@ pub fn repair_with(
         }
         db.tell_in_users_keys(loss);
     }
-    db.close()?;
     Ok(report)
 }
 

@@ -14,6 +14,7 @@ mod read_only;
 mod readme;
 mod rows;
 mod stand_in;
+mod unfinished;
 mod whole;
 
 use std::sync::Arc;

@@ -1,3 +1,5 @@
+//! Records of every shape, in pieces of every size.
+
 use super::*;
 use crate::notation::escape;
 
