@@ -11,7 +11,7 @@
 
 use std::{any::Any, fmt, path::Path};
 
-use crate::{Direction, KeyRange, Result, Rows, Stats, Value, Version, WriteBatch};
+use crate::{Direction, KeyRange, Layout, LayoutRange, Result, Rows, Stats, Value, Version, WriteBatch};
 
 /// A read view held open: versions it can see are kept until it is dropped. Owned, `Send` and `Sync`.
 pub struct ReadView {
@@ -160,6 +160,13 @@ pub trait Engine: Send + Sync {
 
     /// Figures about every part.
     fn stats(&self) -> Stats;
+
+    /// What the store consists of, as of now. Asks the disk for the length of each file, and reads none. An engine without files
+    /// has none to tell of, and one range of all keys.
+    fn layout(&self) -> Result<Layout> {
+        let ranges = vec![LayoutRange { keys: KeyRange::all(), file_bytes: 0 }];
+        Ok(Layout { ranges, ..Layout::default() })
+    }
 
     /// Reads and verifies everything. `progress` returns false to cancel.
     fn check(&self, progress: &mut dyn FnMut(Progress) -> bool) -> Result<CheckReport>;

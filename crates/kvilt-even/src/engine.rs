@@ -3,8 +3,8 @@
 use std::{path::Path, sync::Arc, sync::atomic::Ordering};
 
 use kvilt_base::{
-    CheckReport, Direction, Disk, Engine, Error, ErrorKind, KeyRange, Operation, Progress, ReadView, Result,
-    Rows, Stats, Swap, Version, WriteBatch,
+    CheckReport, Direction, Disk, Engine, Error, ErrorKind, KeyRange, Layout, Operation, Progress, ReadView,
+    Result, Rows, Stats, Swap, Version, WriteBatch,
     key::successor,
     limits::{ENGINE_KEY_BYTES_MAX, VALUE_BYTES_MAX},
 };
@@ -268,6 +268,11 @@ impl Engine for Even {
 
     fn stats(&self) -> Stats {
         if self.home.is_here() { self.store.stats() } else { Stats::default() }
+    }
+
+    fn layout(&self) -> Result<Layout> {
+        self.home.allow_read()?;
+        self.store.layout().or_else(|error| self.unless_closed(error))
     }
 
     fn check(&self, progress: &mut dyn FnMut(Progress) -> bool) -> Result<CheckReport> {

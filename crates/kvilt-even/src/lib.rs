@@ -65,6 +65,7 @@ mod reserve;
 mod rest;
 
 mod check;
+mod layout;
 pub mod options;
 mod poison;
 mod salvage;

@@ -104,6 +104,16 @@ impl Catalogue {
             .collect()
     }
 
+    /// The id and name of each keyspace. Nothing is written, so leftovers of earlier drops stay.
+    pub(crate) fn ids(&self, store: &Arc<Store>) -> Result<Vec<(u32, String)>> {
+        self.rows(store, &[NAME_TAG])
+            .map(|row| {
+                let (key, value) = row?;
+                Ok((decode_u32(&value)?, String::from_utf8_lossy(&key[1..]).into_owned()))
+            })
+            .collect()
+    }
+
     /// The name of the keyspace with this id, if it can be read.
     pub(crate) fn name_of(&self, store: &Arc<Store>, id: u32) -> Option<String> {
         self.rows(store, &[NAME_TAG]).filter_map(Result::ok).find_map(|(key, value)| {

@@ -12,6 +12,7 @@ use crate::{
     batch::WriteBatch,
     bounds::KeyBounds,
     builder::Builder,
+    description::{Description, describe},
     keyspace::Keyspace,
     range::Range,
     snapshot::Snapshot,
@@ -33,7 +34,7 @@ use crate::{
 /// [`crate::ErrorKind::InvalidArgument`] before anything is written.
 #[derive(Clone)]
 pub struct Db {
-    default: Keyspace,
+    pub(crate) default: Keyspace,
 }
 
 impl Db {
@@ -304,6 +305,36 @@ impl Db {
     /// reason. Cheap.
     pub fn stats(&self) -> Stats {
         self.engine().stats()
+    }
+
+    /// What the store holds: files by kind, rows and bytes by keyspace, the largest rows; see [`Description`].
+    ///
+    /// Reads up to eight chunks of the store, spread over all of it, and takes the others for their like; a store that has no
+    /// more is counted exactly. Reads and writes go on meanwhile, and are not seen.
+    ///
+    /// ```
+    /// # fn main() -> kvilt::Result<()> {
+    /// # let dir = tempfile::tempdir().unwrap();
+    /// # let db = kvilt::Db::open(dir.path().join("events"))?;
+    /// db.put("app42/2024-05-01/ada", "login")?;
+    /// let description = db.describe()?;
+    /// assert!(description.is_exact);
+    /// assert_eq!((description.rows(), description.row_bytes()), (1, 25));
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn describe(&self) -> Result<Description> {
+        self.describe_with(false, |_| true)
+    }
+
+    /// [`Db::describe`] that reads every chunk if `is_deep`, so that rows and their bytes are exact; that tells how far it is, and
+    /// stops early when `progress` returns false.
+    pub fn describe_with(
+        &self,
+        is_deep: bool,
+        mut progress: impl FnMut(Progress) -> bool,
+    ) -> Result<Description> {
+        describe(self, is_deep, &mut progress)
     }
 
     /// Reads and verifies every file: checksums, order, and that the parts agree with one another.

@@ -159,6 +159,7 @@ mod bounds;
 mod builder;
 mod catalogue;
 mod db;
+mod description;
 mod env;
 mod keyspace;
 mod machine;
@@ -174,6 +175,7 @@ pub use batch::WriteBatch;
 pub use bounds::KeyBounds;
 pub use builder::Builder;
 pub use db::Db;
+pub use description::{Description, KeyspaceFigures, LargeRow};
 pub use env::Env;
 pub use keyspace::Keyspace;
 pub use options::{Compression, Durability, Engine};
@@ -182,6 +184,7 @@ pub use repair::{repair, repair_with};
 pub use snapshot::Snapshot;
 
 pub use kvilt_base::{
-    CheckReport, Damage, Error, ErrorKind, KeyRange, Progress, RepairReport, Result, Stats, Swap, Value,
+    CheckReport, Damage, Error, ErrorKind, FilesOfKind, KeyRange, Progress, RepairReport, Result, Stats,
+    Swap, Value,
     limits::{KEY_BYTES_MAX, KEYSPACE_NAME_BYTES_MAX, VALUE_BYTES_MAX},
 };

@@ -98,7 +98,7 @@ fn keyspaces_are_apart_and_reading_makes_none() {
 #[test]
 fn figures_and_checks_are_printed() {
     let store = alphabet();
-    let text = store.run("stats", &[]).ok();
+    let text = store.run("stats", &["--figures"]).ok();
     assert!(text.lines().any(|line| line.starts_with("chunks_now ")), "{text}");
     let json: serde_json::Value = serde_json::from_str(&store.run("stats", &["--json"]).ok()).unwrap();
     assert!(json["chunks_now"].is_u64() && json["write_amplification"].is_f64(), "{json}");
@@ -106,6 +106,51 @@ fn figures_and_checks_are_printed() {
     let json: serde_json::Value = serde_json::from_str(&store.run("check", &["--json"]).ok()).unwrap();
     assert_eq!(json["sound"], true);
     assert_eq!(json["damages"], serde_json::json!([]));
+}
+
+#[test]
+fn stats_of_a_store_at_rest_tell_what_it_holds() {
+    let store = Store::new();
+    let rows: String = (0..1000).map(|i| format!("{{\"k\":\"{i:04}\"}}\n")).collect();
+    store.run_with("load", &["-", "--key", "k"], rows.as_bytes()).ok();
+    store.run_with("put", &["large", "--keyspace", "pictures"], &[b'x'; 300_000]).ok();
+    store.run("delete", &["0500"]).ok();
+    let json: serde_json::Value = serde_json::from_str(&store.run("stats", &["--json"]).ok()).unwrap();
+    let on_disk: u64 = std::fs::read_dir(store.path())
+        .unwrap()
+        .map(|entry| entry.unwrap())
+        .filter(|entry| entry.path().extension().is_some_and(|e| e == "log" || e == "table"))
+        .map(|entry| entry.metadata().unwrap().len())
+        .sum();
+    // Keys of 4 bytes, values of 12; one key of 5 bytes.
+    let (small, large) = (999 * 16, 300_005);
+    assert_eq!((&json["rows"], &json["row_bytes"]), (&1000.into(), &(small + large).into()), "{json}");
+    assert_eq!(
+        (&json["exact"], &json["engine"], &json["format_version"]),
+        (&true.into(), &"even".into(), &1.into())
+    );
+    let of = |kind: &str| json["files"][kind]["bytes"].as_u64().unwrap_or(0);
+    assert_eq!(of("log") + of("table"), on_disk, "{json}");
+    assert_eq!(json["beside_rows_bytes"], on_disk - (small + large), "{json}");
+    let keyspaces = json["keyspaces"].as_array().unwrap();
+    assert_eq!((&keyspaces[0]["name"], &keyspaces[0]["rows"]), (&"".into(), &999.into()));
+    assert_eq!((&keyspaces[1]["name"], &keyspaces[1]["row_bytes"]), (&"pictures".into(), &large.into()));
+    assert_eq!(
+        json["largest_rows"][0],
+        serde_json::json!({ "keyspace": "pictures", "key": "large", "bytes": large })
+    );
+    let at = json["last_checkpoint_unix_seconds"].as_u64().unwrap();
+    let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap().as_secs();
+    assert!(at > now - 3600 && at <= now + 3600, "{at} but it is {now}");
+    let text = store.run("stats", &["--deep"]).ok();
+    for part in
+        ["rows              1,000\n", "  293.0 KiB: large of keyspace `pictures`", "last checkpoint   20"]
+    {
+        assert!(text.contains(part), "{part} is not in: {text}");
+    }
+    assert!(!text.lines().any(|line| line.ends_with(" 0")), "{text}");
+    let text = store.run("stats", &["--hex"]).ok();
+    assert!(text.contains(": 6c61726765 of keyspace"), "{text}");
 }
 
 #[test]

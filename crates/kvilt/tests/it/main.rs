@@ -5,6 +5,7 @@
 mod batches;
 mod closing;
 mod damage;
+mod describing;
 mod forked;
 mod keyspaces;
 mod opening;

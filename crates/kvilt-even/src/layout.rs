@@ -1,0 +1,43 @@
+//! What the store consists of: its chunks, and the files in its directory.
+
+use kvilt_base::{Error, FileName, Layout, LayoutRange, Listed, Result};
+use kvilt_format::FORMAT_VERSION;
+use kvilt_sync::published::pin;
+
+use crate::{recovery::len_of, store::Store};
+
+impl Store {
+    /// Chunks as ranges; files as the disk has them. No file is opened.
+    pub(crate) fn layout(&self) -> Result<Layout> {
+        self.poison.allow_read()?;
+        let mut layout = Layout { format_version: FORMAT_VERSION, ..Layout::default() };
+        {
+            let pin = pin();
+            for chunk in self.index.load(&pin).chunks() {
+                let funk = &chunk.state(&pin).funk;
+                let file_bytes = funk.table_bytes() + funk.log_bytes();
+                layout.ranges.push(LayoutRange { keys: chunk.range.clone(), file_bytes });
+            }
+        }
+        let disk = &*self.files.disk;
+        for listed in disk.list().map_err(|e| Error::io("list the directory", e).in_file(disk.place()))? {
+            let Listed::Ours(name) = listed else { continue };
+            let Some(bytes) = self.len_if_there(name)? else { continue };
+            let kind = layout.files.entry(Layout::kind_of(name)).or_default();
+            kind.files += 1;
+            kind.bytes += bytes;
+        }
+        Ok(layout)
+    }
+
+    /// None for a file that was removed since the directory was listed.
+    fn len_if_there(&self, name: FileName) -> Result<Option<u64>> {
+        len_of(&*self.files.disk, name).map(Some).or_else(|error| {
+            let source = std::error::Error::source(&error).and_then(|e| e.downcast_ref::<std::io::Error>());
+            match source {
+                Some(source) if source.kind() == std::io::ErrorKind::NotFound => Ok(None),
+                _ => Err(error),
+            }
+        })
+    }
+}
