@@ -356,6 +356,17 @@ fn what_stands_between_the_parts_of_a_key_may_be_any_bytes() {
     assert_eq!(store.run("scan", &["--keys-only"]).ok(), "1\\x002\n");
 }
 
+/// 256 of them shared a batch, whatever they had.
+#[test]
+fn large_rows_do_not_make_a_batch_beyond_its_limit() {
+    let value = "x".repeat(1 << 20);
+    let json: String = (0..80).map(|i| format!("{{\"k\":{i},\"v\":\"{value}\"}}\n")).collect();
+    let store = Store::new();
+    let arguments = ["-", "--key", "k", "--durability", "sync", "--memory", "16MiB"];
+    store.run_with("load", &arguments, json.as_bytes()).ok();
+    assert_eq!(store.run("count", &[]).ok(), "80\n");
+}
+
 #[test]
 fn rows_beyond_the_limits_are_malformed_rows() {
     let store = Store::new();
