@@ -108,6 +108,11 @@ pub enum LockFailure {
     Io(io::Error),
 }
 
+/// Whether a new store may be made where these names, all of ours, are: nothing but a lock, or what an unfinished job left.
+pub fn is_free<'n>(mut names: impl Iterator<Item = &'n FileName> + Clone) -> bool {
+    names.clone().all(|name| *name == FileName::Lock) || names.any(|name| *name == FileName::Unfinished)
+}
+
 /// One directory. Every method may be called from several threads.
 pub trait Disk: Send + Sync + fmt::Debug {
     /// Makes a new, empty file; `AlreadyExists` if there is one.

@@ -22,7 +22,7 @@ use std::{
     sync::Arc,
 };
 
-use kvilt_base::{Disk, File, FileName, Listed, disk::LockFailure};
+use kvilt_base::{Disk, File, FileName, Listed, disk, disk::LockFailure};
 use parking_lot::Mutex;
 
 use inode::Inode;
@@ -366,11 +366,6 @@ fn missing(name: FileName) -> io::Error {
     io::Error::new(io::ErrorKind::NotFound, format!("no file {name}"))
 }
 
-/// Whether a new store may be made where these names are.
-fn is_free(names: &BTreeMap<FileName, Arc<Inode>>) -> bool {
-    names.keys().all(|name| *name == FileName::Lock) || names.contains_key(&FileName::Unfinished)
-}
-
 impl Disk for MemoryDisk {
     fn create(&self, name: FileName) -> io::Result<Arc<dyn File>> {
         self.world.change(|state, _| {
@@ -461,7 +456,7 @@ impl Disk for MemoryDisk {
             let path = path.display().to_string();
             let found = state.directories.iter().position(|directory| directory.path == path);
             let directory = match found {
-                Some(found) if is_free(&state.directories[found].names) => found,
+                Some(found) if disk::is_free(state.directories[found].names.keys()) => found,
                 Some(_) => return Err(io::Error::from(io::ErrorKind::DirectoryNotEmpty)),
                 None => {
                     state.directories.push(Directory::empty(path));

@@ -258,12 +258,7 @@ impl Builder {
     }
 
     /// Opens the store in its directory, which may bear the mark of the unfinished if the caller has marked it.
-    pub(crate) fn open_in(
-        self,
-        env: &Env,
-        found: Option<Arc<dyn Disk>>,
-        is_unfinished: bool,
-    ) -> Result<Db> {
+    pub(crate) fn open_in(self, env: &Env, found: Option<Arc<dyn Disk>>, is_unfinished: bool) -> Result<Db> {
         let has_store = found.as_ref().map_or(Ok(false), |disk| has_store(&**disk, is_unfinished))?;
         if has_store && self.error_if_exists {
             return Err(self.refuse("there is a store already").by_setting("error_if_exists"));
