@@ -1,7 +1,7 @@
 //! `Unfinished`: a directory in which a job, a copy or a repair, makes a store that is not whole before the job ends.
 //!
 //! From its first step to its last the directory bears the file `UNFINISHED`. While it does, no open takes what is there for a
-//! store, and the next job of the kind may replace it (**E-17**). A job that fails removes what it made, the mark last, and the
+//! store, and the next job of the kind may replace it (**E-18**). A job that fails removes what it made, the mark last, and the
 //! directory if it made that too; one that is killed leaves the mark. See `docs/design/0062-unfinished-directories.md`.
 
 use std::{any::Any, io, sync::Arc};
