@@ -109,7 +109,7 @@ pub struct RepairReport {
 /// [`crate::limits::VALUE_BYTES_MAX`]; more is `InvalidArgument` before anything is written.
 pub trait Engine: Send + Sync {
     /// Calls `found` with the key's value, in place, and returns true; or returns false. `at` none means now.
-    /// `found` must be short and must not call the engine: memory is held for it meanwhile.
+    /// `found` should be short: what it reads is kept for it, beside what takes its place meanwhile. It may call the engine.
     fn get_with(&self, key: &[u8], at: Option<&ReadView>, found: &mut dyn FnMut(&[u8])) -> Result<bool>;
 
     /// The key's value.
@@ -141,7 +141,7 @@ pub trait Engine: Send + Sync {
     /// Returns what is left of the range, or none at its end; maybe none as well where `rows` broke and [wants](Rows::wanted) 0 more. May
     /// return early with few rows or none.
     ///
-    /// `rows` must be short and must not call the engine, as with [`Engine::get_with`]. After an error the rows given
+    /// `rows` should be short and may call the engine, as with [`Engine::get_with`]. After an error the rows given
     /// before it are right, and none is missing before them.
     fn scan(
         &self,

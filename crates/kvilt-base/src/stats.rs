@@ -45,6 +45,10 @@ figures! {
     table_bytes_now,
     /// Memory in log write buffers.
     log_buffer_bytes_now,
+    /// Values of all stores of the process that were replaced and that some reader still sees.
+    waiting_values_now,
+    /// Memory that these alone keep; what of it was in munks is in `munk_bytes_now` as well.
+    waiting_bytes_now,
     /// Gets, in all.
     gets,
     /// Gets answered by a munk.

@@ -26,7 +26,7 @@ use std::{
 
 use kvilt_base::{Disk, Error, ErrorKind, FileName, Listed, Mutant, Result, Version, mutant};
 use kvilt_format::manifest::{Edit, FileKind, FileRecord, ManifestWriter, Root, Witness, read_root};
-use kvilt_sync::published::pin;
+use kvilt_sync::published::{pin, settle};
 use parking_lot::Mutex;
 
 use crate::{
@@ -508,11 +508,9 @@ impl Store {
 
     /// Step 5. True if no file waits for somebody to let go of it.
     fn sweep(&self, durable: &Durable, is_closing: bool) -> bool {
-        // What was replaced is freed, and gives up its files, some epochs of the reclaimer later; how much later is up to
-        // every thread of the process, so a store that is being closed does not wait for it.
-        for _ in 0..3 {
-            pin().flush();
-        }
+        // What was replaced is freed, and gives up its files, unless a reader still sees it; so a store that is being closed does
+        // not wait for it.
+        settle();
         let root = &durable.root;
         self.files.sweep(is_closing, |name| match name {
             FileName::Commit(number) => number >= root.commit_first,

@@ -31,7 +31,7 @@ use std::{
 };
 
 use kvilt_base::{Error, ErrorKind, KeyRange};
-use kvilt_sync::published::{Pin, Published};
+use kvilt_sync::published::{Pin, Published, pin};
 use parking_lot::{Mutex, MutexGuard};
 
 use crate::{funk::Funk, munk::Munk};
@@ -187,7 +187,12 @@ impl Chunk {
     /// Replaces the state. The guard is this chunk's own.
     pub(crate) fn replace_state(&self, gate: &MutexGuard<'_, GateState>, state: ChunkState) {
         kvilt_base::invariant!("E-2", !gate.is_retired, "chunk {} is retired", self.id);
-        self.state.replace(state);
+        let bytes = {
+            let pin = pin();
+            let munk = self.state(&pin).munk.as_deref();
+            munk.map_or(0, |munk| munk.bytes_beside(state.munk.as_deref()))
+        };
+        self.state.replace_counting(state, bytes);
     }
 
     /// A background job failed: the next is tried later, and after each failure later still.

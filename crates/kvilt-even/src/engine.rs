@@ -35,20 +35,17 @@ pub(crate) struct Even {
 }
 
 /// When dropped, lets go of the memory of a store that was dropped before it: chunks are published values, and would
-/// otherwise keep it, and their part of the budget, until somebody happens to use an epoch again.
+/// otherwise keep it, and their part of the budget, until somebody happens to collect again.
 #[derive(Default)]
 struct Settling {
-    /// Of the store that was dropped; none if it was not.
-    chunks: Option<usize>,
+    /// Whether the store was dropped.
+    is_due: bool,
 }
-
-/// Published values of a chunk, about: its state, and three of each log.
-const VALUES_PER_CHUNK: usize = 8;
 
 impl Drop for Settling {
     fn drop(&mut self) {
-        if let Some(chunks) = self.chunks {
-            kvilt_sync::settle(chunks * VALUES_PER_CHUNK);
+        if self.is_due {
+            kvilt_sync::settle();
         }
     }
 }
@@ -314,7 +311,7 @@ impl Engine for Even {
                 closed => Ok(closed?),
             },
         };
-        // Whoever still has a file, garbage that waits for its epoch above all, has it no longer.
+        // Whoever still has a file, what waits for readers above all, has it no longer.
         store.files.disk.close();
         *lock = None;
         closed
@@ -332,7 +329,7 @@ impl Drop for Even {
         // Errors are for those who call `close`.
         let _ = self.close();
         self.store.files.disk.close();
-        self.settling.chunks = Some(self.store.index.load(&pin()).chunks().len());
+        self.settling.is_due = true;
     }
 }
 
@@ -372,6 +369,9 @@ impl Store {
         stats.log_index_bytes_now = budget.used(Part::LogIndexes);
         stats.table_bytes_now = budget.used(Part::Tables);
         stats.log_buffer_bytes_now = budget.used(Part::LogBuffers);
+        let waiting = kvilt_sync::waiting();
+        stats.waiting_values_now = waiting.values;
+        stats.waiting_bytes_now = waiting.bytes;
         stats.gets_from_munk = counters.gets_from_munk.sum();
         stats.gets_from_row_cache = counters.gets_from_row_cache.sum();
         stats.gets_from_log = counters.gets_from_log.sum();

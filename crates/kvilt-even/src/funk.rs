@@ -419,7 +419,9 @@ impl Lookup<'_> {
         let index = log.index(self.files)?;
         let tombstones = log.tombstones(self.versions);
         self.hiders.extend(Some(tombstones).filter(|tombstones| !tombstones.is_empty()));
-        for offset in index.index.offsets(&pin(), key_hash(self.key)) {
+        // Not in the head of the loop: the pin would last as long, over reads of files and a user's code.
+        let offsets = index.index.offsets(&pin(), key_hash(self.key));
+        for offset in offsets {
             let outcome =
                 log.record_at(self.files, offset, |entry, batch| self.judge(&entry, batch, found))?;
             if outcome.is_some() {

@@ -250,6 +250,16 @@ impl Munk {
         (self.run.run.memory_bytes() + tails) as u64 + self.tombstones.bytes()
     }
 
+    /// Memory of its parts that the munk which takes its place has not.
+    pub(crate) fn bytes_beside(&self, next: Option<&Munk>) -> usize {
+        let has_run = next.is_some_and(|next| Arc::ptr_eq(&next.run, &self.run));
+        let has_tail = |tail: &Arc<Tail>| {
+            next.is_some_and(|next| next.tails.iter().any(|other| Arc::ptr_eq(other, tail)))
+        };
+        let tails = self.tails.iter().filter(|tail| !has_tail(tail)).map(|tail| tail.memory_bytes());
+        tails.sum::<usize>() + if has_run { 0 } else { self.run.run.memory_bytes() }
+    }
+
     /// Bytes of entries, counting what has been overwritten but not compacted.
     pub(crate) fn entry_bytes(&self) -> u64 {
         let tails: usize = self.tails.iter().map(|t| t.used_bytes()).sum();

@@ -162,9 +162,9 @@ impl Worker for Rebalancer {
         let has_worked = has_moved_memory | store.attend_next();
         self.calm.ask_for_memory(&store, now);
         let is_wanted = !has_worked && self.walk(&store, now);
-        // What was replaced goes back to the system now. One flush a step would not do: a chunk's munk is freed some
-        // ten flushes after the index that named it, and in ten steps the replaced munks of ten chunks would pile up.
-        settle(0);
+        // What was replaced goes back to the system now, all that an index had named included; what some reader still sees goes
+        // when that has ended.
+        settle();
         store.progress.signal();
         if has_worked {
             self.calm.begin(now);

@@ -12,7 +12,7 @@ use std::{
 use kvilt_base::{Clock, Disk, Engine, Hand, Result, Rng, Spawn, Worker};
 use kvilt_even::{Durability, Options, options::Compression};
 use kvilt_io::{ManualClock, MemoryDisk, NativeClock, NativeSpawn, SeededRng, StepSpawn};
-use kvilt_sync::{budget::Budget, published::pin};
+use kvilt_sync::{budget::Budget, published::settle};
 
 use crate::{
     bystander::{Attended, Bystander, Moment},
@@ -23,9 +23,6 @@ use crate::{
 
 /// Steps after which workers of a small store must have come to rest.
 const IDLE_STEPS_MAX: u32 = 20_000;
-
-/// Rounds of collection after which no garbage is left: it waits for two advances of the collector's epoch.
-const GARBAGE_ROUNDS: u32 = 4;
 
 /// What a crash may take back.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -81,9 +78,7 @@ impl World {
     /// decisions would depend on what ran before. For the same reason a run that must be repeatable has a thread
     /// of its own, and none beside it.
     pub fn stepped(disk: Arc<dyn Disk>, memory: Arc<MemoryDisk>, seed: u64) -> World {
-        for _ in 0..GARBAGE_ROUNDS {
-            pin().flush();
-        }
+        settle();
         let clock = ManualClock::new();
         let spawn = StepSpawn::new(Arc::clone(&clock), seed);
         let (bystander, passer) = (Arc::<Bystander>::default(), Arc::<Passer>::default());

@@ -44,8 +44,8 @@
 //! 4 and 5 (its gates it has already). [`Versions::open_view`], [`Versions::cut`] and
 //! [`Versions::wait_for_pending`] wait for announced puts, hence must not be called by who holds a [`Pending`];
 //! while holding gates they may be called, because an announced put needs no further gate. The lock behind the
-//! overflow of open views nests inside everything. A [`Pin`] blocks nobody, but keeps memory: it is dropped before
-//! any wait.
+//! overflow of open views nests inside everything. A [`Pin`] blocks nobody, but keeps what it found: it is dropped before
+//! any wait. The locks of [`eras`] are held for a few moves of pointers, and nothing is taken or dropped under them.
 //!
 //! # What is always true
 //!
@@ -65,6 +65,7 @@ mod shim;
 
 pub mod spare;
 
+pub mod eras;
 pub mod published;
 pub mod versions;
 
@@ -89,7 +90,7 @@ pub use doze::Doze;
 pub use group::Group;
 pub use home::Home;
 pub use pile::{Found, Full, Pile, PileSource};
-pub use published::{Pin, Published, pin, settle};
+pub use published::{Pin, Published, pin, settle, waiting};
 pub use region::Region;
 pub use row_cache::{RowCache, Ticket, Writing, WritingRange};
 pub use rows::{Rows, RowsBuilder, RowsWeaver};

@@ -15,8 +15,9 @@
 //!
 //! What is always true:
 //! - S-15: a row that a place leads to is whole and does not change. Places are stored (Release) behind the row, and loaded (Acquire).
-//! - S-16: a row is read under a [`Pin`] or a [`Hold`], each taken before its place was loaded; its memory is written to again only
-//!   when every pin is gone that was there when its place was exchanged, and nothing is exchanged while there is a hold.
+//! - S-16: a row is read under a [`Pin`] that covers the birth of the rows' memory, or a [`Hold`], each before its place was loaded;
+//!   its memory is written to again only when every such pin is gone that was there when its place was exchanged, and nothing is
+//!   exchanged while there is a hold. A pin that has stood still since before that birth keeps none of it.
 //! - S-17: only who alone has the memory replaces: rows that are woven of others, or are their first ones, share it, and then none of
 //!   them replaces any. So memory that is free is that of no row of anybody.
 //! - S-18: the place by hash is exchanged first. Who finds a row by its position finds it, or a newer one, by its hash.
@@ -35,7 +36,7 @@ pub use self::builder::{RowsBuilder, RowsWeaver};
 use self::{by_hash::ByHash, memory::RowMemory, room::Span};
 use crate::{
     ahead::{CACHE_LINE_BYTES, fetch_ahead},
-    published::Pin,
+    published::{Pin, drop_later},
     shim::{AtomicU32, AtomicUsize, Ordering},
 };
 
@@ -131,7 +132,8 @@ impl Rows {
 
     /// Reads them under a pin.
     #[inline]
-    pub fn under<'r>(&'r self, _pin: &'r Pin) -> Reading<'r> {
+    pub fn under<'r>(&'r self, pin: &'r Pin) -> Reading<'r> {
+        pin.cover(self.memory.birth());
         Reading { rows: self }
     }
 
@@ -176,12 +178,13 @@ impl Rows {
         may_replace: impl FnOnce(EntryRef<'_>) -> bool,
         search: impl FnOnce() -> usize,
     ) -> Replaced {
+        pin.cover(self.memory.birth());
         let mut room = self.memory.room();
         if !self.is_alone() {
             return Replaced::No;
         }
         let found = self.by_hash.find_slot(hash, |place| {
-            // SAFETY: as in `Reading::entry_at`, with the pin.
+            // SAFETY: as in `Reading::entry_at`, with the pin, which covers them.
             let old = unsafe { self.memory.entry(place) };
             (old.key == entry.key).then_some((old, place))
         });
@@ -211,7 +214,7 @@ impl Rows {
         drop(room);
         // S-16. Not under the lock: whatever else is dropped on the way may want it.
         if let Some(batch) = batch {
-            pin.drop_later(batch);
+            drop_later(self.memory.birth(), batch);
         }
         match place {
             Some(_) => Replaced::Done,
@@ -298,7 +301,7 @@ impl<'r> Reading<'r> {
     /// The row at a position.
     #[inline]
     pub fn entry_at(&self, position: usize) -> EntryRef<'r> {
-        // SAFETY: places have only those of rows in this memory, and whoever made this value has a pin or a hold (S-16).
+        // SAFETY: places have only those of rows in this memory, and whoever made this value has a pin that covers them, or a hold (S-16).
         unsafe { self.rows.memory.entry(self.rows.place(position)) }
     }
 

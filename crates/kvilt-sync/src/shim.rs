@@ -10,7 +10,7 @@ pub(crate) const IS_EXPLORED: bool = cfg!(any(loom, shuttle));
 #[cfg(not(any(loom, shuttle)))]
 mod real {
     pub(crate) use parking_lot::{Mutex, MutexGuard};
-    pub(crate) use std::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering, fence};
+    pub(crate) use std::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64, AtomicUsize, Ordering, fence};
 
     /// A condition to wait for under a [`Mutex`].
     #[derive(Default)]
@@ -73,7 +73,7 @@ mod real {
 
     pub(crate) use explorer::sync::{
         MutexGuard,
-        atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering, fence},
+        atomic::{AtomicPtr, AtomicU32, AtomicU64, AtomicUsize, Ordering, fence},
     };
 
     /// The explorer's mutex with the face of `parking_lot`'s.

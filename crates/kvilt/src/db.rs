@@ -81,7 +81,8 @@ impl Db {
     /// Calls `found` with the key's value, in place, without a copy; returns what it returned, or none if the
     /// key has no value.
     ///
-    /// `found` should be short and must not call the store: memory is held for it meanwhile.
+    /// `found` should be short: what it reads is kept in memory for it, beside what takes its place meanwhile
+    /// (`waiting_bytes_now` in [`crate::Stats`]). It may call the store.
     ///
     /// ```
     /// # fn main() -> kvilt::Result<()> {

@@ -168,8 +168,8 @@ impl Range {
     /// Shows the rows that are left to `row`, first to last, in place and without a copy, until it breaks. Costs half or
     /// less of what walking them costs.
     ///
-    /// As with [`crate::Db::get_with`], `row` should be short and must not call the store: memory is held for it
-    /// meanwhile. Errors: as walking; the rows shown before it are right, and none is missing before them.
+    /// As with [`crate::Db::get_with`], `row` should be short, and may call the store: what that changes is not seen.
+    /// Errors: as walking; the rows shown before it are right, and none is missing before them.
     ///
     /// ```
     /// # fn main() -> kvilt::Result<()> {

@@ -76,8 +76,9 @@ impl Store {
             let reached = match &state.munk {
                 Some(munk) => {
                     let entries = munk.entries(&here, direction, &pin);
-                    let Walked { reached, turns, skipped } =
-                        self.give_rows(entries, munk.over(), &wanted, rows)?;
+                    // Rows go to a user's code: what it calls of the store is none of this scan's.
+                    let give = || self.give_rows(entries, munk.over(), &wanted, rows);
+                    let Walked { reached, turns, skipped } = pin.apart(give)?;
                     if munk.run.run.have_scans_paid_for_order() {
                         self.want_for_readers(chunk);
                     }

@@ -67,7 +67,7 @@ impl Store {
         for log in funk.logs_newest_first() {
             if log.buffered_bytes() > self.config.munk_put_bytes_max {
                 log.write_out(&self.files)?;
-                settle(0);
+                settle();
             }
         }
         Ok(())

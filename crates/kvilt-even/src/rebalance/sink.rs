@@ -145,7 +145,7 @@ impl Store {
                 return is_there || replaced == Replaced::Done;
             }
             waits += 1;
-            settle(0);
+            settle();
         }
     }
 }

@@ -113,7 +113,9 @@ impl Store {
             parents.iter().chain(children.iter().collect::<Vec<_>>().iter()).map(|c| c.range.start.clone()),
         );
         let pin = pin();
-        self.index.replace(self.index.load(&pin).with(parents, children.to_vec()));
+        let munks = parents.iter().filter_map(|parent| parent.state(&pin).munk.as_ref());
+        let bytes = munks.map(|munk| munk.memory_bytes() as usize).sum();
+        self.index.replace_counting(self.index.load(&pin).with(parents, children.to_vec()), bytes);
         for gate in gates {
             gate.is_retired = true;
         }

@@ -9,6 +9,7 @@ use kvilt_base::{EntryRef, Error, ErrorKind, Kind, Result, Version};
 use super::room::Room;
 use crate::{
     memory::Memory,
+    published::Birth,
     shim::{AtomicU32, AtomicUsize, Mutex, MutexGuard, Ordering},
 };
 
@@ -27,6 +28,8 @@ const FETCHED_FREE_BYTES_MAX: usize = 1 << 10;
 
 pub(super) struct RowMemory {
     memory: Memory,
+    /// When the first of its rows could be read at the earliest.
+    birth: Birth,
     /// Bytes that were given out. Written under the room's lock.
     len: AtomicUsize,
     /// Bytes of the longest row that was built.
@@ -46,12 +49,17 @@ impl RowMemory {
         let memory = Memory::passed_on(capacity, bytes).map_err(|e| Error::io("reserve memory", e))?;
         Ok(RowMemory {
             memory,
+            birth: Birth::now(),
             len: AtomicUsize::new(0),
             longest: 0,
             next: AtomicU32::new(0),
             is_short: AtomicU32::new(0),
             room: Mutex::new(Room::default()),
         })
+    }
+
+    pub(super) fn birth(&self) -> Birth {
+        self.birth
     }
 
     pub(super) fn room(&self) -> MutexGuard<'_, Room> {

@@ -8,7 +8,7 @@ use std::{
 use kvilt_base::{Kind, Version};
 
 use super::*;
-use crate::published::{pin, settle};
+use crate::published::{Published, pin, settle};
 
 fn hash_of(key: &[u8]) -> u32 {
     // Some keys share a hash.
@@ -61,14 +61,52 @@ fn a_row_stays_as_long_as_a_pin_and_then_its_memory_serves_others() {
     for version in 21..=LAST {
         while replace(&rows, b"a", version, &[version as u8; 1000]) != Replaced::Done {
             // Other tests' threads may be stopped under a pin.
-            settle(0);
+            settle();
             std::thread::yield_now();
         }
-        settle(0);
+        settle();
     }
     assert!(rows.region_bytes() <= grown + 64 * row_bytes(row(b"a", 0, &[0; 1000])), "{rows:?}");
     assert_eq!(rows.waste_bytes(), 0);
     assert_eq!(all(&rows)[0], (b"a".to_vec(), LAST, vec![LAST as u8; 1000]));
+}
+
+/// S-16, for a pin that is older than the rows: it has seen no era in which they were there until it reads them.
+#[test]
+fn a_pin_that_is_older_than_the_rows_keeps_what_it_reads_of_them() {
+    let pinned = pin();
+    for _ in 0..10 {
+        // Eras go on.
+        drop(Published::new(0));
+        settle();
+    }
+    let rows = rows_of(&[(b"a", 1, &[1; 1000]), (b"b", 1, &[1; 1000])]);
+    let first = rows.under(&pinned).entry_at(0);
+    for version in 2..200 {
+        let _either = pinned.apart(|| replace(&rows, b"a", version, &[version as u8; 1000]));
+        settle();
+        assert_eq!((first.version.to_u64(), first.value), (1, &[1; 1000][..]));
+    }
+}
+
+/// Whoever has stood still since before the rows were there keeps none of their memory.
+#[test]
+fn a_pin_that_is_older_than_the_rows_and_does_not_read_them_keeps_none() {
+    let stays = pin();
+    for _ in 0..10 {
+        drop(Published::new(0));
+        settle();
+    }
+    let rows = rows_of(&[(b"a", 1, &[1; 1000])]);
+    let grown = rows.region_bytes() + 64 * row_bytes(row(b"a", 0, &[0; 1000]));
+    // More than there would be room for.
+    for version in 2..if cfg!(miri) { 80 } else { 500 } {
+        while stays.apart(|| replace(&rows, b"a", version, &[version as u8; 1000])) != Replaced::Done {
+            settle();
+            std::thread::yield_now();
+        }
+    }
+    assert!(rows.region_bytes() <= grown + (64 << 10), "{rows:?}");
 }
 
 #[test]
@@ -79,7 +117,7 @@ fn a_few_long_rows_are_replaced_and_what_never_has_room_need_not_be_waited_for()
     for version in 3..20 {
         for key in [b"a", b"b", b"c"] {
             while replace(&rows, key, version, &[version as u8; BYTES]) != Replaced::Done {
-                settle(0);
+                settle();
                 std::thread::yield_now();
             }
         }
@@ -100,7 +138,7 @@ fn a_shortage_is_told_once_each_time_and_ends_with_the_pins() {
     assert!(rows.take_shortage() && !rows.take_shortage());
     drop(pinned);
     while replace(&rows, b"a", 1001, &[4; 1000]) != Replaced::Done {
-        settle(0);
+        settle();
         std::thread::yield_now();
     }
     assert!(!rows.take_shortage());
@@ -260,7 +298,7 @@ proptest::proptest! {
                     }
                 }
             }
-            settle(0);
+            settle();
         }
         let found = all(&rows);
         let wanted: Vec<_> = expected.iter().map(|(key, (version, value))| (key.clone(), *version, value.clone())).collect();
@@ -317,7 +355,7 @@ fn readers_see_whole_rows_that_never_grow_older() {
         for version in 2..ROUNDS {
             let key = &keys[(version * 5 % 8) as usize];
             while replace(&rows, key, version, &value_of(key[0], version)) != Replaced::Done {
-                settle(0);
+                settle();
                 std::thread::yield_now();
             }
         }

@@ -1,4 +1,4 @@
-//! Models of the protocols between threads, M1 to M14 (the table in `docs/testing.md`).
+//! Models of the protocols between threads, M1 to M15 (the table in `docs/testing.md`).
 //!
 //! Each is written once, over the primitives of this crate, and walked through by whichever explorer the build
 //! chose: loom tries every interleaving with up to three preemptions, shuttle many schedules chosen by chance,
@@ -21,6 +21,7 @@ mod checkpoint;
 mod chunk;
 mod closing;
 mod doze;
+mod eras;
 mod files;
 mod group;
 mod pile;

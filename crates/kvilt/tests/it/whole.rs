@@ -1,6 +1,6 @@
 //! The façade over the real engine: random operations against a map, through reopens, in both modes.
 
-use std::{collections::BTreeMap, time::Duration};
+use std::{collections::BTreeMap, ops::ControlFlow, time::Duration};
 
 use kvilt::{Compression, Db, Durability, Env, WriteBatch};
 
@@ -134,5 +134,48 @@ fn stores_of_one_environment_share_its_budget() {
     for (i, db) in stores.iter().enumerate() {
         assert_eq!(db.get("7").unwrap().unwrap(), i.to_string().into_bytes());
         assert_eq!(db.iter().count(), 100);
+    }
+}
+
+/// Gets and scans hold no lock while they show rows, wherever these come from: memory, a buffer, files, with a snapshot or without.
+#[test]
+fn closures_that_are_shown_rows_may_call_the_store() {
+    for durability in [Durability::Async { interval: Duration::from_secs(3600) }, Durability::Sync] {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("store");
+        const KEYS: u32 = 600;
+        let key = |number: u32| format!("{number:05}");
+        for round in 0..3u8 {
+            // Another round finds the rows of the one before in files.
+            let db = open(&path, durability);
+            if round == 0 {
+                (0..KEYS).for_each(|number| db.put(key(number), [round; 100]).unwrap());
+            }
+            let snapshot = db.snapshot();
+            for number in (0..KEYS).step_by(7) {
+                let same = key(number);
+                let expected = [round; 100];
+                let call = |value: &[u8]| {
+                    assert_eq!(value, expected);
+                    db.put(&same, [round + 1; 100]).unwrap();
+                    assert_eq!(db.get_with(&same, |value| value[0]).unwrap(), Some(round + 1));
+                };
+                assert!(db.get_with(&same, call).unwrap().is_some());
+                assert!(snapshot.get_with(&same, call).unwrap().is_some());
+            }
+            let mut shown = 0;
+            let visited = snapshot.iter().visit(|key, value| {
+                assert_eq!(value, [round; 100]);
+                db.delete_range(key..[key, b"\0"].concat().as_slice()).unwrap();
+                db.put(key, [round + 1; 100]).unwrap();
+                assert_eq!(&db.get(key).unwrap().unwrap()[..], [round + 1; 100]);
+                shown += 1;
+                ControlFlow::Continue(())
+            });
+            visited.unwrap();
+            assert_eq!(shown, KEYS);
+            drop(snapshot);
+            db.close().unwrap();
+        }
     }
 }

@@ -34,7 +34,7 @@ impl Aside {
         }
         if self.1 {
             // The buffer is replaced, and goes now.
-            settle(0);
+            settle();
         }
     }
 }

@@ -74,7 +74,7 @@ pub(super) fn fetch_ahead(chunk: &Chunk, key: &[u8], row_bytes: usize) {
         })
     };
     if is_short {
-        // Now, while nobody waits for this put. Two of them let go of what no pin sees, the third finds it.
+        // Now, while nobody waits for this put. Each looks where this thread has retired rows, and where some other has.
         (0..FLUSHES_IF_SHORT).for_each(|_| pin().flush());
     }
 }

@@ -56,8 +56,7 @@ impl Store {
         }
         let munk = self.with_fresh_tail(munk, bytes);
         chunk.replace_state(gate, ChunkState { munk: Some(munk), ..state.clone() });
-        // The state that was replaced keeps run and tails. Were it among what this thread keeps to itself, nobody could
-        // free them until the thread has replaced some more.
+        // The state that was replaced keeps run and tails until somebody collects.
         pin.flush();
         self.want(chunk);
         Ok(None)

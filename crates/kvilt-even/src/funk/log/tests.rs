@@ -494,7 +494,7 @@ fn the_index_of_a_log_that_was_closed_takes_little_memory_and_finds_what_it_did(
     let is_charged_less = |_: &u32| {
         // Another test's thread may be stopped under a pin.
         thread::yield_now();
-        kvilt_sync::published::settle(0);
+        kvilt_sync::published::settle();
         charged() < before
     };
     (0..100_000).find(is_charged_less);
