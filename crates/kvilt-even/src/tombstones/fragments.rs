@@ -26,19 +26,30 @@ pub(super) type IsNeeded<'a> = &'a dyn Fn(Version, Version) -> bool;
 #[derive(Clone, Debug, Default)]
 struct Marks(Option<Arc<[Version]>>);
 
-/// A bound, and what lies over the keys behind it.
+/// Keys up to so many bytes lie in their nodes: a get that walks down the tree then waits for memory once a node, not twice.
+const SHORT_BYTES: usize = 30;
+
+/// A key.
 #[derive(Clone, Debug)]
+enum Key {
+    Short(u8, [u8; SHORT_BYTES]),
+    Long(Arc<[u8]>),
+}
+
+/// A bound, and what lies over the keys behind it. What a get looks at comes first, and is together.
+#[derive(Clone, Debug)]
+#[repr(C)]
 pub(super) struct Node {
-    start: Arc<[u8]>,
-    hash: u32,
-    /// Over the keys from `start` to the next node's.
-    own: Marks,
-    /// Over those of the whole subtree. Newer than what is below it.
-    all: Marks,
-    /// Of the whole subtree, `all` included.
-    summary: Summary,
+    start: Key,
     left: Tree,
     right: Tree,
+    /// Over the keys of the whole subtree. Newer than what is below it.
+    all: Marks,
+    /// Over those from `start` to the next node's.
+    own: Marks,
+    /// Of the whole subtree, `all` included.
+    summary: Summary,
+    hash: u32,
 }
 
 /// What is to be known of a subtree without a look into it.
@@ -58,6 +69,40 @@ pub(super) struct Fragment<'t> {
     pub(super) start: Option<&'t [u8]>,
     /// The first key behind it.
     pub(super) end: Option<&'t [u8]>,
+}
+
+impl Key {
+    fn new(key: &[u8]) -> Self {
+        let mut short = [0; SHORT_BYTES];
+        match short.get_mut(..key.len()) {
+            Some(place) => {
+                place.copy_from_slice(key);
+                Key::Short(key.len() as u8, short)
+            }
+            None => Key::Long(key.into()),
+        }
+    }
+
+    /// Memory beside the node's, in bytes.
+    fn bytes(&self) -> u64 {
+        match self {
+            Key::Short(..) => 0,
+            // With the counts of who shares it.
+            Key::Long(key) => (key.len() + 2 * size_of::<usize>()) as u64,
+        }
+    }
+}
+
+impl std::ops::Deref for Key {
+    type Target = [u8];
+
+    #[inline]
+    fn deref(&self) -> &[u8] {
+        match self {
+            Key::Short(len, short) => &short[..usize::from(*len)],
+            Key::Long(key) => key,
+        }
+    }
 }
 
 impl Marks {
@@ -134,21 +179,21 @@ impl Summary {
 impl Node {
     fn new(start: &[u8], own: Marks) -> Tree {
         let mut node = Node {
-            start: start.into(),
-            hash: key_hash(start),
-            own,
-            all: Marks::default(),
-            summary: Summary::NONE,
+            start: Key::new(start),
             left: None,
             right: None,
+            all: Marks::default(),
+            own,
+            summary: Summary::NONE,
+            hash: key_hash(start),
         };
         node.sum_up();
         Some(Arc::new(node))
     }
 
     fn sum_up(&mut self) {
-        // The key is shared memory, with counts of who shares it; so is the node.
-        let bytes = (size_of::<Node>() + 4 * size_of::<usize>() + self.start.len()) as u64;
+        // With the counts of who shares it.
+        let bytes = (size_of::<Node>() + 2 * size_of::<usize>()) as u64 + self.start.bytes();
         let own = Summary { least: Version::ZERO, bytes, ..Summary::NONE }.below(&self.own);
         let children = Summary::of(&self.left).beside(Summary::of(&self.right));
         self.summary = own.beside(children).below(&self.all);
@@ -308,7 +353,7 @@ pub(super) fn find_at<'t, A>(
     while let Some(node) = at.as_ref().filter(|_| answer.is_none() && has_over_all) {
         steps::count();
         answer = each(node.all.list());
-        at = match node.start.cmp(&found.start) {
+        at = match (*node.start).cmp(&*found.start) {
             Ordering::Less => &node.right,
             Ordering::Equal => &None,
             Ordering::Greater => &node.left,
@@ -338,7 +383,7 @@ pub(super) fn for_each(tree: &Tree, since: Version, each: &mut dyn FnMut(KeyRang
 struct Walk<'w> {
     since: Version,
     /// Where a piece begins whose end is still to be found, and its marks.
-    open: Option<(Arc<[u8]>, Vec<Version>)>,
+    open: Option<(Key, Vec<Version>)>,
     each: &'w mut dyn FnMut(KeyRange, &[Version]),
 }
 
@@ -359,7 +404,7 @@ impl Walk<'_> {
         if !marks.is_empty() {
             marks.sort_unstable_by(|a, b| b.cmp(a));
             marks.dedup();
-            self.open = Some((Arc::clone(&node.start), marks));
+            self.open = Some((node.start.clone(), marks));
         }
         self.visit(&node.right, over);
         over.truncate(above);

@@ -106,6 +106,19 @@ fn an_older_one_stays_while_the_one_over_it_is_in_flight() {
     assert_eq!((hide(older), hide(newer)), (Hidden::Yes, Hidden::No));
 }
 
+#[test]
+fn keys_of_every_length_are_kept_whole() {
+    let versions = versions();
+    let mut all = Tombstones::default();
+    for len in 0..70 {
+        let start = vec![b'k'; len];
+        let end = [&start[..], &[0]].concat();
+        let version = delete(&mut all, KeyRange { start: start.clone(), end: Some(end.clone()) }, &versions);
+        let hidden = |key: &[u8]| all.hide(key, Version::ZERO, version, &versions);
+        assert_eq!((hidden(&start), hidden(&end)), (Hidden::Yes, Hidden::No), "{len}");
+    }
+}
+
 /// A scan looks up one piece after the other, not every row.
 #[test]
 fn rows_of_one_piece_are_looked_up_together() {
