@@ -169,6 +169,11 @@ impl Chunk {
         })
     }
 
+    /// Bytes of the longer of its bounds.
+    pub(crate) fn bound_bytes(&self) -> usize {
+        self.range.end.as_ref().map_or(0, Vec::len).max(self.range.start.len())
+    }
+
     /// What it consists of now.
     pub(crate) fn state<'p>(&self, pin: &'p Pin) -> &'p ChunkState {
         self.state.load(pin)

@@ -17,7 +17,10 @@ use kvilt_format::FileIdentity;
 use kvilt_sync::budget::Budget;
 use parking_lot::Mutex;
 
-use crate::{funk::log::SummaryRule, reads::Reads, reserve::Reserve, stats::Counters, world::World};
+use crate::{
+    funk::log::SummaryRule, reads::Reads, reserve::Reserve, shared_key::LongKeys, stats::Counters,
+    world::World,
+};
 
 /// Held by whoever may still read a file; the file outlives every hold.
 pub(crate) type Hold = Arc<()>;
@@ -48,6 +51,8 @@ pub(crate) struct Files {
     pub(crate) reads: Arc<Reads>,
     /// Bytes of a piece of a log that is in order; see [`crate::funk::ascent`].
     pub(crate) log_piece_bytes: u64,
+    /// For first and last keys of files.
+    pub(crate) long_keys: Arc<LongKeys>,
     /// When a log is summed up.
     pub(crate) summary_rule: SummaryRule,
     /// Whether the store is open to be read only: what is appended stays in memory (B-7).
@@ -83,6 +88,7 @@ impl Files {
             reserve,
             reads: Reads::new(Arc::clone(&world.clock)),
             log_piece_bytes: 8 << 10,
+            long_keys: Arc::default(),
             summary_rule: SummaryRule { covered_bytes: 128 << 10, percent: 6 },
             is_read_only: false,
             next: AtomicU64::new(next),

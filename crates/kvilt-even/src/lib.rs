@@ -47,6 +47,7 @@ mod chunk;
 mod heads;
 mod index;
 mod key_hash;
+mod shared_key;
 
 mod funk;
 mod growing;

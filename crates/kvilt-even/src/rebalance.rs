@@ -53,6 +53,10 @@ const TOMBSTONES_PART: u64 = 8;
 const TOMBSTONES_CHUNK_PART: u64 = 64;
 /// Deletes in a chunk for which its files are rewritten when the disk is full: what they free is needed.
 pub(crate) const DELETES_WORTH_A_REWRITE: u32 = 16;
+/// A chunk's longer bound takes this part of it at most, in parts …
+const BOUND_SHARE: u64 = 128;
+/// … unless the chunk would be so many times as large as others, and a munk of it too large for the budget.
+const BOUND_GROWTH_MAX: u64 = 8;
 /// What scans may have read for want of order before a rewrite is due, in parts of what the rewrite would read and write.
 const ORDER_COST_MAX: u64 = 2;
 
@@ -350,8 +354,25 @@ impl Store {
         self.rewrite_funk(chunk)
     }
 
-    fn is_too_large(&self, run: RunReader<'_>) -> bool {
-        run.run().entry_bytes() as u64 >= self.config.chunk_bytes_rebalance && run.can_be_cut()
+    fn is_too_large(&self, chunk: &Chunk, run: RunReader<'_>) -> bool {
+        run.run().entry_bytes() as u64 >= self.chunk_bytes_rebalance(chunk) && run.can_be_cut()
+    }
+
+    /// Bytes at which the background splits this chunk. The bounds of all chunks are in memory and in the manifest, each several times:
+    /// where they are long, chunks are larger.
+    pub(crate) fn chunk_bytes_rebalance(&self, chunk: &Chunk) -> u64 {
+        let usual = self.config.chunk_bytes_rebalance;
+        (chunk.bound_bytes() as u64 * BOUND_SHARE).clamp(usual, usual * BOUND_GROWTH_MAX)
+    }
+
+    fn has_long_bounds(&self, chunk: &Chunk) -> bool {
+        self.chunk_bytes_rebalance(chunk) > self.config.chunk_bytes_rebalance
+    }
+
+    /// Bytes of log that this chunk may have without a munk if it is written only.
+    pub(crate) fn log_bytes_max_unread(&self, chunk: &Chunk) -> u64 {
+        let usual = self.config.log_bytes_max_unread;
+        if self.has_long_bounds(chunk) { usual.max(self.chunk_bytes_rebalance(chunk) / 2) } else { usual }
     }
 
     /// Whether the chunk's files should become one table.
@@ -383,7 +404,7 @@ impl Store {
         let short = self.config.log_bytes_max_cold / 16;
         self.is_order_due(chunk, funk)
             || (is_index_unwanted && log_bytes > short)
-            || log_bytes > self.config.log_bytes_max_unread
+            || log_bytes > self.log_bytes_max_unread(chunk)
     }
 
     /// Whether scans have paid as much for want of order in a cold chunk's logs as its rewrite costs: who rewrites then,

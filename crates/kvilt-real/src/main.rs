@@ -13,6 +13,7 @@ mod diary;
 mod hunt;
 mod kill;
 mod level;
+mod memory;
 mod mount;
 mod round;
 mod scenes;
@@ -41,8 +42,11 @@ enum What {
     Cut(cut::Cut),
     Scenes(scenes::Scenes),
     Round(round::Round),
+    Memory(memory::Memory),
     #[command(hide = true)]
     Child(child::Child),
+    #[command(hide = true)]
+    MemoryCase(memory::MemoryCase),
     /// Fills a store and says how much memory that took. Started by this program itself.
     #[command(hide = true)]
     Glutton {
@@ -57,6 +61,8 @@ fn main() -> ExitCode {
         What::Child(child) => child.live(),
         What::Glutton { store, rows } => scenes::gorge(store, *rows),
         What::Round(round) => tools::heed_interrupts().and_then(|()| round.run()),
+        What::Memory(memory) => tools::heed_interrupts().and_then(|()| memory.run()),
+        What::MemoryCase(case) => case.run(),
         What::Scenes(scenes) => tools::heed_interrupts().and_then(|()| scenes.run()),
         What::Series(series) => tools::heed_interrupts().and_then(|()| series.run()),
         What::Cut(cut) => tools::heed_interrupts().and_then(|()| cut.run().map(drop)),

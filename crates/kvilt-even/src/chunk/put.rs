@@ -345,7 +345,7 @@ impl Store {
             let pin = pin();
             let state = chunk.state(&pin);
             let is_too_long = state.munk.is_none()
-                && state.funk.log_bytes() > LOG_OUTRUN * self.config.log_bytes_max_unread;
+                && state.funk.log_bytes() > LOG_OUTRUN * self.log_bytes_max_unread(chunk);
             // Each run of the database begins a log of its own, and may end before the background has come to rewrite.
             let has_too_many = state.funk.parts.len() > PARTS_OUTRUN;
             if (is_too_long || has_too_many) && *waits < WAITS_MAX && self.has_workers() {

@@ -63,6 +63,7 @@ use super::{
 use crate::{
     files::{Files, Hold},
     key_hash::key_hash,
+    shared_key::{LongKeys, SharedKey},
 };
 
 /// A log longer than this takes no more records; the chunk begins another.
@@ -74,7 +75,7 @@ enum Span {
     /// None yet.
     Empty,
     /// From the first to the last of these, inclusive.
-    Between(Vec<u8>, Vec<u8>),
+    Between(SharedKey, SharedKey),
     /// In one of these: a closed log of which more was learned.
     Among(Box<FixedIntervals>),
     /// A log of an earlier run, or one with a range tombstone that has no end.
@@ -82,11 +83,11 @@ enum Span {
 }
 
 impl Span {
-    fn widen(&mut self, key: &[u8]) {
+    fn widen(&mut self, key: &[u8], long_keys: &LongKeys) {
         match self {
-            Span::Empty => *self = Span::Between(key.to_vec(), key.to_vec()),
-            Span::Between(first, _) if key < first.as_slice() => key.clone_into(first),
-            Span::Between(_, last) if key > last.as_slice() => key.clone_into(last),
+            Span::Empty => *self = Span::Between(long_keys.keep(key), long_keys.keep(key)),
+            Span::Between(first, _) if first.cmp(key).is_gt() => long_keys.keep_instead(first, key),
+            Span::Between(_, last) if last.cmp(key).is_lt() => long_keys.keep_instead(last, key),
             Span::Between(..) | Span::Unknown => {}
             Span::Among(_) => unreachable!("a closed log gets no more keys"),
         }
@@ -115,6 +116,7 @@ pub(crate) struct ChunkLog {
     /// Whether it takes no more records.
     is_closed: AtomicBool,
     span: Mutex<Span>,
+    long_keys: Arc<LongKeys>,
     /// Whether it has any tombstone.
     has_deletes: AtomicBool,
     /// Whether it is in the list of logs that the next checkpoint syncs.
@@ -186,6 +188,7 @@ impl ChunkLog {
             durable: AtomicU64::new(length),
             let_go: AtomicU64::new(0),
             is_closed: AtomicBool::new(length > 0),
+            long_keys: Arc::clone(&files.long_keys),
             span: Mutex::new(if length > 0 { Span::Unknown } else { Span::Empty }),
             has_deletes: AtomicBool::new(false),
             newest: AtomicU64::new(0),
@@ -240,9 +243,9 @@ impl ChunkLog {
         match &*self.span.lock() {
             Span::Empty => false,
             Span::Between(first, last) => {
-                let is_before =
-                    last < &range.start || (mutant(Mutant::BorderDropped) && last == &range.start);
-                range.end.as_deref().is_none_or(|end| first.as_slice() < end) && !is_before
+                let last = last.cmp(&range.start);
+                let is_before = last.is_lt() || (mutant(Mutant::BorderDropped) && last.is_eq());
+                range.end.as_deref().is_none_or(|end| first.cmp(end).is_lt()) && !is_before
             }
             Span::Among(intervals) => intervals.touch(range),
             Span::Unknown => true,
@@ -277,7 +280,7 @@ impl ChunkLog {
     pub(crate) fn narrow(&self, intervals: Intervals) {
         let is_closed = self.is_closed.load(Ordering::Relaxed);
         let mut span = self.span.lock();
-        if is_closed && self.may_narrow() && matches!(*span, Span::Between(..)) {
+        if is_closed && self.may_narrow() && !intervals.are_long() && matches!(*span, Span::Between(..)) {
             *span = Span::Among(Box::new(intervals.fixed()));
         }
     }
@@ -473,9 +476,9 @@ impl ChunkLog {
 
     /// Notes a record that was just appended, unless one before it was not noted.
     pub(crate) fn note(&self, entry: &EntryRef<'_>, offset: u64) {
-        let mut notes = self.notes.lock();
+        let mut all_notes = self.notes.lock();
         let is_next = |end: u64| end == offset || self.summaries.fill(&(end..offset));
-        let Some(notes) = notes.as_mut().filter(|notes| is_next(notes.end())) else { return };
+        let Some(notes) = all_notes.as_mut().filter(|notes| is_next(notes.end())) else { return };
         let len = self.len();
         if notes.is_empty() && self.with_ascent(|ascent| ascent.end(len)) == len {
             // In order as it lies.
@@ -484,6 +487,9 @@ impl ChunkLog {
         }
         notes.note(entry, offset);
         notes.reach(len);
+        if notes.are_too_long() {
+            *all_notes = None;
+        }
     }
 
     /// Where its notes begin, if there are any.

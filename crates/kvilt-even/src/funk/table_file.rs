@@ -10,7 +10,10 @@ use kvilt_format::table::Table;
 use kvilt_sync::budget::{Charge, Part};
 use parking_lot::Mutex;
 
-use crate::files::{Files, Hold};
+use crate::{
+    files::{Files, Hold},
+    shared_key::SharedKey,
+};
 
 /// A table by its number; its block index and filter are in memory only while they are used.
 pub(crate) struct TableFile {
@@ -20,7 +23,7 @@ pub(crate) struct TableFile {
     /// Set by readers, cleared by the clock hand that looks for tables to close.
     was_read: AtomicBool,
     /// Its first and last key; none if it is of an earlier run and was not read yet.
-    span: Option<(Vec<u8>, Vec<u8>)>,
+    span: Option<(SharedKey, SharedKey)>,
     hold: Hold,
 }
 
@@ -34,6 +37,8 @@ impl TableFile {
         hold: Hold,
     ) -> Arc<Self> {
         files.know(FileName::Table(number), &hold);
+        let keep = |key: Vec<u8>| files.long_keys.keep(&key);
+        let span = span.map(|(first, last)| (keep(first), keep(last)));
         Arc::new(TableFile {
             span,
             number,
@@ -47,7 +52,7 @@ impl TableFile {
     /// Whether a key of `range` may be in it.
     pub(crate) fn may_touch(&self, range: &kvilt_base::KeyRange) -> bool {
         let Some((first, last)) = &self.span else { return true };
-        range.end.as_deref().is_none_or(|end| first.as_slice() < end) && last >= &range.start
+        range.end.as_deref().is_none_or(|end| first.cmp(end).is_lt()) && last.cmp(&range.start).is_ge()
     }
 
     /// Its number in the directory.

@@ -65,7 +65,7 @@ impl Store {
             PartFile::Table(_) => false,
         };
         frozen.munk.is_none()
-            && frozen.funk.log_bytes() > self.config.log_bytes_max_unread
+            && frozen.funk.log_bytes() > self.log_bytes_max_unread(chunk)
             && parts.len() < PARTS_MAX
             && parts.iter().all(|part| is_untouched(&part.file))
             && !self.has_paid_for_order(chunk, &frozen.funk)
@@ -83,7 +83,9 @@ impl Store {
             return Ok(Vec::new());
         }
         samples.sort_unstable_by(|a, b| a.key.cmp(&b.key));
-        let pieces = (frozen.funk.log_bytes() / self.config.chunk_bytes_rebalance.max(1)).max(2);
+        let pieces = frozen.funk.log_bytes() / self.chunk_bytes_rebalance(chunk).max(1);
+        // Pieces of half the size are good enough, but not where bounds are long.
+        let pieces = if self.has_long_bounds(chunk) { pieces } else { pieces.max(2) };
         let (mut cuts, mut before) = (Vec::new(), 0);
         for pair in samples.windows(2) {
             before += pair[0].bytes;

@@ -43,7 +43,7 @@ impl Store {
         let bytes = frozen.funk.table_bytes() + frozen.funk.log_bytes();
         // With a munk, sizes are the munk's affair: it splits in memory.
         let pieces =
-            if frozen.munk.is_some() { 1 } else { (bytes / self.config.chunk_bytes_rebalance.max(1)).max(1) };
+            if frozen.munk.is_some() { 1 } else { (bytes / self.chunk_bytes_rebalance(chunk).max(1)).max(1) };
         let mut tables = Tables::new(self, bytes / pieces + 1, pieces > 1);
         self.for_each_retained(&frozen, &chunk.range, &mut |entry| tables.add(entry))?;
         // The run is read no more: rows of it may be replaced again while tables are synced.

@@ -157,7 +157,7 @@ impl Store {
     fn is_copy_due(&self, chunk: &Chunk, reader: RunReader<'_>, frozen: &[Arc<Tail>]) -> bool {
         let run = reader.run();
         let run_bytes = run.entry_bytes();
-        if self.is_too_large(reader) || run.have_scans_paid_for_order() {
+        if self.is_too_large(chunk, reader) || run.have_scans_paid_for_order() {
             return true;
         }
         let waste_part = if self.munks_are_short() { WASTE_PART_SHORT } else { WASTE_PART };
@@ -171,7 +171,7 @@ impl Store {
         let new_bytes = bytes_of_tails(frozen).saturating_sub(frozen_waste);
         let is_grown = new_bytes > 0
             && (new_bytes >= run_bytes
-                || (run_bytes + new_bytes) as u64 >= self.config.chunk_bytes_rebalance);
+                || (run_bytes + new_bytes) as u64 >= self.chunk_bytes_rebalance(chunk));
         waste > run_bytes / waste_part || is_grown
     }
 
@@ -265,7 +265,7 @@ impl Store {
 
     /// What is frozen, sorted: a run for each chunk that there will be.
     fn sorted_runs(&self, chunk: &Occupied, frozen: &FrozenMunk) -> Result<Vec<Run>> {
-        let limit = self.config.chunk_bytes_rebalance as usize;
+        let limit = self.chunk_bytes_rebalance(chunk) as usize;
         // Relaxed, all of them: a hint.
         let has_overwrites = &chunk.heat.has_overwrites;
         if frozen.bytes() >= limit && !has_overwrites.load(Ordering::Relaxed) {
@@ -277,7 +277,7 @@ impl Store {
         let (runs, count) = self.sorted(frozen, &chunk.range, (frozen.bytes(), 1))?;
         let is_overwritten = runs[0].len() < count - count / OVERWRITTEN_PART;
         // If it is too large all the same, the next sort cuts it.
-        let is_too_large = self.is_too_large(runs[0].held(&runs[0].hold()));
+        let is_too_large = self.is_too_large(chunk, runs[0].held(&runs[0].hold()));
         has_overwrites.store(is_overwritten && !is_too_large, Ordering::Relaxed);
         Ok(runs)
     }
@@ -285,7 +285,7 @@ impl Store {
     /// The same in pieces. Where most of the run lies before all that is new, it stays as it is: so where keys come in
     /// order in each of many ranges, a row is sorted once.
     fn sorted_in_pieces(&self, chunk: &Occupied, frozen: &FrozenMunk) -> Result<Vec<Run>> {
-        let limit = self.config.chunk_bytes_rebalance as usize;
+        let limit = self.chunk_bytes_rebalance(chunk) as usize;
         if let Some((kept, first_key)) = self.kept_of_run(frozen, &chunk.range) {
             let range = KeyRange { start: first_key, end: chunk.range.end.clone() };
             let bytes = frozen.bytes() - kept.entry_bytes();

@@ -132,10 +132,7 @@ impl Edit {
             push_varint(out, *number);
         }
         for (first_key, files) in &self.chunks_upserted {
-            out.push(CHUNK_UPSERTED);
-            push_prefixed(out, first_key);
-            push_varint(out, files.len() as u64);
-            files.iter().for_each(|number| push_varint(out, *number));
+            encode_chunk(out, first_key, files);
         }
         for first_key in &self.chunks_removed {
             out.push(CHUNK_REMOVED);
@@ -200,6 +197,14 @@ impl Edit {
             _ => Err(Malformed("an edit has an unknown tag")),
         }
     }
+}
+
+/// Appends the encoding of a chunk that is new, or has new files.
+pub(super) fn encode_chunk(out: &mut Vec<u8>, first_key: &[u8], files: &[u64]) {
+    out.push(CHUNK_UPSERTED);
+    push_prefixed(out, first_key);
+    push_varint(out, files.len() as u64);
+    files.iter().for_each(|number| push_varint(out, *number));
 }
 
 fn set_once<T>(field: &mut Option<T>, value: T) -> Result<(), Malformed> {

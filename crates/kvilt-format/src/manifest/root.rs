@@ -8,7 +8,8 @@ use std::collections::{BTreeMap, HashMap, HashSet};
 
 use kvilt_base::{Error, ErrorKind, Result, Version};
 
-use super::edit::{Edit, FileRecord};
+use super::edit::{Edit, FileRecord, encode_chunk};
+use crate::coding::VARINT_BYTES_MAX;
 
 /// What is durable. Read its fields; change it by [`Root::apply`] alone, which keeps count of who uses a file.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -56,6 +57,24 @@ impl Root {
 
     /// The edit that makes this root out of nothing: the first one of a fresh manifest.
     pub fn to_edit(&self) -> Edit {
+        let chunks = self.chunks.iter().map(|(key, files)| (key.clone(), files.clone()));
+        Edit { chunks_upserted: chunks.collect(), ..self.to_edit_but_chunks() }
+    }
+
+    /// Appends the encoding of [`Root::to_edit`]; copies no chunk for it.
+    pub(super) fn encode(&self, out: &mut Vec<u8>) {
+        self.to_edit_but_chunks().encode(out);
+        self.chunks.iter().for_each(|(key, files)| encode_chunk(out, key, files));
+    }
+
+    /// More bytes than that takes.
+    pub(super) fn encoded_bytes_max(&self) -> usize {
+        const NUMBERS: usize = 5 * VARINT_BYTES_MAX;
+        let chunk = |(key, files): (&Vec<u8>, &Vec<u64>)| key.len() + (files.len() + 2) * VARINT_BYTES_MAX;
+        self.chunks.iter().map(chunk).sum::<usize>() + (self.files.len() + self.dead.len() + 4) * NUMBERS
+    }
+
+    fn to_edit_but_chunks(&self) -> Edit {
         Edit {
             next_file: Some(self.next_file),
             checkpoint: Some(self.checkpoint),
@@ -65,7 +84,7 @@ impl Root {
             commit_is_begun: self.commit_is_begun.then_some(true),
             files_upserted: self.files.iter().map(|(number, record)| (*number, *record)).collect(),
             files_removed: Vec::new(),
-            chunks_upserted: self.chunks.iter().map(|(key, files)| (key.clone(), files.clone())).collect(),
+            chunks_upserted: Vec::new(),
             chunks_removed: Vec::new(),
         }
     }

@@ -50,7 +50,8 @@ impl ManifestWriter {
         let (temp, name) = (FileName::ManifestTemp(number), FileName::Manifest(number));
         let failed = |doing: &str, e| Error::io(doing, e).in_file(temp);
         let mut bytes = header::encode(header::MANIFEST_MAGIC, id, 0).to_vec();
-        push_edit(&mut bytes, &root.to_edit(), id, HEADER_BYTES as u64)?;
+        bytes.reserve(root.encoded_bytes_max());
+        push_encoded(&mut bytes, |out| root.encode(out), id, HEADER_BYTES as u64)?;
         // The mark is synced with what it vouches for: the rename, not the mark, is what makes this count.
         let mark_offset = bytes.len() as u64;
         push_mark(&mut bytes, id, mark_offset);
@@ -140,11 +141,25 @@ fn sync_failed(error: io::Error, name: FileName) -> Error {
 }
 
 fn push_edit(out: &mut Vec<u8>, edit: &Edit, id: FileIdentity, offset: u64) -> Result<()> {
-    let mut body = Vec::new();
-    edit.encode(&mut body);
+    push_encoded(out, |out| edit.encode(out), id, offset)
+}
+
+/// Appends the record of what `encode` appends.
+fn push_encoded(
+    out: &mut Vec<u8>,
+    encode: impl FnOnce(&mut Vec<u8>),
+    id: FileIdentity,
+    offset: u64,
+) -> Result<()> {
+    let start = out.len();
+    out.resize(start + record::HEAD_BYTES, 0);
+    encode(out);
+    if u32::try_from(out.len() - start).is_err() {
+        return Err(Error::new(ErrorKind::LimitReached, "a manifest edit exceeds 4 GiB"));
+    }
     // An edit without any field would look like a mark, and changes nothing: a mark it is.
-    record::push(out, &body, id, offset)
-        .ok_or_else(|| Error::new(ErrorKind::LimitReached, "a manifest edit exceeds 4 GiB"))
+    record::seal(out, start, id, offset);
+    Ok(())
 }
 
 /// Appends the mark that will lie at `offset`.

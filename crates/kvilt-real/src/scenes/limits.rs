@@ -14,6 +14,7 @@ use crate::{
     child::CLOSING,
     hunt::{Aim, strike},
     level::{End, Level},
+    memory,
     subject::Subject,
     tale::Style,
     tools,
@@ -138,10 +139,7 @@ pub(crate) fn gorge(store: &Path, rows: usize) -> Result<()> {
         db.put(key, value(row))?;
     }
     db.close()?;
-    let status = fs::read_to_string("/proc/self/status")?;
-    let line = status.lines().find(|line| line.starts_with("VmHWM:")).context("no VmHWM")?;
-    let kilobytes: u64 = line.split_whitespace().nth(1).context("no figure")?.parse()?;
-    println!("{}", serde_json::json!({ "budget": budget, "resident_max": kilobytes << 10 }));
+    println!("{}", serde_json::json!({ "budget": budget, "resident_max": memory::resident_max()? }));
     Ok(())
 }
 

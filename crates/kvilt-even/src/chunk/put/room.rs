@@ -20,6 +20,9 @@ use crate::{
 /// put does too.
 const TAILS_MAX: usize = 8 * FROZEN_TAILS_MAX;
 
+/// How often a put of something large waits: the background has to read or write as much first, on a drive that may be busy.
+const LARGE_WAITS_MAX: u32 = 1000;
+
 impl Store {
     /// Begins another tail if `bytes` do not fit into the one there is, or says what to wait for.
     pub(super) fn make_tail_room(
@@ -72,7 +75,7 @@ impl Store {
     /// Whether so many bytes are large, and the put has not waited too often; then it does once more.
     fn may_wait_for_large(&self, bytes: usize, waits: &mut u32) -> bool {
         let is_large = bytes as u64 > self.config.munk_put_bytes_max;
-        if !is_large || *waits >= SORT_WAITS_MAX || !self.has_workers() {
+        if !is_large || *waits >= LARGE_WAITS_MAX || !self.has_workers() {
             return false;
         }
         *waits += 1;

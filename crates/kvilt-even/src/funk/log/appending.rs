@@ -253,7 +253,7 @@ impl ChunkLog {
         if writer.promised_records == 0 {
             writer.promised_bytes = 0;
         }
-        self.span.lock().widen(entry.key);
+        self.span.lock().widen(entry.key, &self.long_keys);
         if entry.kind != Kind::Put {
             // Relaxed: who narrows the log has the gate, or looks again when it has.
             self.has_deletes.store(true, Ordering::Relaxed);
@@ -319,7 +319,7 @@ impl ChunkLog {
         match &tombstone.range.end {
             _ if mutant(Mutant::TombstoneNotInSpan) => {}
             // Whoever has keys under it must keep reading this log.
-            Some(end) => self.span.lock().widen(end),
+            Some(end) => self.span.lock().widen(end, &self.long_keys),
             None => *self.span.lock() = Span::Unknown,
         }
         self.hiders.note(tombstone, batch);

@@ -9,6 +9,10 @@ use crate::heads::Heads;
 
 /// More are put together, those first that have the fewest rows of others between them.
 const INTERVALS_MAX: usize = 64;
+/// Fewer, if their keys would have more bytes than this together …
+const KEYS_BYTES_MAX: usize = 64 << 10;
+/// … and none where a single key has more than this.
+const KEY_BYTES_MAX: usize = 1 << 10;
 
 /// Disjoint intervals, ascending, from a first to a last key that are both in the log.
 #[derive(Debug, Default)]
@@ -27,7 +31,8 @@ impl Intervals {
                 _ => found.push((std::mem::take(&mut others), key, key)),
             }
         }
-        let least = least_apart(&found);
+        let longest = found.iter().map(|(_, first, last)| first.len().max(last.len())).max();
+        let least = least_apart(&found, intervals_max(longest.unwrap_or(0)));
         let mut intervals: Vec<(Vec<u8>, Vec<u8>)> = Vec::new();
         for (others, first, last) in found {
             match intervals.last_mut() {
@@ -44,7 +49,7 @@ impl Intervals {
         if self.0.get(at).is_some_and(|(first, _)| first.as_slice() <= key) {
             return;
         }
-        if self.0.len() < 2 * INTERVALS_MAX {
+        if self.0.len() < 2 * intervals_max(key.len()) {
             self.0.insert(at, (key.to_vec(), key.to_vec()));
             return;
         }
@@ -53,6 +58,11 @@ impl Intervals {
             Some((first, _)) => key.clone_into(first),
             None => key.clone_into(&mut self.0[at - 1].1),
         }
+    }
+
+    /// Whether their keys are so long that the first and the last are all that is to be kept of them.
+    pub(crate) fn are_long(&self) -> bool {
+        self.0.iter().any(|(first, last)| first.len().max(last.len()) > KEY_BYTES_MAX)
     }
 
     /// As they are, to be searched.
@@ -79,10 +89,15 @@ impl FixedIntervals {
     }
 }
 
+/// How many there may be of keys of so many bytes.
+fn intervals_max(key_len: usize) -> usize {
+    (KEYS_BYTES_MAX / (2 * key_len.max(1))).clamp(1, INTERVALS_MAX)
+}
+
 /// How many rows of others must lie between two intervals for them to stay apart.
-fn least_apart(found: &[(usize, &[u8], &[u8])]) -> usize {
+fn least_apart(found: &[(usize, &[u8], &[u8])], most: usize) -> usize {
     let mut apart: Vec<usize> = found.iter().skip(1).map(|(others, _, _)| *others).collect();
-    match apart.len().checked_sub(INTERVALS_MAX - 1) {
+    match apart.len().checked_sub(most - 1) {
         None | Some(0) => 0,
         Some(too_many) => *apart.select_nth_unstable(too_many - 1).1 + 1,
     }

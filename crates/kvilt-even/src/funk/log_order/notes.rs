@@ -22,6 +22,12 @@ const PART_WANTED_MIN: u64 = 8;
 /// Notes are kept in blocks of this size, so that a scan that takes a copy copies one at most while a put waits.
 const BLOCK_BYTES: usize = 16 << 10;
 
+/// A block has room for so many keys as long as its last one, at least.
+const KEYS_A_BLOCK_MIN: usize = 8;
+/// Notes of more bytes take at most this part of what they are of, in parts: else a scan had better read that.
+const BYTES_MIN: usize = 64 << 10;
+const LOG_SHARE: u64 = 4;
+
 /// Notes of a part of a log.
 pub(crate) struct Notes {
     base: Version,
@@ -80,6 +86,12 @@ impl Notes {
         self.noted.records == 0
     }
 
+    /// Whether they take too much memory for what they spare.
+    pub(crate) fn are_too_long(&self) -> bool {
+        let bytes = self.charge.bytes();
+        bytes > BYTES_MIN as u64 && bytes > (self.noted.place.end - self.noted.place.start) / LOG_SHARE
+    }
+
     /// Where in the log they begin.
     pub(crate) fn start(&self) -> u64 {
         self.noted.place.start
@@ -101,7 +113,8 @@ impl Notes {
         self.last_key.extend_from_slice(&key[shared..]);
         self.noted.records += 1;
         self.charge.grow((self.open.capacity() - capacity) as u64);
-        if self.open.len() >= BLOCK_BYTES {
+        // The first key of a block is whole: where it is long, the others are to gain by it.
+        if self.open.len() >= BLOCK_BYTES.max(KEYS_A_BLOCK_MIN * key.len()) {
             self.charge.shrink((self.open.capacity() - self.open.len()) as u64);
             self.full.push(std::mem::take(&mut self.open).into());
             self.last_key.clear();
