@@ -29,6 +29,8 @@ figures! {
     files_now,
     /// Their length together.
     disk_bytes_now,
+    /// Of these, about how many hold rows that were overwritten or deleted, or that are no rows.
+    dead_bytes_now,
     /// Snapshots and scans that are open.
     open_views_now,
     /// Age of the oldest of them that keeps old versions.
@@ -77,6 +79,8 @@ figures! {
     munk_weavings,
     /// Funk rebalances: a chunk's files rewritten.
     funk_rebalances,
+    /// Of these, how many were begun to free dead bytes.
+    space_rewrites,
     /// Chunks split.
     splits,
     /// Neighbours coalesced.
@@ -121,6 +125,10 @@ figures! {
     stalls_log_full,
     /// Time they waited.
     stalls_log_full_us,
+    /// Puts that waited because files held too many dead bytes.
+    stalls_space,
+    /// Time they waited.
+    stalls_space_us,
     /// Log tails ignored at open because no checkpoint covers them.
     torn_tails,
     /// Time from the start of open to ready.

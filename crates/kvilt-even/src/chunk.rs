@@ -19,6 +19,7 @@
 //! * **E-10** A chunk whose files were found damaged takes no writes, and no background job changes it.
 
 pub(crate) mod get;
+pub(crate) mod ledger;
 pub(crate) mod put;
 pub(crate) mod scan;
 
@@ -34,6 +35,7 @@ use kvilt_base::{Error, ErrorKind, KeyRange};
 use kvilt_sync::published::{Pin, Published, pin};
 use parking_lot::{Mutex, MutexGuard};
 
+use self::ledger::Ledger;
 use crate::{funk::Funk, munk::Munk};
 
 /// What a chunk consists of; replaced as a whole. Cheap to clone.
@@ -63,6 +65,7 @@ pub(crate) struct Chunk {
     /// Whether it waits in the queue of chunks that want the background's attention.
     pub(crate) is_queued: AtomicBool,
     pub(crate) heat: Heat,
+    pub(crate) ledger: Ledger,
     /// Until when, in microseconds of the clock, no background job is tried after one failed.
     retry_at_us: AtomicU64,
     failures: AtomicU32,
@@ -154,7 +157,7 @@ pub(crate) const PUT_WEIGHT_INVERSE: u64 = 64;
 
 impl Chunk {
     /// A live chunk.
-    pub(crate) fn new(id: u64, range: KeyRange, state: ChunkState, heat: Heat) -> Arc<Self> {
+    pub(crate) fn new(id: u64, range: KeyRange, state: ChunkState, heat: Heat, ledger: Ledger) -> Arc<Self> {
         Arc::new(Chunk {
             id,
             range,
@@ -163,6 +166,7 @@ impl Chunk {
             is_busy: AtomicBool::new(false),
             is_queued: AtomicBool::new(false),
             heat,
+            ledger,
             retry_at_us: AtomicU64::new(0),
             failures: AtomicU32::new(0),
             damage: OnceLock::new(),

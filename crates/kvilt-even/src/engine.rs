@@ -360,7 +360,9 @@ impl Store {
             stats.chunks_now = chunks.len() as u64;
             stats.munks_now = chunks.iter().filter(|c| c.state(&pin).munk.is_some()).count() as u64;
         }
-        stats.disk_bytes_now = self.disk_bytes();
+        let share = self.space_by_chunk();
+        stats.disk_bytes_now = share.held_bytes();
+        stats.dead_bytes_now = share.dead_bytes();
         stats.files_now = self.files.count() + 1;
         stats.open_views_now = self.versions.open_view_count() as u64;
         stats.budget_bytes = self.config.budget_bytes;
@@ -396,6 +398,7 @@ impl Store {
         stats.munk_compactions = counters.munk_compactions.sum();
         stats.munk_weavings = counters.munk_weavings.sum();
         stats.funk_rebalances = counters.funk_rebalances.sum();
+        stats.space_rewrites = counters.space_rewrites.sum();
         stats.splits = counters.splits.sum();
         stats.coalesces = counters.coalesces.sum();
         stats.munk_loads = counters.munk_loads.sum();
@@ -426,6 +429,8 @@ impl Store {
         stats.stalls_memory_us = counters.stalls_memory.us.sum();
         stats.stalls_log_full = counters.stalls_log_full.times.sum();
         stats.stalls_log_full_us = counters.stalls_log_full.us.sum();
+        stats.stalls_space = counters.stalls_space.times.sum();
+        stats.stalls_space_us = counters.stalls_space.us.sum();
         stats.torn_tails = counters.torn_tails.sum();
         stats.open_us = self.open_us.load(Ordering::Relaxed);
     }

@@ -7,7 +7,7 @@
 use std::{
     collections::HashMap,
     sync::{
-        Arc, Weak,
+        Arc,
         atomic::{AtomicBool, AtomicU64, Ordering},
     },
 };
@@ -22,8 +22,9 @@ use crate::{
     world::World,
 };
 
-/// Held by whoever may still read a file; the file outlives every hold.
-pub(crate) type Hold = Arc<()>;
+/// Held by whoever may still read a file; the file outlives every hold. It knows how many bytes were written to the file,
+/// if that is a table or a log.
+pub(crate) type Hold = Arc<AtomicU64>;
 
 /// The versions that a crash cut off: for each recovered epoch those behind its last checkpoint (EvenDB §3.5,
 /// the recovery table). An entry of a log with such a version was never acknowledged as durable, and is ignored.
@@ -58,8 +59,8 @@ pub(crate) struct Files {
     /// Whether the store is open to be read only: what is appended stays in memory (B-7).
     pub(crate) is_read_only: bool,
     next: AtomicU64,
-    /// Files that exist, with a way to see whether anybody holds them.
-    known: Mutex<HashMap<u64, (FileName, Weak<()>)>>,
+    /// Files that exist, with a hold each: if that is the only one, nobody else has any.
+    known: Mutex<HashMap<u64, (FileName, Hold)>>,
     /// Files that a run before this one left, and nobody names: to be removed.
     leftovers: Mutex<Vec<FileName>>,
     /// Whether names were created since the directory was last synced.
@@ -140,7 +141,7 @@ impl Files {
 
     /// Registers a file that existed before this open.
     pub(crate) fn know(&self, name: FileName, hold: &Hold) {
-        self.known.lock().insert(name.number(), (name, Arc::downgrade(hold)));
+        self.known.lock().insert(name.number(), (name, Arc::clone(hold)));
     }
 
     /// Makes the names of all created files durable. A failure poisons, and is not forgotten.
@@ -180,7 +181,7 @@ impl Files {
             if is_live(*name) {
                 return true;
             }
-            let is_garbage = is_closing || hold.strong_count() == 0;
+            let is_garbage = is_closing || Arc::strong_count(hold) == 1;
             if is_garbage {
                 garbage.push(*name);
             } else {
@@ -202,6 +203,12 @@ impl Files {
     pub(crate) fn remove_unfinished(&self, name: FileName) {
         self.known.lock().remove(&name.number());
         let _ = self.disk.remove(name);
+    }
+
+    /// Bytes of all tables and logs in the directory, those included that wait for a checkpoint to be removed.
+    pub(crate) fn bytes(&self) -> u64 {
+        // Relaxed: a statistic.
+        self.known.lock().values().map(|(_, hold)| hold.load(Ordering::Relaxed)).sum()
     }
 
     /// How many files are known.

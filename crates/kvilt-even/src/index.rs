@@ -83,7 +83,11 @@ mod tests {
     use kvilt_sync::published::pin;
 
     use super::*;
-    use crate::{bed, chunk::Heat, options::Options};
+    use crate::{
+        bed,
+        chunk::{Heat, ledger::Ledger},
+        options::Options,
+    };
 
     /// The index of chunks that begin with the empty key and with these.
     fn index_of(starts: &[&str]) -> ChunkIndex {
@@ -95,7 +99,11 @@ mod tests {
             end: bounds.get(i + 1).cloned(),
         };
         let ranges = bounds.iter().enumerate().map(range);
-        ChunkIndex::new(ranges.map(|range| Chunk::new(0, range, state.clone(), Heat::default())).collect())
+        ChunkIndex::new(
+            ranges
+                .map(|range| Chunk::new(0, range, state.clone(), Heat::default(), Ledger::new(None)))
+                .collect(),
+        )
     }
 
     #[test]

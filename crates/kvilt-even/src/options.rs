@@ -89,6 +89,9 @@ pub struct Options {
     pub batch_bytes_max: usize,
     /// Whether the directory is one that the caller fills and has marked: see [`crate::Unfinished`].
     pub is_unfinished: bool,
+    /// Bytes of dead rows that files may hold beyond as many as there are live ones; see
+    /// `docs/design/0056-space-comes-back.md`.
+    pub dead_bytes_slack: u64,
     /// Part of the memory budget for the row cache, in percent.
     pub row_cache_percent: u32,
     /// A snapshot or scan older than this expires, so that one which was forgotten does not keep old versions for ever.
@@ -118,6 +121,7 @@ impl Default for Options {
             batch_operations_max: limits::BATCH_OPERATIONS_USUAL,
             batch_bytes_max: limits::BATCH_BYTES_USUAL,
             is_unfinished: false,
+            dead_bytes_slack: 64 << 20,
             row_cache_percent: 10,
             view_age_max: Duration::from_secs(24 * 60 * 60),
             compression: Compression::None,
@@ -140,6 +144,7 @@ impl Options {
             log_summary_bytes: 400,
             log_summary_percent: 100,
             reserve_bytes_max: 4 << 10,
+            dead_bytes_slack: 16 << 10,
             block_bytes: 256,
             ..Options::default()
         }
@@ -219,6 +224,7 @@ impl Options {
             batch_operations_max: self.batch_operations_max,
             batch_bytes_max: self.batch_bytes_max,
             munk_put_bytes_max: (budget_bytes / 8).max(4 << 10),
+            dead_bytes_slack: self.dead_bytes_slack,
             row_cache_bytes: budget_bytes / 100 * u64::from(self.row_cache_percent),
             view_age_max: self.view_age_max,
             tail_bytes: (rebalance / 4).max(512) as usize,
@@ -251,6 +257,7 @@ pub(crate) struct Config {
     pub(crate) batch_bytes_max: usize,
     /// More bytes at once go to no munk, and their log buffer has what buffers may take of the budget alone.
     pub(crate) munk_put_bytes_max: u64,
+    pub(crate) dead_bytes_slack: u64,
     pub(crate) row_cache_bytes: u64,
     pub(crate) view_age_max: Duration,
     /// Capacity of a munk's tail: what may be unsorted before it is compacted.

@@ -19,11 +19,12 @@ mod funk;
 mod memory;
 mod munk;
 mod order;
+mod samples;
 mod sink;
+mod space;
 mod split;
 
 use std::{
-    collections::HashSet,
     sync::{Arc, Weak, atomic::Ordering},
     time::Duration,
 };
@@ -31,7 +32,8 @@ use std::{
 use kvilt_base::{Error, ErrorKind, Next, Result, Worker};
 use kvilt_sync::published::{pin, settle};
 
-pub(crate) use self::memory::MunkRoom;
+use self::{funk::Aim, space::SpaceKeeper};
+pub(crate) use self::{memory::MunkRoom, space::Space};
 use crate::{
     chunk::{Chunk, ChunkState, Occupied},
     commit,
@@ -71,6 +73,7 @@ pub(crate) struct Rebalancer {
     walk_at: Duration,
     walk: usize,
     calm: Calm,
+    space: SpaceKeeper,
 }
 
 impl Rebalancer {
@@ -84,6 +87,7 @@ impl Rebalancer {
             walk_at: now,
             walk: 0,
             calm: Calm::new(now),
+            space: SpaceKeeper::default(),
         }
     }
 
@@ -119,7 +123,7 @@ impl Rebalancer {
 
     /// Rests until there may be something to do, which is a tick at least; without end if nobody is about.
     fn rest(&mut self, store: &Arc<Store>, now: Duration) -> Next {
-        let longest = match self.calm.pause(store, now) {
+        let longest = match self.calm.pause(store, now, self.space.next_look()) {
             Pause::Tick => Some(self.look_at.min(self.walk_at).saturating_sub(now).min(TICK)),
             Pause::Long(longest) => {
                 let end = longest.map_or(Duration::MAX, |longest| now + longest);
@@ -163,7 +167,7 @@ impl Worker for Rebalancer {
         self.age(&store, now);
         // Memory first: what the last step replaced is gone from its gauges, what this one replaces is not yet.
         let has_moved_memory = store.keep_within_budget() || self.use_memory(&store, now);
-        let has_worked = has_moved_memory | store.attend_next();
+        let has_worked = has_moved_memory | store.attend_next() | self.space.step(&store, now);
         self.calm.ask_for_memory(&store, now);
         let is_wanted = !has_worked && self.walk(&store, now);
         // What was replaced goes back to the system now, all that an index had named included; what some reader still sees goes
@@ -249,7 +253,7 @@ impl Worker for Checkpointer {
         if self.is_resting {
             self.go_on(&store, now);
         }
-        if now < self.due {
+        if now < self.due && !store.takes_early_checkpoint() {
             return Next::Rest(Some(self.due - now));
         }
         if commit::is_leading() {
@@ -329,15 +333,7 @@ impl Store {
             return Ok(false);
         }
         if self.funk_wants_rewrite(chunk, &state) || self.has_many_tombstones(chunk, &state) {
-            let Some(alone) = self.files.reserve.rewrite_alone() else { return Ok(false) };
-            let rewritten = self.rewrite_funk(chunk).or_else(|error| self.rewrite_on_reserve(chunk, error));
-            drop(alone);
-            rewritten.inspect_err(|error| chunk.note(error))?;
-            if self.files.reserve.is_short() && !commit::is_leading() {
-                // What was replaced goes now: the next rewrite may need its room. A failure is seen by those who sync.
-                let _ = self.checkpoint_now(false);
-            }
-            return Ok(true);
+            return self.rewrite_with_room(chunk, Aim::Any);
         }
         if self.is_small(&state) {
             return self.coalesce(chunk);
@@ -345,13 +341,27 @@ impl Store {
         Ok(false)
     }
 
+    /// Rewrites the chunk's funk, on a full disk with the reserve's room. False if another rewrite has that.
+    fn rewrite_with_room(&self, chunk: &Occupied, aim: Aim) -> Result<bool> {
+        let Some(alone) = self.files.reserve.rewrite_alone() else { return Ok(false) };
+        let rewritten =
+            self.rewrite_funk(chunk, aim).or_else(|error| self.rewrite_on_reserve(chunk, aim, error));
+        drop(alone);
+        rewritten.inspect_err(|error| chunk.note(error))?;
+        if self.files.reserve.is_short() && !commit::is_leading() {
+            // What was replaced goes now: the next rewrite may need its room. A failure is seen by those who sync.
+            let _ = self.checkpoint_now(false);
+        }
+        Ok(true)
+    }
+
     /// Once more, with some of the reserve's room, if it was the disk that is full.
-    fn rewrite_on_reserve(&self, chunk: &Occupied, error: Error) -> Result<()> {
+    fn rewrite_on_reserve(&self, chunk: &Occupied, aim: Aim, error: Error) -> Result<()> {
         if error.kind() != ErrorKind::NoSpace {
             return Err(error);
         }
         let Some(_lease) = self.files.reserve.give(Use::Rewrite, 0) else { return Err(error) };
-        self.rewrite_funk(chunk)
+        self.rewrite_funk(chunk, aim)
     }
 
     fn is_too_large(&self, chunk: &Chunk, run: RunReader<'_>) -> bool {
@@ -422,20 +432,6 @@ impl Store {
     /// Whether a chunk is worth coalescing with a neighbour.
     fn is_small(&self, state: &ChunkState) -> bool {
         self.chunk_bytes(state) < self.config.chunk_bytes_min
-    }
-
-    /// Bytes of all tables and logs, each counted once.
-    pub(crate) fn disk_bytes(&self) -> u64 {
-        let pin = pin();
-        let mut seen = HashSet::new();
-        let mut bytes = 0;
-        for chunk in self.index.load(&pin).chunks() {
-            let funk = &chunk.state(&pin).funk;
-            let logs = funk.log.iter().map(|log| (log.number(), log.len()));
-            let parts = funk.parts.iter().map(|part| (part.number(), part.file_len()));
-            bytes += parts.chain(logs).filter(|(n, _)| seen.insert(*n)).map(|(_, len)| len).sum::<u64>();
-        }
-        bytes
     }
 
     /// About how large a chunk is.

@@ -30,7 +30,7 @@ use parking_lot::Mutex;
 
 use crate::{
     checkpoint::Checkpoint,
-    chunk::{Chunk, ChunkState, Heat},
+    chunk::{Chunk, ChunkState, Heat, ledger::Ledger},
     commit::CommitLog,
     files::{DeadVersions, Files, Hold},
     funk::{Funk, Part, PartFile, log::ChunkLog, table_file::TableFile},
@@ -38,7 +38,7 @@ use crate::{
     munk::{ChargedRun, Munk, run::Run},
     options::{Config, Options},
     poison::Poison,
-    rebalance::MunkRoom,
+    rebalance::{MunkRoom, Space},
     reserve::Reserve,
     rest::Rest,
     stats::Counters,
@@ -139,6 +139,7 @@ fn of_root(
         ),
         commit,
         munk_room: MunkRoom::new(config.budget_bytes),
+        space: Space::default(),
         row_cache: RowCache::new(config.row_cache_bytes as usize),
         row_cache_charge: Mutex::new(world.budget.charge(BudgetPart::RowCache, 0)),
         counters,
@@ -388,7 +389,7 @@ impl Leftovers {
 /// An index must have a chunk before the recovered ones can be built over the store's files.
 fn first_chunk_placeholder() -> Option<Arc<Chunk>> {
     let state = ChunkState { munk: None, funk: Arc::default(), cold_id: 0 };
-    Some(Chunk::new(0, KeyRange::all(), state, Heat::default()))
+    Some(Chunk::new(0, KeyRange::all(), state, Heat::default(), Ledger::new(Some(0))))
 }
 
 impl Store {
@@ -425,7 +426,9 @@ impl Store {
                 }
                 let range = KeyRange { start: start.clone(), end };
                 let state = ChunkState { munk: None, funk: Arc::new(funk), cold_id: self.next_id() };
-                chunks.push(Chunk::new(self.next_id(), range, state, Heat::default()));
+                // How much of its files is live is counted when there is time.
+                let ledger = Ledger::new(None);
+                chunks.push(Chunk::new(self.next_id(), range, state, Heat::default(), ledger));
             }
             Ok(ChunkIndex::new(chunks))
         })

@@ -213,8 +213,9 @@ impl Calm {
         }
     }
 
-    /// How long to rest, after a step that did nothing. If long, the rebalancer has lain down.
-    pub(crate) fn pause(&mut self, store: &Arc<Store>, now: Duration) -> Pause {
+    /// How long to rest, after a step that did nothing; not beyond the next look at space, if one is due. If long, the
+    /// rebalancer has lain down.
+    pub(crate) fn pause(&mut self, store: &Arc<Store>, now: Duration, space_look: Option<Duration>) -> Pause {
         if self.rounds == 0 || self.walked > 0 || store.munk_room.is_waiting() {
             return Pause::Tick;
         }
@@ -228,7 +229,8 @@ impl Calm {
         let began_idle = self.round_began.saturating_sub(self.changed_at) >= IDLE_LONGEST;
         let longest = (puts > 0 || !began_idle).then(|| TICK * (1 << self.rounds.min(TICKS_MAX_LOG2)));
         let end = longest.map(|longest| now + longest);
-        let end = [end, store.first_retry(now), store.first_expiry()].into_iter().flatten().min();
+        let ends = [end, store.first_retry(now), store.first_expiry(), space_look];
+        let end = ends.into_iter().flatten().min();
         // Of what is not due before the end of the rest, a whole look.
         self.round_began = end.unwrap_or(now).max(now);
         store.list_for_memory();

@@ -66,6 +66,7 @@ pub(crate) struct Counters {
     pub(crate) munk_compactions: RareCounter,
     pub(crate) munk_weavings: RareCounter,
     pub(crate) funk_rebalances: RareCounter,
+    pub(crate) space_rewrites: RareCounter,
     pub(crate) splits: RareCounter,
     pub(crate) coalesces: RareCounter,
     pub(crate) munk_loads: RareCounter,
@@ -80,6 +81,7 @@ pub(crate) struct Counters {
     pub(crate) stalls_tail_full: Stall,
     pub(crate) stalls_memory: Stall,
     pub(crate) stalls_log_full: Stall,
+    pub(crate) stalls_space: Stall,
     pub(crate) torn_tails: RareCounter,
 }
 

@@ -27,7 +27,7 @@ use crate::{
     munk::{Munk, run::Run, tail::Tail},
     options::Config,
     poison::Poison,
-    rebalance::MunkRoom,
+    rebalance::{MunkRoom, Space},
     rest::Rest,
     stats::{Counters, Stall},
     world::World,
@@ -51,6 +51,7 @@ pub(crate) struct Store {
     pub(crate) checkpoint: Checkpoint,
     pub(crate) commit: Option<CommitLog>,
     pub(crate) munk_room: MunkRoom,
+    pub(crate) space: Space,
     pub(crate) row_cache: RowCache,
     pub(crate) row_cache_charge: Mutex<Charge>,
     pub(crate) counters: Arc<Counters>,
@@ -104,8 +105,8 @@ impl Store {
         }
     }
 
-    /// Wakes who makes checkpoints, if it rests until there is something to be made durable. Else they come by the clock, and nobody
-    /// waits for one: who needs one takes it.
+    /// Wakes the checkpointer: if it rests until something is to be made durable, or if a checkpoint is to come before its
+    /// time. Otherwise checkpoints come by the clock, and nobody waits for one.
     pub(crate) fn wake_checkpointer(&self) {
         if let Some(hands) = &*self.hands.lock() {
             hands.checkpointer.wake();
@@ -192,11 +193,11 @@ mod tests {
     use kvilt_base::KeyRange;
 
     use super::*;
-    use crate::chunk::{ChunkState, Heat};
+    use crate::chunk::{ChunkState, Heat, ledger::Ledger};
 
     fn chunk(id: u64) -> Arc<Chunk> {
         let state = ChunkState { munk: None, funk: Arc::default(), cold_id: 0 };
-        Chunk::new(id, KeyRange::all(), state, Heat::default())
+        Chunk::new(id, KeyRange::all(), state, Heat::default(), Ledger::new(None))
     }
 
     /// Chunks that were split waited here with their munks, behind all others, and memory went over the budget.

@@ -149,6 +149,11 @@ impl Tombstones {
         touching
     }
 
+    /// Gives each piece of the keys that any of them lies over to `each`.
+    pub(crate) fn for_each_piece(&self, mut each: impl FnMut(&KeyRange)) {
+        fragments::for_each(&self.tree, Version::ZERO, &mut |range, _| each(&range));
+    }
+
     /// Gives `each` all above `version`, cut where others begin or end; those over the same keys oldest first.
     fn for_each_since(&self, version: Version, mut each: impl FnMut(KeyRange, Version)) {
         fragments::for_each(&self.tree, version, &mut |range, marks| {

@@ -39,6 +39,7 @@ pub mod canonical;
 pub mod crash;
 pub mod damage;
 pub mod dice;
+pub mod economy;
 pub mod faults;
 pub mod fuzzing;
 pub mod history;

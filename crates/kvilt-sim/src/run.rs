@@ -11,6 +11,7 @@ use kvilt_base::{Direction, Engine, KeyRange, ReadView, Swap, WriteBatch};
 use crate::{
     bystander::{Moment, Presence, WHILE_GETTING, WHILE_WORKING},
     dice::{Dice, mix},
+    economy,
     ledger::{Ledger, Promise},
     model::{Changes, Model, State, rows_in},
     passer::{Errand, Seen},
@@ -47,7 +48,7 @@ pub fn run(subject: &dyn Subject, world: &World, script: &Script) -> Result<Summ
         step.store(script.steps.len(), Relaxed);
         player.finish()
     });
-    outcome.map_err(|complaint: Complaint| Failure::at_step(step.load(Relaxed), complaint.to_string()))
+    outcome.map_err(|complaint| Failure::at_step(step.load(Relaxed), complaint.to_string()))
 }
 
 /// Plays a script, step by step.
@@ -217,10 +218,10 @@ impl<'a> Player<'a> {
         self.close()?;
         self.open()?;
         self.compare_all()?;
+        economy::weigh(self.subject, self.world, &self.engine())?;
         self.close()?;
-        self.summary.fingerprint = self.model.fingerprint();
-        self.summary.disk_operations = self.world.memory().map_or(0, |memory| memory.ops());
-        Ok(self.summary)
+        let disk_operations = self.world.memory().map_or(0, |memory| memory.ops());
+        Ok(Summary { fingerprint: self.model.fingerprint(), disk_operations, ..self.summary })
     }
 
     /// Leaves the store as it is when the power has gone. It is told to close, so that its workers end; that

@@ -50,6 +50,9 @@ pub trait Subject: Sync {
     /// What a crash may take back.
     fn loss(&self) -> Loss;
 
+    /// Bytes that files of a store at rest may hold beyond 1.3 times its rows.
+    fn dead_bytes_at_rest(&self) -> u64;
+
     /// What is tested, with its options, for reports.
     fn name(&self) -> String;
 }
@@ -285,6 +288,7 @@ impl Even {
         options.row_cache_percent = *dice.pick(&[0, 10, 60]) as u32;
         options.compression = *dice.pick(&[Compression::None, Compression::Lz4]);
         self.budget_bytes = *dice.pick(&[1, 16 << 10, 64 << 10, 256 << 10, 64 << 20]);
+        self.options.dead_bytes_slack = *dice.pick(&[1 << 10, 16 << 10, 64 << 20]);
     }
 
     /// The same, synchronous.
@@ -332,6 +336,10 @@ impl Subject for Even {
             Durability::Written { .. } => Loss::PowerOnly,
             Durability::Async { .. } => Loss::SinceSync,
         }
+    }
+
+    fn dead_bytes_at_rest(&self) -> u64 {
+        self.options.dead_bytes_slack / 4
     }
 
     fn name(&self) -> String {

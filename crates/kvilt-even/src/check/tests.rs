@@ -9,6 +9,7 @@ use kvilt_sync::published::pin;
 use super::Check;
 use crate::{
     bed,
+    chunk::ledger::Ledger,
     chunk::{Chunk, ChunkState, Heat, put::Change},
     funk::log::IfFull,
     munk::{
@@ -84,7 +85,7 @@ fn chunks_that_do_not_follow_each_other_are_e_1() {
     let chunk = |start: &[u8], end: Option<&[u8]>| {
         let range = KeyRange { start: start.to_vec(), end: end.map(<[u8]>::to_vec) };
         let state = || ChunkState { munk: None, funk: Arc::default(), cold_id: 0 };
-        (Chunk::new(1, range, state(), Heat::default()), state())
+        (Chunk::new(1, range, state(), Heat::default(), Ledger::new(None)), state())
     };
     let found = |chunks: &[(Arc<Chunk>, ChunkState)]| {
         let mut goes_on = |_| true;

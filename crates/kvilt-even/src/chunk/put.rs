@@ -31,7 +31,7 @@ use self::{
     aside::Aside,
     replacing::{Replacing, fetch_ahead, fetch_replaced, flush_replaced},
 };
-use super::{Chunk, ChunkState, GateState, get::cold_key};
+use super::{Chunk, ChunkState, GateState, get::cold_key, ledger};
 use crate::{
     funk::{
         Funk,
@@ -154,7 +154,7 @@ impl Store {
             drop(gate);
             self.after_put(&chunk, &pin, std::slice::from_ref(&change));
             drop(pin);
-            aside.write(&self.files);
+            self.write_aside(aside);
             return Ok(Swap::Done);
         }
     }
@@ -207,7 +207,7 @@ impl Store {
                 self.after_put(chunk, &pin, changes);
             }
             drop(pin);
-            aside.write(&self.files);
+            self.write_aside(aside);
             self.counters.batches.add(1);
             return Ok(());
         }
@@ -421,6 +421,8 @@ impl Store {
         let deletes = changes.iter().filter(|change| change.value.is_none()).count();
         self.counters.puts.add(changes.len() as u64);
         self.counters.user_bytes.add(bytes as u64);
+        // Relaxed: statistics.
+        chunk.ledger.append((bytes + changes.len() * ledger::RECORD_BYTES) as u64, deletes as u64);
         // SeqCst: before it is asked whether anybody rests (S-80). On common processors it costs no more.
         chunk.heat.puts.fetch_add(changes.len() as u32, Ordering::SeqCst);
         self.changed();

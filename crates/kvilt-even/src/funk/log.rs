@@ -203,7 +203,7 @@ impl ChunkLog {
             hiders: Hiders::new(files),
             knows_tombstones: AtomicBool::new(false),
             is_of_this_run: length == 0,
-            hold: Hold::default(),
+            hold: Hold::new(AtomicU64::new(length)),
         }
     }
 

@@ -36,6 +36,8 @@ impl TableFile {
         span: Option<(Vec<u8>, Vec<u8>)>,
         hold: Hold,
     ) -> Arc<Self> {
+        // Relaxed, here and where logs are written: a statistic.
+        hold.store(len, Ordering::Relaxed);
         files.know(FileName::Table(number), &hold);
         let keep = |key: Vec<u8>| files.long_keys.keep(&key);
         let span = span.map(|(first, last)| (keep(first), keep(last)));
@@ -53,6 +55,11 @@ impl TableFile {
     pub(crate) fn may_touch(&self, range: &kvilt_base::KeyRange) -> bool {
         let Some((first, last)) = &self.span else { return true };
         range.end.as_deref().is_none_or(|end| first.cmp(end).is_lt()) && last.cmp(&range.start).is_ge()
+    }
+
+    /// Whether this run of the database wrote it.
+    pub(crate) fn is_of_this_run(&self) -> bool {
+        self.span.is_some()
     }
 
     /// Its number in the directory.

@@ -14,7 +14,7 @@ use super::{
     munk::FrozenMunk,
 };
 use crate::{
-    chunk::{Chunk, ChunkState, Heat, Occupied},
+    chunk::{Chunk, ChunkState, Heat, Occupied, ledger::Ledger},
     funk::{Funk, Part},
     munk::{Munk, run::RunBuilder, tail::Tail},
     store::Store,
@@ -85,10 +85,12 @@ impl Store {
                 covered_bytes: 0,
             })
         });
+        // The table holds what was live of both; what came since is the parents' too.
+        let live_bytes = Some(parts.iter().map(|part| part.share_bytes).sum());
         let range = KeyRange { start: parents[0].range.start.clone(), end: parents[1].range.end.clone() };
         let funk = Arc::new(Funk { parts, log: None });
         let state = ChunkState { munk, funk, cold_id: self.next_id() };
-        let child = Chunk::new(self.next_id(), range, state, Heat::default());
+        let child = Chunk::new(self.next_id(), range, state, Heat::default(), Ledger::new(live_bytes));
         let [left, right] = &mut gates;
         self.succeed(&[parents[0], parents[1]], &mut [left, right], std::slice::from_ref(&child));
         drop(gates);

@@ -7,24 +7,19 @@
 //! A chunk whose logs hold much that was written over is rewritten instead, and so is one that nearly has too many files,
 //! or that has a table: there a rewrite was worth it before.
 
-use std::sync::Arc;
-
-use kvilt_base::{Kind, Result};
-use kvilt_format::log::record_len_max;
+use kvilt_base::Result;
 use kvilt_sync::published::pin;
 
-use super::{PARTS_MAX, funk::FrozenChunk, split::ranges_between};
+use super::{PARTS_MAX, funk::FrozenChunk, samples::Sample, split::ranges_between};
 use crate::{
     chunk::{Chunk, ChunkState, Occupied},
-    funk::{Funk, PartFile, log_index::ChargedIndex},
+    funk::{Funk, PartFile},
     store::Store,
 };
 
 /// Where to cut is told from so many records, which makes a piece about a fifth too large or too small: to read all would
 /// cost as much as half the rewrite that is spared, in memory that no budget knows.
 const SAMPLES: u64 = 256;
-/// So many times as many are read where most of them lie in siblings.
-const SHARED_MAX: u64 = 4;
 /// A rewrite that would write so many hundredths of what the logs have frees too little.
 const NEEDED_PERCENT_MIN: u64 = 75;
 
@@ -43,10 +38,12 @@ impl Store {
         let mut gate = chunk.gate();
         // With what was put meanwhile.
         let closed = chunk.state(&pin).funk.closed();
+        let count = ranges.len();
         let child = |range: &kvilt_base::KeyRange| {
             let funk = closed.inherited(range, &ranges).into();
             let state = ChunkState { munk: None, funk, cold_id: self.next_id() };
-            Chunk::new(self.next_id(), range.clone(), state, chunk.heat.halved())
+            let ledger = chunk.ledger.divided(count);
+            Chunk::new(self.next_id(), range.clone(), state, chunk.heat.halved(), ledger)
         };
         let children: Vec<_> = ranges.iter().map(child).collect();
         self.counters.splits.add(children.len() as u64 - 1);
@@ -74,7 +71,7 @@ impl Store {
 
     /// The first keys of all children but the first; none if so much was written over that a rewrite is worth it.
     fn cuts(&self, chunk: &Chunk, frozen: &FrozenChunk) -> Result<Vec<Vec<u8>>> {
-        let mut samples = self.samples(chunk, frozen)?;
+        let mut samples = self.samples(chunk, &frozen.funk, SAMPLES)?.of_chunk;
         let bytes = |samples: &[Sample]| samples.iter().map(|sample| sample.bytes).sum::<u64>();
         let held = bytes(&samples);
         samples.retain(|sample| sample.is_needed);
@@ -97,51 +94,6 @@ impl Store {
         }
         Ok(cuts)
     }
-
-    /// Records of the chunk, about [`SAMPLES`] of them, from all its logs in proportion.
-    fn samples(&self, chunk: &Chunk, frozen: &FrozenChunk) -> Result<Vec<Sample>> {
-        let logs: Vec<_> = frozen.funk.logs_newest_first().collect();
-        let indexes = logs.iter().map(|log| log.index(&self.files)).collect::<Result<Vec<_>>>()?;
-        let records: u64 = indexes.iter().map(|index| index.index.records()).sum();
-        // Many records in logs that are shared may be a sibling's.
-        let lens: u64 = logs.iter().map(|log| log.len()).sum();
-        let shared = (lens / frozen.funk.log_bytes().max(1)).clamp(1, SHARED_MAX);
-        let step = (records / (SAMPLES * shared)).max(1) as usize;
-        let mut found = Vec::new();
-        {
-            let pin = pin();
-            for (age, (log, index)) in logs.iter().zip(&indexes).enumerate() {
-                let is_in =
-                    |hash: u32, newer: &Arc<ChargedIndex>| newer.index.offsets(&pin, hash).next().is_some();
-                found.extend(index.index.every(&pin, step).map(|record| {
-                    let is_newest =
-                        record.is_newest && !indexes[..age].iter().any(|newer| is_in(record.hash, newer));
-                    (log, record.offset, is_newest)
-                }));
-            }
-        }
-        let mut samples = Vec::new();
-        for (log, offset, is_newest) in found {
-            log.record_at(&self.files, offset, |entry, _| {
-                if chunk.range.contains(entry.key) {
-                    samples.push(Sample {
-                        key: entry.key.to_vec(),
-                        bytes: record_len_max(entry.key.len(), entry.value.len()) as u64,
-                        is_needed: is_newest && entry.kind == Kind::Put,
-                    });
-                }
-            })?;
-        }
-        Ok(samples)
-    }
-}
-
-/// One record of many.
-struct Sample {
-    key: Vec<u8>,
-    bytes: u64,
-    /// Whether it is its key's newest, and no tombstone.
-    is_needed: bool,
 }
 
 #[cfg(test)]

@@ -9,19 +9,63 @@
 
 use std::sync::{Arc, atomic::Ordering};
 
-use kvilt_base::{Direction, EntryRef, FileName, Merge, Mutant, Result, mutant};
+use kvilt_base::{Direction, EntryRef, FileName, Kind, Merge, Mutant, Result, mutant};
 use kvilt_format::table::{TableOptions, TableWriter};
 use kvilt_sync::published::{pin, settle};
 
 use super::munk::FrozenMunk;
 use crate::{
-    chunk::{ChunkState, Occupied},
+    chunk::{ChunkState, Occupied, ledger::Count},
     files::Hold,
     funk::{Funk, Part, PartFile, Purpose, log::sync_failed, table_file::TableFile},
-    munk::entries_of,
+    munk::{entries_of, run::bytes_of},
     retain::Retain,
     store::Store,
 };
+
+/// What a rewrite is for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Aim {
+    /// Shorter logs, order, fewer files: if it is enough to divide the chunk, no row is written.
+    Any,
+    /// Dead bytes are to go, and the files that hold them.
+    Space,
+}
+
+/// What a rewrite kept, and how much of that is live.
+#[derive(Default)]
+struct Kept {
+    rows: u64,
+    bytes: u64,
+    live_bytes: u64,
+    has_older: bool,
+    last_key: Vec<u8>,
+}
+
+impl Kept {
+    fn add(&mut self, entry: EntryRef<'_>) {
+        let bytes = bytes_of(entry) as u64;
+        self.bytes += bytes;
+        if self.rows > 0 && self.last_key == entry.key {
+            self.has_older = true;
+            return;
+        }
+        self.rows += 1;
+        entry.key.clone_into(&mut self.last_key);
+        if entry.kind == Kind::Put {
+            self.live_bytes += bytes;
+        } else {
+            self.has_older = true;
+        }
+    }
+
+    /// With the files it was written to, which are of this length.
+    fn count(&self, held: u64, begun: Count) -> Count {
+        let live = u128::from(held) * u128::from(self.live_bytes);
+        let live_bytes = live.checked_div(u128::from(self.bytes)).unwrap_or(0) as u64;
+        Count { live_bytes, rows: self.rows, ..begun }
+    }
+}
 
 /// A chunk's content at one moment, in files and maybe in memory.
 pub(super) struct FrozenChunk {
@@ -32,12 +76,13 @@ pub(super) struct FrozenChunk {
 
 impl Store {
     /// Rewrites the chunk's funk, unless it is enough to divide it.
-    pub(super) fn rewrite_funk(&self, chunk: &Occupied) -> Result<()> {
+    pub(super) fn rewrite_funk(&self, chunk: &Occupied, aim: Aim) -> Result<()> {
         // Those that come while it is being rewritten are not in it. Relaxed: a statistic.
         let deletes = chunk.heat.deletes.load(Ordering::Relaxed);
+        let count = chunk.ledger.begin_count();
         let frozen = self.freeze_chunk(chunk);
         self.write_large_buffers(&frozen.funk)?;
-        if self.divide(chunk, &frozen)? {
+        if aim == Aim::Any && self.divide(chunk, &frozen)? {
             return Ok(());
         }
         let bytes = frozen.funk.table_bytes() + frozen.funk.log_bytes();
@@ -45,7 +90,12 @@ impl Store {
         let pieces =
             if frozen.munk.is_some() { 1 } else { (bytes / self.chunk_bytes_rebalance(chunk).max(1)).max(1) };
         let mut tables = Tables::new(self, bytes / pieces + 1, pieces > 1);
-        self.for_each_retained(&frozen, &chunk.range, &mut |entry| tables.add(entry))?;
+        let views = self.kept_views();
+        let mut kept = Kept::default();
+        self.for_each_retained(&frozen, &chunk.range, &mut |entry| {
+            kept.add(entry);
+            tables.add(entry)
+        })?;
         // The run is read no more: rows of it may be replaced again while tables are synced.
         drop(frozen);
         let tables = tables.finish()?;
@@ -54,6 +104,11 @@ impl Store {
         chunk.heat.unordered_cost_bytes.store(0, Ordering::Relaxed);
         chunk.heat.is_index_unwanted.store(false, Ordering::Relaxed);
         chunk.heat.deletes.fetch_sub(deletes, Ordering::Relaxed);
+        let held: u64 = tables.iter().map(|(_, part)| part.share_bytes).sum();
+        chunk.ledger.learn_files(kept.bytes, held);
+        chunk.ledger.enter(kept.count(held, count));
+        let oldest = views.first().filter(|_| kept.has_older).map_or(0, |view| view.to_u64());
+        chunk.ledger.keep_for(oldest);
         self.flip_funk(chunk, tables);
         self.sink_tails(chunk);
         if mutant(Mutant::PaperGarbageCollection) {

@@ -176,7 +176,8 @@ impl Store {
     /// Looks whether munks would have room for everything: called at regular times.
     pub(crate) fn look_for_room(&self) {
         // Relaxed, here and below: what is decided by it may be late.
-        self.munk_room.is_enough_for_all.store(self.disk_bytes() <= self.munk_share(), Ordering::Relaxed);
+        let is_enough = self.space_by_chunk().live_bytes() <= self.munk_share();
+        self.munk_room.is_enough_for_all.store(is_enough, Ordering::Relaxed);
     }
 
     /// Whether all with this budget use more of it than is planned for.

@@ -13,7 +13,7 @@ use kvilt_sync::{published::pin, rows::Hold};
 
 use super::munk::FrozenMunk;
 use crate::{
-    chunk::{Chunk, ChunkState, Occupied},
+    chunk::{Chunk, ChunkState, Occupied, ledger::Ledger},
     funk::{Funk, Part, log::ChunkLog, log_order::LogOrder},
     munk::{
         Munk,
@@ -63,7 +63,8 @@ impl Store {
             };
             let funk = Arc::new(funk.inherited(&range, &all_ranges));
             let state = ChunkState { munk: Some(Arc::new(munk)), funk, cold_id: 0 };
-            children.push(Chunk::new(self.next_id(), range, state, chunk.heat.halved()));
+            let ledger = chunk.ledger.divided(all_ranges.len());
+            children.push(Chunk::new(self.next_id(), range, state, chunk.heat.halved(), ledger));
         }
         self.counters.splits.add(children.len() as u64 - 1);
         let has_frozen = !shared.is_empty();
@@ -133,11 +134,12 @@ impl Store {
         let closed = Funk { parts: Vec::new(), log: diverted }.closed();
         let mut children = Vec::with_capacity(tables.len());
         for (range, (_, table)) in ranges.iter().cloned().zip(tables) {
+            let ledger = Ledger::new(Some(table.share_bytes));
             let mut parts = vec![table];
             parts.extend(closed.inherited(&range, &ranges).parts);
             let funk = Arc::new(Funk { parts, log: None });
             let state = ChunkState { munk: None, funk, cold_id: self.next_id() };
-            children.push(Chunk::new(self.next_id(), range, state, parent.heat.halved()));
+            children.push(Chunk::new(self.next_id(), range, state, parent.heat.halved(), ledger));
         }
         children
     }

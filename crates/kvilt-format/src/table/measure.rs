@@ -1,9 +1,9 @@
 //! What a table holds of a range, roughly, and where the range's middle is.
 //!
-//! Where it stands: splits ask. Children of a split share their parent's files, so sizes are asked for ranges.
+//! Where it stands: the keeper of space asks what range deletes wiped, and how much of a table is live.
 //! Always true: answers come from the block index and at most a few blocks.
 
-use kvilt_base::{KeyRange, Result, Version};
+use kvilt_base::{KeyRange, Kind, Result, Version};
 
 use super::{
     block::{Cursor, Layout},
@@ -62,6 +62,29 @@ impl Table {
         Ok(None)
     }
 
+    /// Bytes of keys and values in about `blocks` of its blocks, and how many of them are of puts that are their keys'
+    /// newest entries.
+    ///
+    /// Errors: `Corrupted`, `Io`.
+    pub fn sampled_newest_bytes(&self, blocks: usize) -> Result<(u64, u64)> {
+        let (mut all, mut newest) = (0, 0);
+        for block in (0..self.index().len()).step_by((self.index().len() / blocks.max(1)).max(1)) {
+            let mut last_key: Option<Vec<u8>> = None;
+            if let Some(before) = block.checked_sub(1) {
+                self.for_each_key(before, |key| key.clone_into(last_key.get_or_insert_default()))?;
+            }
+            self.for_each_entry(block, |cursor| {
+                let bytes = (cursor.key.len() + cursor.value.len()) as u64;
+                all += bytes;
+                if last_key.as_deref() != Some(cursor.key.as_slice()) {
+                    cursor.key.clone_into(last_key.get_or_insert_default());
+                    newest += if cursor.kind == Kind::Put { bytes } else { 0 };
+                }
+            })?;
+        }
+        Ok((all, newest))
+    }
+
     /// First and last block that can hold entries of the range.
     fn blocks_of(&self, range: &KeyRange) -> Option<(usize, usize)> {
         let index = self.index();
@@ -106,6 +129,10 @@ impl Table {
     }
 
     fn for_each_key(&self, block: usize, mut visit: impl FnMut(&[u8])) -> Result<()> {
+        self.for_each_entry(block, |cursor| visit(&cursor.key))
+    }
+
+    fn for_each_entry(&self, block: usize, mut visit: impl FnMut(&Cursor)) -> Result<()> {
         let (mut stored, mut plain) = (Vec::new(), Vec::new());
         let bytes = self.read_block(block, &mut stored, &mut plain)?;
         let corrupted = |what| self.corrupted(block, what);
@@ -113,7 +140,7 @@ impl Table {
         let mut cursor = Cursor::new();
         cursor.rewind(&layout, bytes, 0).map_err(corrupted)?;
         while cursor.step(&layout, bytes).map_err(corrupted)? {
-            visit(&cursor.key);
+            visit(&cursor);
         }
         Ok(())
     }

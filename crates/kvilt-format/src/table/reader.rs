@@ -72,7 +72,7 @@ impl Table {
     ///
     /// Errors: `Corrupted` if the block is damaged, `Io`.
     pub fn get(&self, key: &[u8], at: Version, mut found: impl FnMut(Version, Kind, &[u8])) -> Result<bool> {
-        if self.filter.as_ref().is_some_and(|filter| !filter.may_contain(bloom::hash(key))) {
+        if !self.may_have(key) {
             return Ok(false);
         }
         let block = self.index.find(key, at);
@@ -92,6 +92,11 @@ impl Table {
         }
         scratch.give_back();
         Ok(is_found)
+    }
+
+    /// Whether the filter allows that it has an entry of `key`; true if it has no filter. Reads nothing.
+    pub fn may_have(&self, key: &[u8]) -> bool {
+        self.filter.as_ref().is_none_or(|filter| filter.may_contain(bloom::hash(key)))
     }
 
     /// Which file it is.

@@ -34,7 +34,9 @@ fn first_model_failure(flaw: Flaw, seeds: u64) -> Option<(u64, Script, kvilt_sim
 #[test]
 fn the_model_agrees_with_a_right_toy_and_not_with_wrong_ones() {
     assert!(first_model_failure(Flaw::None, 6).is_none(), "{:?}", first_model_failure(Flaw::None, 6));
-    for flaw in [Flaw::StaleGet, Flaw::LateView, Flaw::BackwardScanSkips, Flaw::RangeStartLeft] {
+    let flaws =
+        [Flaw::StaleGet, Flaw::LateView, Flaw::BackwardScanSkips, Flaw::RangeStartLeft, Flaw::OldLogsKept];
+    for flaw in flaws {
         assert!(first_model_failure(flaw, 3).is_some(), "{flaw:?} was not seen");
     }
 }

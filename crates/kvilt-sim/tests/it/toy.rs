@@ -46,6 +46,8 @@ pub(crate) enum Flaw {
     RangeStartLeft,
     /// Writes go on after a failed sync.
     SyncFailureForgotten,
+    /// A log that was replaced stays.
+    OldLogsKept,
 }
 
 /// Toys of one flaw.
@@ -62,6 +64,10 @@ impl Subject for Toys {
 
     fn loss(&self) -> Loss {
         self.loss
+    }
+
+    fn dead_bytes_at_rest(&self) -> u64 {
+        0
     }
 
     fn name(&self) -> String {
@@ -127,7 +133,7 @@ impl Toy {
             if flaw != Flaw::DirectorySyncForgotten {
                 disk.sync_dir().map_err(io)?;
             }
-            for old in logs(&*disk)?.into_iter().filter(|old| *old <= number) {
+            for old in logs(&*disk)?.into_iter().filter(|old| *old <= number && flaw != Flaw::OldLogsKept) {
                 disk.remove(FileName::Log(old)).map_err(io)?;
             }
             (log, record.len() as u64)

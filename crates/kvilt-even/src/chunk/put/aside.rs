@@ -7,7 +7,7 @@ use std::{
 
 use kvilt_sync::published::settle;
 
-use crate::{files::Files, funk::log::ChunkLog};
+use crate::{files::Files, funk::log::ChunkLog, store::Store};
 
 /// Their buffers are written once all gates are given back: others put to these chunks meanwhile.
 #[derive(Default)]
@@ -35,6 +35,18 @@ impl Aside {
         if self.1 {
             // The buffer is replaced, and goes now.
             settle();
+        }
+    }
+}
+
+impl Store {
+    /// Step 6 of a put. One that filled a buffer waits here, once, for the background to give back space if there is too
+    /// little: others have the gate meanwhile.
+    pub(super) fn write_aside(&self, aside: Aside) {
+        let has_filled = !aside.0.is_empty();
+        aside.write(&self.files);
+        if has_filled && self.is_short_of_space() {
+            self.stall(&self.counters.stalls_space);
         }
     }
 }

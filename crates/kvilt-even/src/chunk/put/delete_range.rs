@@ -86,6 +86,7 @@ impl Store {
     fn after_delete_range(&self, chunk: &Arc<Chunk>, range: &KeyRange) {
         // A range is likely to be of many keys. Relaxed: a statistic.
         chunk.heat.deletes.fetch_add(DELETES_WORTH_A_REWRITE, Ordering::Relaxed);
+        chunk.ledger.range_deleted();
         // SeqCst: before the caller tells that something changed (S-80).
         chunk.heat.puts.fetch_add(1, Ordering::SeqCst);
         let pin = pin();

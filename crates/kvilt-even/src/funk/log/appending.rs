@@ -351,6 +351,7 @@ impl ChunkLog {
         };
         file.write_all_at(offset, bytes)
             .map_err(|e| Error::io("append to a log", e).at(FileName::Log(self.number), offset))?;
+        self.hold.fetch_max(offset + bytes.len() as u64, Ordering::Relaxed);
         files.counters.log_bytes_written.add(bytes.len() as u64);
         files.reserve.grow_with(bytes.len() as u64);
         if let Some(gathered) = &mut *self.gathered.lock() {
@@ -443,6 +444,7 @@ impl ChunkLog {
         if files.reserve.is_short() || file.write_all_at(offset, bytes).is_err() {
             return None;
         }
+        self.hold.fetch_max(offset + bytes.len() as u64, Ordering::Relaxed);
         files.counters.log_bytes_written.add(bytes.len() as u64);
         files.reserve.grow_with(bytes.len() as u64);
         Some(offset)

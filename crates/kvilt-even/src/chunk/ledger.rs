@@ -1,0 +1,223 @@
+//! `Ledger`: how many bytes of a chunk's files are live, as far as is known.
+//!
+//! Dead bytes are what a chunk's files hold beyond that. The background counts live bytes now and then
+//! (`rebalance/space.rs`); between two counts the ledger extrapolates from the bytes that puts appended and from the
+//! part of earlier bytes that turned out to be dead. All figures are estimates: they decide when a chunk is rewritten,
+//! and nothing else.
+//!
+//! Thread rule: every field is a statistic, so all accesses are relaxed; the background alone writes counts.
+
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
+
+/// Live bytes are not known: the files are of an earlier run, and nobody has counted yet.
+const UNKNOWN: u64 = u64::MAX;
+/// The dead part of appended bytes is learned from counts that lie at least this many appended bytes apart.
+const LEARNED_BYTES_MIN: u64 = 256;
+/// Bytes that a record of a log takes besides key and value, about.
+pub(crate) const RECORD_BYTES: usize = 12;
+/// A file takes this many thousandths of its rows' bytes in memory, at most, as far as estimates are concerned.
+const FILE_PERMILLE_MAX: u128 = 100_000;
+/// Deletes since the last count, at least, before the next one is due.
+const DELETES_MIN: u64 = 16;
+/// A count is due when a chunk saw deletes for this part of its rows.
+const DELETES_PART: u64 = 8;
+/// A count is due when appended bytes of an unknown kind are this part of the live ones, and when those of a known kind are
+/// as many: puts of new rows may have become overwrites.
+const APPENDED_PART: u64 = 2;
+/// A count is due when appended bytes are this part of the live ones, in a store at rest: it has the time.
+const APPENDED_PART_AT_REST: u64 = 8;
+
+/// What is known of a chunk's live bytes.
+pub(crate) struct Ledger {
+    /// Live bytes at the last count.
+    live: AtomicU64,
+    /// Rows at the last count.
+    rows: AtomicU64,
+    /// Bytes that puts have appended since.
+    appended: AtomicU64,
+    /// Deletes since.
+    deletes: AtomicU64,
+    /// Whether `live` was counted for this chunk, and is not its part of what its parent had.
+    is_counted: AtomicBool,
+    /// The part of appended bytes that replaces older rows, in thousandths.
+    dead_permille: AtomicU64,
+    /// Bytes that rows take in files, in thousandths of what they take in memory; learned by rewrites.
+    file_permille: AtomicU64,
+    /// The oldest view for which the last rewrite kept rows that are not live; zero if there was none.
+    kept_for: AtomicU64,
+}
+
+/// What counting a chunk's rows came to.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Count {
+    pub(crate) live_bytes: u64,
+    pub(crate) rows: u64,
+    /// Bytes appended up to the count: a rewrite counts what came before it.
+    pub(crate) appended: u64,
+    /// Deletes up to the count.
+    pub(crate) deletes: u64,
+}
+
+impl Ledger {
+    /// Of a chunk that was just made, with so many live bytes if that is known.
+    pub(crate) fn new(live_bytes: Option<u64>) -> Self {
+        Ledger {
+            live: AtomicU64::new(live_bytes.unwrap_or(UNKNOWN)),
+            rows: AtomicU64::new(0),
+            appended: AtomicU64::new(0),
+            deletes: AtomicU64::new(0),
+            is_counted: AtomicBool::new(live_bytes.is_some()),
+            dead_permille: AtomicU64::new(UNKNOWN),
+            file_permille: AtomicU64::new(1000),
+            kept_for: AtomicU64::new(0),
+        }
+    }
+
+    /// The ledger of one of `count` children, whose live bytes are about equal.
+    pub(crate) fn divided(&self, count: usize) -> Self {
+        let part = |figure: &AtomicU64| AtomicU64::new(figure.load(Relaxed) / count.max(1) as u64);
+        let live = self.live.load(Relaxed);
+        Ledger {
+            live: AtomicU64::new(if live == UNKNOWN { UNKNOWN } else { live / count.max(1) as u64 }),
+            rows: part(&self.rows),
+            appended: part(&self.appended),
+            deletes: part(&self.deletes),
+            is_counted: AtomicBool::new(false),
+            dead_permille: AtomicU64::new(self.dead_permille.load(Relaxed)),
+            file_permille: AtomicU64::new(self.file_permille.load(Relaxed)),
+            kept_for: AtomicU64::new(self.kept_for.load(Relaxed)),
+        }
+    }
+
+    /// Puts have appended this many bytes, deletes among them.
+    pub(crate) fn append(&self, bytes: u64, deletes: u64) {
+        self.appended.fetch_add(bytes, Relaxed);
+        if deletes > 0 {
+            self.deletes.fetch_add(deletes, Relaxed);
+        }
+    }
+
+    /// A range delete: any part of the rows may be dead, so a count is due.
+    pub(crate) fn range_deleted(&self) {
+        let rows = self.rows.load(Relaxed);
+        self.deletes.fetch_add(DELETES_MIN + rows / DELETES_PART + 1, Relaxed);
+    }
+
+    /// Live bytes by now, extrapolated; none if they were never counted.
+    pub(crate) fn live_bytes(&self) -> Option<u64> {
+        let live = self.live.load(Relaxed);
+        let dead = self.dead_permille.load(Relaxed).min(1000) * u64::from(self.knows_dead_part());
+        let new = u128::from(self.appended.load(Relaxed)) * u128::from(1000 - dead) / 1000;
+        (live != UNKNOWN).then(|| live.saturating_add(new as u64))
+    }
+
+    fn knows_dead_part(&self) -> bool {
+        self.dead_permille.load(Relaxed) != UNKNOWN
+    }
+
+    /// Bytes appended since the last count.
+    pub(crate) fn appended(&self) -> u64 {
+        self.appended.load(Relaxed)
+    }
+
+    /// A count with the figures of this moment in it, for who counts afterwards.
+    pub(crate) fn begin_count(&self) -> Count {
+        Count {
+            appended: self.appended.load(Relaxed),
+            deletes: self.deletes.load(Relaxed),
+            ..Count::default()
+        }
+    }
+
+    /// Whether the extrapolation cannot be relied on: bytes of an unknown kind, as many bytes as there were, or deletes,
+    /// which may kill rows of any length. Fewer than `bytes_min` are not worth a count.
+    pub(crate) fn is_count_due(&self, bytes_min: u64, is_at_rest: bool) -> bool {
+        let live = self.live.load(Relaxed);
+        if live == UNKNOWN {
+            return true;
+        }
+        let appended_max = match (is_at_rest, self.knows_dead_part()) {
+            (true, _) => live / APPENDED_PART_AT_REST,
+            (false, false) => live / APPENDED_PART,
+            (false, true) => live,
+        };
+        let is_kind_unknown = self.appended.load(Relaxed) >= bytes_min.max(appended_max);
+        let deletes = self.deletes.load(Relaxed);
+        is_kind_unknown || deletes >= DELETES_MIN.max(self.rows.load(Relaxed) / DELETES_PART)
+    }
+
+    /// Enters a count, and learns from it which part of the appended bytes was dead on arrival or killed as much.
+    pub(crate) fn enter(&self, count: Count) {
+        let before = self.live.swap(count.live_bytes, Relaxed);
+        self.rows.store(count.rows, Relaxed);
+        self.appended.fetch_sub(count.appended.min(self.appended.load(Relaxed)), Relaxed);
+        self.deletes.fetch_sub(count.deletes.min(self.deletes.load(Relaxed)), Relaxed);
+        let was_counted = self.is_counted.swap(true, Relaxed);
+        if !was_counted || count.appended < LEARNED_BYTES_MIN {
+            return;
+        }
+        let gained = count.live_bytes.saturating_sub(before).min(count.appended);
+        let dead = 1000 - (u128::from(gained) * 1000 / u128::from(count.appended)) as u64;
+        let learned =
+            if self.knows_dead_part() { (self.dead_permille.load(Relaxed) + dead) / 2 } else { dead };
+        self.dead_permille.store(learned, Relaxed);
+    }
+
+    /// Rows of this many bytes in memory took this many in files when they were rewritten: small files have their heads.
+    /// What compression spares is not expected of logs.
+    pub(crate) fn learn_files(&self, memory_bytes: u64, file_bytes: u64) {
+        let permille = (u128::from(file_bytes) * 1000).checked_div(u128::from(memory_bytes)).unwrap_or(1000);
+        self.file_permille.store(permille.clamp(1000, FILE_PERMILLE_MAX) as u64, Relaxed);
+    }
+
+    /// What rows of this many bytes in memory take in files, about.
+    pub(crate) fn in_files(&self, memory_bytes: u64) -> u64 {
+        (u128::from(memory_bytes) * u128::from(self.file_permille.load(Relaxed)) / 1000) as u64
+    }
+
+    /// A rewrite kept rows that are not live for this view, the oldest; zero if for none.
+    pub(crate) fn keep_for(&self, view: u64) {
+        self.kept_for.store(view, Relaxed);
+    }
+
+    /// The view for which the last rewrite kept rows that are not live; zero if there was none.
+    pub(crate) fn kept_for(&self) -> u64 {
+        self.kept_for.load(Relaxed)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn it_extrapolates_by_what_earlier_bytes_turned_out_to_be() {
+        let ledger = Ledger::new(Some(1000));
+        ledger.append(1000, 0);
+        assert_eq!(ledger.live_bytes(), Some(2000), "new rows, as long as nothing else is known");
+        assert!(ledger.is_count_due(100, false));
+        ledger.enter(Count { live_bytes: 1250, rows: 10, ..ledger.begin_count() });
+        assert_eq!((ledger.live_bytes(), ledger.appended()), (Some(1250), 0));
+        ledger.append(1000, 0);
+        assert_eq!(ledger.live_bytes(), Some(1500), "three quarters were overwrites");
+        assert!(!ledger.is_count_due(100, false) && ledger.is_count_due(100, true));
+        ledger.append(1000, 0);
+        assert!(ledger.is_count_due(100, false), "they may be new rows by now");
+    }
+
+    #[test]
+    fn deletes_make_a_count_due_and_unknown_files_too() {
+        let ledger = Ledger::new(None);
+        assert!(ledger.is_count_due(u64::MAX, false) && ledger.live_bytes().is_none());
+        ledger.enter(Count { live_bytes: 4000, rows: 400, ..Count::default() });
+        assert!(!ledger.is_count_due(u64::MAX, false));
+        ledger.append(30, 49);
+        assert!(!ledger.is_count_due(u64::MAX, false));
+        ledger.append(30, 1);
+        assert!(ledger.is_count_due(u64::MAX, false));
+        ledger.enter(Count { live_bytes: 3000, rows: 350, ..ledger.begin_count() });
+        assert!(!ledger.is_count_due(u64::MAX, false));
+        ledger.range_deleted();
+        assert!(ledger.is_count_due(u64::MAX, false));
+    }
+}

@@ -1,0 +1,187 @@
+//! Files and memory give back what was deleted or overwritten, though nobody reads.
+//!
+//! Alone in its process, and one test: files that were replaced stay while any thread of the process has a pin.
+
+use std::{sync::Arc, time::Duration};
+
+use kvilt_base::{Disk, Engine, FileName};
+use kvilt_even::{Options, World};
+use kvilt_io::{ManualClock, MemoryDisk, SeededRng, StepSpawn};
+use kvilt_sync::budget::Budget;
+
+const KEYS: u32 = 400;
+const VALUE_BYTES: usize = 490;
+/// Key and value.
+const ROW_BYTES: u64 = 500;
+const SLACK_BYTES: u64 = 128 << 10;
+/// Chores, looks and checkpoints that a small store needs at most until it is at rest.
+const STEPS_MAX: u32 = 20_000;
+
+/// Small chunks, but not so small that heads of files and summaries of logs weigh as much as rows.
+fn options() -> Options {
+    let mut options = Options::tiny();
+    options.chunk_bytes_max = 64 << 10;
+    options.chunk_bytes_rebalance = 48 << 10;
+    options.chunk_bytes_min = 8 << 10;
+    options.log_bytes_max_cold = 16 << 10;
+    options.log_bytes_max_cached = 128 << 10;
+    options.log_bytes_max_unread = 128 << 10;
+    options.log_buffer_bytes_max = 4 << 10;
+    options.log_summary_bytes = 8 << 10;
+    options.log_summary_percent = 6;
+    options.block_bytes = 4 << 10;
+    options.dead_bytes_slack = SLACK_BYTES;
+    options
+}
+
+struct Bed {
+    clock: Arc<ManualClock>,
+    spawn: Arc<StepSpawn>,
+    disk: Arc<MemoryDisk>,
+    db: Arc<dyn Engine>,
+    steps: u64,
+}
+
+impl Bed {
+    fn open(budget_bytes: u64, disk: Arc<MemoryDisk>) -> Bed {
+        let clock = ManualClock::new();
+        let spawn = StepSpawn::new(clock.clone(), 1);
+        let world = World {
+            clock: clock.clone(),
+            rng: Arc::new(SeededRng::new(7)),
+            spawn: spawn.clone(),
+            budget: Budget::new(budget_bytes),
+        };
+        let disk_of_db: Arc<dyn Disk> = disk.clone();
+        let db = kvilt_even::open(disk_of_db, world, options()).expect("a store in memory opens");
+        Bed { clock, spawn, disk, db, steps: 0 }
+    }
+
+    fn put(&mut self, key: u32, round: u8) {
+        self.db.put(format!("key{key:07}").as_bytes(), &[round; VALUE_BYTES]).expect("there is room");
+        self.clock.advance(Duration::from_millis(5));
+        self.steps += 1;
+        self.spawn.step(self.steps);
+    }
+
+    /// Lets time pass, and the background do what it wants.
+    fn rest(&mut self, seconds: u32) {
+        for _ in 0..seconds * 4 {
+            self.clock.advance(Duration::from_millis(250));
+            for _ in 0..STEPS_MAX {
+                self.steps += 1;
+                if !self.spawn.step(self.steps) {
+                    break;
+                }
+            }
+        }
+    }
+
+    fn file_bytes(&self) -> u64 {
+        let snapshot = self.disk.snapshot();
+        let of_rows =
+            snapshot.iter().filter(|(name, _)| matches!(name, FileName::Table(_) | FileName::Log(_)));
+        of_rows.map(|(_, bytes)| bytes.len() as u64).sum()
+    }
+}
+
+fn small_and_large_budget() -> [Bed; 2] {
+    [512 << 10, 64 << 20].map(|budget| Bed::open(budget, MemoryDisk::new(1)))
+}
+
+fn rows_deleted_one_by_one_give_their_space_back_though_nobody_reads() {
+    for mut bed in small_and_large_budget() {
+        for key in 0..10 * KEYS {
+            bed.put(key, 1);
+            if key >= KEYS {
+                bed.db.delete(format!("key{:07}", key - KEYS).as_bytes()).expect("deleted");
+            }
+        }
+        bed.rest(10);
+        let live = u64::from(KEYS) * ROW_BYTES;
+        let (held, slack) = (bed.file_bytes(), SLACK_BYTES);
+        assert!(held <= live * 2 + slack, "{held} bytes for {live}: {:?}", bed.db.stats());
+        assert!(bed.db.stats().munk_bytes_now <= live * 3, "{:?}", bed.db.stats());
+        for key in 9 * KEYS..10 * KEYS {
+            bed.db.delete(format!("key{key:07}").as_bytes()).expect("deleted");
+        }
+        bed.rest(10);
+        assert!(bed.file_bytes() <= slack / 2, "{} bytes for none: {:?}", bed.file_bytes(), bed.db.stats());
+        bed.db.close().expect("a store in memory closes");
+    }
+}
+
+/// What a run left is counted by the next, when that is at rest.
+fn a_store_that_was_closed_full_of_dead_rows_gives_space_back_after_the_next_open() {
+    let mut bed = Bed::open(512 << 10, MemoryDisk::new(1));
+    (0..KEYS).for_each(|key| bed.put(key, 1));
+    for key in 0..KEYS {
+        bed.db.delete(format!("key{key:07}").as_bytes()).expect("deleted");
+    }
+    bed.db.close().expect("a store in memory closes");
+    let full = bed.file_bytes();
+    let slack = SLACK_BYTES;
+    assert!(full > slack, "{full} bytes are too few for this test");
+    let mut bed = Bed::open(512 << 10, bed.disk.clone());
+    bed.rest(10);
+    assert!(bed.file_bytes() <= slack / 2, "{} of {full} bytes: {:?}", bed.file_bytes(), bed.db.stats());
+    bed.db.close().expect("a store in memory closes");
+}
+
+fn rows_overwritten_at_random_take_twice_their_bytes_and_cost_twice_theirs_to_write() {
+    for mut bed in small_and_large_budget() {
+        let mut random = 1u32;
+        for i in 0..40 * KEYS {
+            random = random.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
+            bed.put((random >> 8) % (4 * KEYS), i as u8);
+            if i % KEYS == 0 && i > 20 * KEYS {
+                bed.db.sync().expect("synced");
+                let live = u64::from(4 * KEYS) * ROW_BYTES;
+                let held = bed.db.stats().disk_bytes_now;
+                assert!(held <= 2 * live + SLACK_BYTES, "{held} for {live}");
+            }
+        }
+        let stats = bed.db.stats();
+        assert!(stats.space_rewrites > 10, "{stats:?}");
+        assert!(stats.write_amplification() < 2.2, "{} times: {stats:?}", stats.write_amplification());
+        bed.db.close().expect("a store in memory closes");
+    }
+}
+
+fn rows_that_are_put_once_in_order_are_not_written_again_for_space() {
+    for mut bed in small_and_large_budget() {
+        (0..20 * KEYS).for_each(|key| bed.put(key, 1));
+        bed.rest(10);
+        let stats = bed.db.stats();
+        assert_eq!(stats.space_rewrites, 0, "{stats:?}");
+        bed.db.close().expect("a store in memory closes");
+    }
+}
+
+/// While a view is open its rows stay, and no rewrite is repeated in vain; then they go.
+fn what_a_view_kept_goes_when_the_view_is_closed() {
+    let mut bed = Bed::open(512 << 10, MemoryDisk::new(1));
+    (0..4 * KEYS).for_each(|key| bed.put(key, 1));
+    let view = bed.db.view().expect("a view");
+    (0..4 * KEYS).for_each(|key| bed.put(key, 2));
+    bed.rest(10);
+    let held = bed.file_bytes();
+    let rewrites = bed.db.stats().space_rewrites;
+    bed.rest(10);
+    assert_eq!(bed.db.stats().space_rewrites, rewrites, "rewritten in vain");
+    drop(view);
+    bed.rest(40);
+    let live = u64::from(4 * KEYS) * ROW_BYTES;
+    let left = bed.file_bytes();
+    assert!(left < held && left <= 2 * live, "{left} of {held}: {:?}", bed.db.stats());
+    bed.db.close().expect("a store in memory closes");
+}
+
+#[test]
+fn what_nobody_sees_gives_back_its_space() {
+    rows_deleted_one_by_one_give_their_space_back_though_nobody_reads();
+    a_store_that_was_closed_full_of_dead_rows_gives_space_back_after_the_next_open();
+    rows_overwritten_at_random_take_twice_their_bytes_and_cost_twice_theirs_to_write();
+    rows_that_are_put_once_in_order_are_not_written_again_for_space();
+    what_a_view_kept_goes_when_the_view_is_closed();
+}

@@ -1,0 +1,56 @@
+//! Economy: what a store may keep of what it no longer needs. A correct store could keep everything for ever.
+//!
+//! The rule for space: when nothing is written for some seconds, tables and logs hold at most 1.3 times the bytes of
+//! the rows, and a little more for each row, each file and each chunk. It is asked at the end of each script.
+
+use std::sync::Arc;
+
+use kvilt_base::{Direction, Engine, FileName};
+use kvilt_io::MemoryDisk;
+
+use crate::{
+    reading::{Manner, Row},
+    report::{Complaint, refused},
+    run::all_rows,
+    world::{Subject, World},
+};
+
+/// Time in which a store comes to rest, in milliseconds: it must notice that it is at rest, rewrite what is due, and
+/// take the checkpoints that remove what was replaced.
+const REST_MS: u32 = 400;
+const RESTS: u32 = 40;
+/// Bytes that a row takes in a log or a table beside key and value, at most.
+const ROW_BYTES: u64 = 64;
+/// Bytes that a file takes beside its rows: header, footer, filter, and a summary.
+const FILE_BYTES: u64 = 256;
+
+/// Lets the store come to rest, and fails if its files then hold too much that is dead. No view is open.
+pub fn weigh(subject: &dyn Subject, world: &World, engine: &Arc<dyn Engine>) -> Result<(), Complaint> {
+    let Some(memory) = world.memory() else { return Ok(()) };
+    let mut held = 0;
+    let mut may_be = 0;
+    for _ in 0..RESTS {
+        engine.sync().map_err(refused("sync"))?;
+        world.advance(REST_MS);
+        world.step_until_idle()?;
+        let rows = all_rows(&**engine, Manner::whole(Direction::Forward))?;
+        // A block may be as small as a row, and its key stands in the table's index again.
+        let bytes_of = |(key, value): &Row| (2 * key.len() + value.len()) as u64 + ROW_BYTES;
+        let row_bytes: u64 = rows.iter().map(bytes_of).sum();
+        let (files, bytes) = files_of_rows(memory);
+        held = bytes;
+        may_be = row_bytes * 13 / 10 + files * FILE_BYTES + subject.dead_bytes_at_rest();
+        if held <= may_be {
+            return Ok(());
+        }
+    }
+    let stats = engine.stats();
+    Err(format!("at rest, files of rows hold {held} bytes and may hold {may_be}: {stats:?}").into())
+}
+
+/// How many tables and logs there are, and their bytes.
+fn files_of_rows(memory: &MemoryDisk) -> (u64, u64) {
+    let snapshot = memory.snapshot();
+    let of_rows = snapshot.iter().filter(|(name, _)| matches!(name, FileName::Table(_) | FileName::Log(_)));
+    of_rows.fold((0, 0), |(files, bytes), (_, content)| (files + 1, bytes + content.len() as u64))
+}
