@@ -8,7 +8,7 @@ use std::{
     time::Duration,
 };
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, ensure};
 use clap::{Args, Parser, Subcommand};
 use serde_json::{Value, json};
 
@@ -79,7 +79,7 @@ pub struct Compare {
 /// A scenario, and what is different from it.
 #[derive(Args)]
 struct Changes {
-    /// memory, limited, ingest, rows, sync or small.
+    /// memory, limited, ingest, rows, sync, steady or small.
     #[arg(long, default_value = "small")]
     scenario: String,
     /// The phases, as in `A@composite,E100@zipf,P@uniform`.
@@ -91,6 +91,12 @@ struct Changes {
     /// The longest time for caches to fill before the first phase; without it, a get a record.
     #[arg(long)]
     warm_seconds: Option<f64>,
+    /// Measures phases that put in steady state: each first puts this many times the bytes of all rows.
+    #[arg(long)]
+    put_over: Option<f64>,
+    /// Seconds of rest behind a phase in steady state.
+    #[arg(long)]
+    rest_seconds: Option<f64>,
     /// Threads.
     #[arg(long)]
     threads: Option<usize>,
@@ -204,6 +210,14 @@ impl Changes {
         if let Some(seconds) = self.warm_seconds {
             scenario.warm = Some(Duration::try_from_secs_f64(seconds).context("seconds to warm up")?);
         }
+        if let Some(put_over) = self.put_over {
+            ensure!(put_over.is_finite() && put_over >= 0.0, "--put-over is a number of times");
+            scenario.steady.get_or_insert_default().put_over = put_over;
+        }
+        if let Some(seconds) = self.rest_seconds {
+            scenario.steady.get_or_insert_default().rest =
+                Duration::try_from_secs_f64(seconds).context("seconds of rest")?;
+        }
         scenario.threads = self.threads.unwrap_or(scenario.threads).max(1);
         scenario.data_bytes = self.data_mb.map_or(scenario.data_bytes, mib);
         scenario.budget_bytes = self.budget_mb.map_or(scenario.budget_bytes, mib);
@@ -226,6 +240,8 @@ impl Changes {
         add("--works", self.works.clone());
         add("--seconds", self.seconds.map(|seconds| seconds.to_string()));
         add("--warm-seconds", self.warm_seconds.map(|seconds| seconds.to_string()));
+        add("--put-over", self.put_over.map(|times| times.to_string()));
+        add("--rest-seconds", self.rest_seconds.map(|seconds| seconds.to_string()));
         add("--threads", self.threads.map(|threads| threads.to_string()));
         add("--data-mb", self.data_mb.map(|megabytes| megabytes.to_string()));
         add("--budget-mb", self.budget_mb.map(|megabytes| megabytes.to_string()));

@@ -27,12 +27,17 @@ pub struct Comparison<'a> {
 type Figures = BTreeMap<(usize, String, &'static str), BTreeMap<String, Vec<f64>>>;
 
 /// Figures of a phase that the table shows: name in the table, where it stands, whether more is better.
-const SHOWN: [(&str, &str); 7] = [
+const SHOWN: [(&str, &str); 12] = [
     ("ops/s", "/operations_a_second"),
     ("worst second", "/worst_second"),
     ("put p99.9 us", "/latency_micros/put/p99.9"),
     ("get p99.9 us", "/latency_micros/get/p99.9"),
     ("write amp", "/write_amplification"),
+    ("write amp and rest", "/steady/write_amplification_with_rest"),
+    ("write amp, own count", "/steady/store_write_amplification"),
+    ("space max, of live", "/steady/space_max"),
+    ("kept space max, of live", "/steady/kept_space_max"),
+    ("space at rest, of live", "/steady/space_at_rest"),
     ("RSS max MiB", "/resident_bytes_max"),
     ("cpu us/op", "/processor_micros_an_operation"),
 ];

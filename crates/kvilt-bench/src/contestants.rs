@@ -114,6 +114,20 @@ impl Store for Opened {
         Value::Object(figures)
     }
 
+    fn written_bytes(&self) -> Option<u64> {
+        let stats = self.db.stats();
+        Some(
+            stats.log_bytes_written
+                + stats.table_bytes_written
+                + stats.manifest_bytes_written
+                + stats.commit_bytes_written,
+        )
+    }
+
+    fn kept_bytes(&self) -> Option<u64> {
+        Some(self.db.stats().disk_bytes_now)
+    }
+
     fn close(self: Box<Self>) -> Result<()> {
         Ok(self.db.close()?)
     }

@@ -49,6 +49,8 @@ pub struct Stage<'a> {
     pub threads: usize,
     /// Decides all chance.
     pub seed: u64,
+    /// Whether space is looked at each second of every phase, and not of ingest alone.
+    pub is_space_watched: bool,
 }
 
 impl Stage<'_> {
@@ -68,6 +70,8 @@ pub enum Until {
     Elapsed(Duration),
     /// After so many operations of all threads.
     Operations(u64),
+    /// After so many bytes of keys and values put by all threads; only for work that puts.
+    PutBytes(u64),
 }
 
 /// What a phase did.
@@ -78,8 +82,11 @@ pub struct Played {
     pub elapsed: Duration,
     /// Operations of each whole second, in order.
     pub seconds: Vec<u64>,
-    /// Bytes on the device at the end of each of them; looked at while events are written, when space grows.
+    /// Bytes on the device at the end of each of them; looked at while events are written, when space
+    /// grows, and where the stage says so.
     pub disk_bytes: Vec<u64>,
+    /// Of these, bytes of files that were not replaced, at the same times, if the store knows.
+    pub kept_bytes: Vec<u64>,
     /// Bytes of keys and values put.
     pub put_bytes: u64,
     /// Rows shown by scans.
@@ -141,6 +148,7 @@ impl Played {
             elapsed,
             seconds: Vec::new(),
             disk_bytes: Vec::new(),
+            kept_bytes: Vec::new(),
             put_bytes: 0,
             rows: 0,
             missing: 0,
@@ -172,6 +180,7 @@ impl Played {
             "worst_second": self.worst_second(),
             "seconds": self.seconds,
             "disk_bytes": self.disk_bytes,
+            "kept_bytes": self.kept_bytes,
             "put_bytes": self.put_bytes,
             "rows": self.rows,
             "missing": self.missing,
@@ -184,6 +193,16 @@ impl Played {
 struct Tally {
     is_over: AtomicBool,
     operations: AtomicU64,
+    put_bytes: AtomicU64,
+}
+
+impl Tally {
+    /// Adds what a thread has done beyond what it told before.
+    fn add(&self, played: &Played, told: &mut (u64, u64)) {
+        self.operations.fetch_add(played.operations - told.0, Ordering::Relaxed);
+        self.put_bytes.fetch_add(played.put_bytes - told.1, Ordering::Relaxed);
+        *told = (played.operations, played.put_bytes);
+    }
 }
 
 /// After so many operations a thread tells what it did: often enough for a second's figure.
@@ -195,9 +214,13 @@ const TOLD_EACH: u64 = 64;
 ///
 /// The first error of the store, or records that should be there and are not.
 pub fn play(stage: &Stage, work: &Work, until: Until, progress: &ProgressBar) -> Result<Played> {
-    let tally = Tally { is_over: AtomicBool::new(false), operations: AtomicU64::new(0) };
+    let tally = Tally {
+        is_over: AtomicBool::new(false),
+        operations: AtomicU64::new(0),
+        put_bytes: AtomicU64::new(0),
+    };
     let begun = Instant::now();
-    let (played, (seconds, disk_bytes)) = thread::scope(|scope| {
+    let (played, watched) = thread::scope(|scope| {
         let hands: Vec<_> = (0..stage.threads)
             .map(|thread| {
                 let tally = &tally;
@@ -210,14 +233,15 @@ pub fn play(stage: &Stage, work: &Work, until: Until, progress: &ProgressBar) ->
                 })
             })
             .collect();
-        let space = || matches!(work, Work::Ingest).then(|| disk_bytes(stage.directory));
+        let is_space_watched = stage.is_space_watched || matches!(work, Work::Ingest);
+        let space = || is_space_watched.then(|| (disk_bytes(stage.directory), stage.store.kept_bytes()));
         let is_done = || hands.iter().all(|hand| hand.is_finished());
         let watched = watch(&tally, begun, until, progress, is_done, space);
         let played: Result<Vec<Played>> =
             hands.into_iter().map(|hand| hand.join().expect("no thread of a benchmark panics")).collect();
         (played, watched)
     });
-    let mut all = Played { elapsed: begun.elapsed(), seconds, disk_bytes, ..Played::nothing()? };
+    let mut all = Played { elapsed: begun.elapsed(), ..watched? };
     for one in played? {
         all.operations += one.operations;
         all.put_bytes += one.put_bytes;
@@ -238,29 +262,33 @@ fn watch(
     until: Until,
     progress: &ProgressBar,
     is_done: impl Fn() -> bool,
-    space: impl Fn() -> Option<u64>,
-) -> (Vec<u64>, Vec<u64>) {
+    space: impl Fn() -> Option<(u64, Option<u64>)>,
+) -> Result<Played> {
     const GLANCE: Duration = Duration::from_millis(5);
 
-    let (mut seconds, mut spaces, mut counted) = (Vec::new(), Vec::new(), 0);
+    let (mut seen, mut counted) = (Played::nothing()?, 0);
     while !is_done() {
         thread::sleep(GLANCE);
         let (elapsed, operations) = (begun.elapsed(), tally.operations.load(Ordering::Relaxed));
-        if elapsed.as_secs() as usize > seconds.len() {
-            seconds.push(operations - counted);
-            spaces.extend(space());
+        if elapsed.as_secs() as usize > seen.seconds.len() {
+            seen.seconds.push(operations - counted);
+            if let Some((disk_bytes, kept_bytes)) = space() {
+                seen.disk_bytes.push(disk_bytes);
+                seen.kept_bytes.extend(kept_bytes);
+            }
             counted = operations;
         }
         let position = match until {
             Until::Elapsed(_) => elapsed.as_millis() as u64,
             Until::Operations(_) => operations,
+            Until::PutBytes(_) => tally.put_bytes.load(Ordering::Relaxed),
         };
         progress.set_position(position);
         if matches!(until, Until::Elapsed(time) if elapsed >= time) {
             tally.is_over.store(true, Ordering::Relaxed);
         }
     }
-    (seconds, spaces)
+    Ok(seen)
 }
 
 /// One thread at work.
@@ -288,23 +316,26 @@ impl<'a> Player<'a> {
     }
 
     fn play(mut self, tally: &Tally, until: Until) -> Result<Played> {
-        let share = match until {
-            Until::Elapsed(_) => u64::MAX,
-            Until::Operations(all) => all.div_ceil(self.stage.threads as u64),
+        let share = |all: u64| all.div_ceil(self.stage.threads as u64);
+        let (operations_max, put_bytes_max) = match until {
+            Until::Elapsed(_) => (u64::MAX, u64::MAX),
+            Until::Operations(all) => (share(all), u64::MAX),
+            Until::PutBytes(all) => (u64::MAX, share(all)),
         };
-        let mut told = 0;
+        let mut told = (0, 0);
         loop {
             // Once at least: a thread that got no processor in a short phase still says that the work works.
             self.step(tally)?;
-            if self.played.operations - told >= TOLD_EACH {
-                tally.operations.fetch_add(self.played.operations - told, Ordering::Relaxed);
-                told = self.played.operations;
+            if self.played.operations - told.0 >= TOLD_EACH {
+                tally.add(&self.played, &mut told);
             }
-            if self.played.operations >= share || tally.is_over.load(Ordering::Relaxed) {
+            let is_through =
+                self.played.operations >= operations_max || self.played.put_bytes >= put_bytes_max;
+            if is_through || tally.is_over.load(Ordering::Relaxed) {
                 break;
             }
         }
-        tally.operations.fetch_add(self.played.operations - told, Ordering::Relaxed);
+        tally.add(&self.played, &mut told);
         Ok(self.played)
     }
 
@@ -443,6 +474,7 @@ mod tests {
             value_bytes: 8,
             threads: 2,
             seed: 1,
+            is_space_watched: false,
         };
         assert_eq!(stage.inserted(), 12, "the first thread has not put record 12 or one behind it");
         stage.inserting[0].store(u64::MAX, Ordering::SeqCst);

@@ -10,6 +10,7 @@
 //! | [`driver`] | threads on a store for some seconds |
 //! | [`meter`] | what the process used: memory, processor, device, system calls |
 //! | [`limit`] | a ceiling on the memory of the process, page cache included |
+//! | [`steady`] | what is measured once the data have been put over several times |
 //! | [`scenario`] | sizes, budgets and the order of phases |
 //! | [`run`] | one scenario on one store in this process: its measurements as JSON lines |
 //! | [`errand`] | one run in a process of its own, which may not take for ever |
@@ -36,5 +37,6 @@ pub mod limit;
 pub mod meter;
 pub mod run;
 pub mod scenario;
+pub mod steady;
 pub mod store;
 pub mod work;

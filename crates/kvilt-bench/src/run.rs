@@ -60,6 +60,7 @@ pub fn run(
         value_bytes: scenario.value_bytes,
         threads: scenario.threads,
         seed: scenario.seed,
+        is_space_watched: scenario.steady.is_some(),
     };
     let mut data_bytes = scenario.data_bytes;
     if !scenario.has_events() {
@@ -69,14 +70,26 @@ pub fn run(
         told(named("warm", phase, &*store))?;
     }
     for work in &scenario.works {
+        let of_work = || format!("{} of {work}", contestant.name());
+        let steady = scenario.steady.filter(|_| work.work.puts_over());
+        let reached = steady.map(|steady| {
+            let progress = progress_bar(&work.name, steady.until(&stage));
+            let reached = steady.reach(&stage, work, &progress);
+            progress.finish_and_clear();
+            reached
+        });
+        let reached = reached.transpose().with_context(of_work)?;
         let until = until(work, scenario);
-        let phase = measured(&stage, directory, data_bytes, || {
+        let mut phase = measured(&stage, directory, data_bytes, || {
             let progress = progress_bar(&work.name, until);
             let played = play(&stage, &work.work, until, &progress);
             progress.finish_and_clear();
             played
         })
-        .with_context(|| format!("{} of {work}", contestant.name()))?;
+        .with_context(of_work)?;
+        if let Some(reached) = reached {
+            phase["steady"] = reached.figures(&stage, &phase).with_context(of_work)?;
+        }
         if matches!(work.work, Work::Ingest) {
             data_bytes = phase["put_bytes"].as_u64().unwrap_or(data_bytes);
         }
@@ -99,7 +112,7 @@ fn until(work: &NamedWork, scenario: &Scenario) -> Until {
 fn progress_bar(name: &str, until: Until) -> ProgressBar {
     let length = match until {
         Until::Elapsed(time) => time.as_millis() as u64,
-        Until::Operations(count) => count,
+        Until::Operations(count) | Until::PutBytes(count) => count,
     };
     let style = ProgressStyle::with_template("{msg:>16} {wide_bar} {percent:>3}% {eta}")
         .expect("a template that was tried");

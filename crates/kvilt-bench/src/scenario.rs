@@ -9,6 +9,7 @@ use serde_json::{Value, json};
 use crate::{
     events::{self, EVENT_KEY_BYTES},
     keys::{KEY_BYTES, key_of},
+    steady::Steady,
     work::{NamedWork, Work},
 };
 
@@ -33,6 +34,8 @@ pub struct Scenario {
     pub works: Vec<NamedWork>,
     /// How long a phase lasts; ingest and a whole scan end by themselves.
     pub phase: Duration,
+    /// If given, phases that put rows over are measured in steady state.
+    pub steady: Option<Steady>,
     /// Threads.
     pub threads: usize,
     /// Decides all chance.
@@ -49,8 +52,9 @@ impl Scenario {
             "ingest" => (4096, 512, Some(1024), 40, "ingest,analytics"),
             "rows" => (272, 1024, None, 5, "readrandom,readseq,seekrandom"),
             "sync" => (16, 128, None, 5, "P@uniform"),
+            "steady" => (512, 128, None, 20, "P@uniform,P@zipf,A@uniform,A@zipf"),
             "small" => (64, 128, None, 1, "C,A,E100,P,readseq"),
-            _ => bail!("no scenario is called {name}: memory, limited, ingest, rows, sync, small"),
+            _ => bail!("no scenario is called {name}: memory, limited, ingest, rows, sync, steady, small"),
         };
         Ok(Scenario {
             name: name.to_owned(),
@@ -62,6 +66,7 @@ impl Scenario {
             warm: None,
             works: works_of(works)?,
             phase: Duration::from_secs(seconds),
+            steady: (name == "steady").then(Steady::default),
             threads: 2,
             seed: 1,
         })
@@ -117,10 +122,11 @@ mod tests {
 
     #[test]
     fn every_scenario_can_be_built() {
-        for name in ["memory", "limited", "ingest", "rows", "sync", "small"] {
+        for name in ["memory", "limited", "ingest", "rows", "sync", "steady", "small"] {
             let scenario = Scenario::named(name).unwrap();
             assert!(scenario.records() > 10_000 && !scenario.works.is_empty());
             assert_eq!(scenario.has_events(), name == "ingest");
+            assert_eq!(scenario.steady.is_some(), name == "steady");
         }
         assert!(Scenario::named("large").is_err());
         assert!(works_of("A,,B").is_err());

@@ -36,6 +36,16 @@ pub trait Store: Send + Sync {
         Value::Null
     }
 
+    /// Bytes that it has written to files since it was opened, by its own count, if it keeps one.
+    fn written_bytes(&self) -> Option<u64> {
+        None
+    }
+
+    /// Bytes of the files that make it up now, if it knows: without those that were replaced and wait to be removed.
+    fn kept_bytes(&self) -> Option<u64> {
+        None
+    }
+
     /// Closes it in the orderly way.
     fn close(self: Box<Self>) -> Result<()>;
 }

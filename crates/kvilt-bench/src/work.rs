@@ -130,6 +130,14 @@ impl Work {
             Work::ReadSeq => false,
         }
     }
+
+    /// Whether it puts rows again and again that are there, so that it has a steady state.
+    pub fn puts_over(&self) -> bool {
+        match self {
+            Work::Keys { mix, .. } => mix.put + mix.change > 0,
+            Work::Ingest | Work::Analytics | Work::ReadSeq => false,
+        }
+    }
 }
 
 #[cfg(test)]
@@ -141,10 +149,13 @@ mod tests {
         let work: NamedWork = "E100@zipf:0.9".parse().unwrap();
         let mix = Mix { scan: 95, put: 5, ..Mix::default() };
         assert_eq!(work.work, Work::Keys { mix, pattern: Pattern::Zipf { theta: 0.9 }, rows_max: 100 });
-        assert!(work.work.writes());
+        assert!(work.work.writes() && work.work.puts_over());
         let reads: NamedWork = "C".parse().unwrap();
-        assert!(!reads.work.writes());
+        assert!(!reads.work.writes() && !reads.work.puts_over());
         assert!(matches!(reads.work, Work::Keys { pattern: Pattern::Composite { .. }, .. }));
+        for name in ["D", "ingest", "analytics", "readseq"] {
+            assert!(!name.parse::<NamedWork>().unwrap().work.puts_over(), "{name}");
+        }
         for wrong in ["", "Z", "E", "E0", "A@", "A@sideways", "A@zipf:x"] {
             assert!(wrong.parse::<NamedWork>().is_err(), "{wrong}");
         }

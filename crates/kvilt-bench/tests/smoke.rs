@@ -62,6 +62,31 @@ fn a_random_load_is_called_so() {
     check(&arguments, &["fillrandom", "warm", "readrandom"]);
 }
 
+/// Once through the data and a tenth of a second: the figures are there and add up, however small the run.
+#[test]
+fn space_and_bytes_written_are_told_in_steady_state() {
+    let directory = tempfile::tempdir().unwrap();
+    let arguments = "one --dir store --scenario steady --data-mb 4 --budget-mb 32 --seconds 0.1 --put-over 1.5 \
+                     --rest-seconds 0.1 --works P@uniform,A@zipf,C";
+    let told = lines(&bench(&arguments.split_whitespace().collect::<Vec<_>>(), directory.path()));
+    let phase = |name: &str| told.iter().find(|line| line["phase"] == name).unwrap();
+    let records = told[0]["scenario"]["records"].as_u64().unwrap();
+    for name in ["P@uniform", "A@zipf"] {
+        let steady = &phase(name)["steady"];
+        let figure = |name: &str| steady[name].as_f64().unwrap_or_else(|| panic!("{name} of {steady}"));
+        assert_eq!(steady["live_bytes"], records * 814, "{steady}");
+        assert!(figure("reached_put_bytes") >= 1.5 * figure("live_bytes"), "{steady}");
+        // No row can be left out, and every byte put is in a file once the phase has settled.
+        assert!(figure("space_max") >= figure("space_median") && figure("space_median") >= 1.0, "{steady}");
+        assert!(figure("kept_space_max") >= 1.0, "{steady}");
+        assert!(figure("space_at_rest") >= 1.0, "{steady}");
+        let written = figure("store_write_amplification");
+        assert!((1.0..=figure("store_write_amplification_with_rest")).contains(&written), "{steady}");
+        assert!(steady["write_amplification_with_rest"].is_number(), "{steady}");
+    }
+    assert!(phase("C")["steady"].is_null(), "nothing is put over by gets");
+}
+
 #[test]
 fn stores_are_compared_in_turn() {
     let directory = tempfile::tempdir().unwrap();
