@@ -5,8 +5,7 @@
 
 use std::sync::Arc;
 
-use kvilt_base::{Direction, Engine, FileName};
-use kvilt_io::MemoryDisk;
+use kvilt_base::{Direction, Engine};
 
 use crate::{
     reading::{Manner, Row},
@@ -26,7 +25,6 @@ const FILE_BYTES: u64 = 256;
 
 /// Lets the store come to rest, and fails if its files then hold too much that is dead. No view is open.
 pub fn weigh(subject: &dyn Subject, world: &World, engine: &Arc<dyn Engine>) -> Result<(), Complaint> {
-    let Some(memory) = world.memory() else { return Ok(()) };
     let mut held = 0;
     let mut may_be = 0;
     for _ in 0..RESTS {
@@ -37,20 +35,14 @@ pub fn weigh(subject: &dyn Subject, world: &World, engine: &Arc<dyn Engine>) -> 
         // A block may be as small as a row, and its key stands in the table's index again.
         let bytes_of = |(key, value): &Row| (2 * key.len() + value.len()) as u64 + ROW_BYTES;
         let row_bytes: u64 = rows.iter().map(bytes_of).sum();
-        let (files, bytes) = files_of_rows(memory);
-        held = bytes;
-        may_be = row_bytes * 13 / 10 + files * FILE_BYTES + subject.dead_bytes_at_rest();
+        // Files that were replaced do not count: they wait for the pins of all stores in the process.
+        let stats = engine.stats();
+        held = stats.disk_bytes_now;
+        may_be = row_bytes * 13 / 10 + stats.files_now * FILE_BYTES + subject.dead_bytes_at_rest();
         if held <= may_be {
             return Ok(());
         }
     }
     let stats = engine.stats();
     Err(format!("at rest, files of rows hold {held} bytes and may hold {may_be}: {stats:?}").into())
-}
-
-/// How many tables and logs there are, and their bytes.
-fn files_of_rows(memory: &MemoryDisk) -> (u64, u64) {
-    let snapshot = memory.snapshot();
-    let of_rows = snapshot.iter().filter(|(name, _)| matches!(name, FileName::Table(_) | FileName::Log(_)));
-    of_rows.fold((0, 0), |(files, bytes), (_, content)| (files + 1, bytes + content.len() as u64))
 }

@@ -364,6 +364,8 @@ impl ChunkLog {
             Ok(())
         })?;
         if self.records.load(Ordering::Relaxed) == 0 {
+            // Before anything is noted: if one cannot be read, the next reader must meet the same.
+            let tombstones = self.read_tombstones(files, &tombstones)?;
             // Not of this run: what is in the file is all there is.
             self.records.store(records, Ordering::Relaxed);
             if !self.is_of_this_run && from == 0 {
@@ -372,7 +374,7 @@ impl ChunkLog {
                 writer.ascent = ascent;
             }
             if !tombstones.is_empty() {
-                self.hiders.replace(self.read_tombstones(files, &tombstones)?);
+                self.hiders.replace(tombstones);
             }
             if from == 0 {
                 // Release: pairs with `all_tombstones`. They stay when the index is forgotten.

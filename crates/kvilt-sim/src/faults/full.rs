@@ -23,9 +23,13 @@ use crate::{
     world::World,
 };
 
-/// Steps that come first, so that there is a checkpoint, and with it a reserve.
-const FURNISHING: [Step; 3] =
-    [Step::Sync, Step::Advance { ms: 3_000 }, Step::Background { steps: 60, seed: 5 }];
+/// Steps that come first, so that there is a checkpoint, and with it a reserve. Where nothing was written, none is taken.
+const FURNISHING: [Step; 4] = [
+    Step::Put(0, Payload { number: u32::MAX - 1, bytes: 8 }),
+    Step::Sync,
+    Step::Advance { ms: 3_000 },
+    Step::Background { steps: 60, seed: 5 },
+];
 
 /// What a life on such a disk amounted to.
 struct Life {

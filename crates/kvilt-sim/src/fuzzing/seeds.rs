@@ -19,7 +19,7 @@ use crate::{
 /// Inputs of one target.
 const SEEDS_MAX: usize = 8;
 /// Stores that seeds are taken from: asynchronous and synchronous ones, packed and not.
-const STORES: std::ops::Range<u64> = 0..12;
+const STORES: std::ops::Range<u64> = 0..36;
 
 /// The files of a store in the middle of a script.
 fn files(seed: u64) -> BTreeMap<FileName, Vec<u8>> {

@@ -342,7 +342,13 @@ impl Engine for Toy {
     }
 
     fn stats(&self) -> Stats {
-        Stats::default()
+        let mut stats = Stats::default();
+        for number in logs(&*self.disk).unwrap_or_default() {
+            let file = self.disk.open(FileName::Log(number));
+            stats.files_now += 1;
+            stats.disk_bytes_now += file.and_then(|file| file.len()).unwrap_or_default();
+        }
+        stats
     }
 
     fn check(&self, _progress: &mut dyn FnMut(Progress) -> bool) -> Result<CheckReport> {
@@ -350,11 +356,14 @@ impl Engine for Toy {
     }
 
     fn close(&self) -> Result<()> {
+        // A panic left something half done, which a close must not pass over.
+        let is_half_done = self.state.is_poisoned();
         let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
         if state.is_closed {
             return Ok(());
         }
         state.is_closed = true;
+        state.is_poisoned |= is_half_done;
         self.lock.lock().unwrap_or_else(PoisonError::into_inner).take();
         state.check_poison()?;
         state.sync(self.flaw)
