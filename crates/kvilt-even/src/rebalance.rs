@@ -253,7 +253,9 @@ impl Worker for Checkpointer {
         if self.is_resting {
             self.go_on(&store, now);
         }
-        if now < self.due && !store.takes_early_checkpoint() {
+        // Taken in any case: left set, nobody would be woken for the next.
+        let is_wanted_early = store.takes_early_checkpoint();
+        if now < self.due && (!is_wanted_early || self.again > 0) {
             return Next::Rest(Some(self.due - now));
         }
         if commit::is_leading() {

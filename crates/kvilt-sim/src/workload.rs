@@ -10,6 +10,12 @@ use crate::{
     script::{Expected, KeyId, Payload, Script, Span, Step, VIEW_SLOTS},
 };
 
+/// Weight of phases of range deletes among phases of writes, whose other weights add up to twenty.
+const WIPES: u32 = 2;
+/// Crash scripts from this seed on may have such phases. Those before are the ones that planted bugs are hunted with and fuzz
+/// targets begin with, by budgets that were found for them.
+const FIRST_WIPING_SEED: u64 = 12;
+
 /// What kind of scripts to make.
 #[derive(Clone, Debug)]
 pub struct Shape {
@@ -29,6 +35,8 @@ pub struct Shape {
     pub background_percent: u32,
     /// Of ten thousand mixed steps, about how many verify or copy the whole store.
     pub checks_per_10000: u32,
+    /// Whether each script may have many range deletes in a row; otherwise those from a later seed on have.
+    pub is_wiping: bool,
 }
 
 impl Shape {
@@ -43,6 +51,7 @@ impl Shape {
             reopens: true,
             background_percent: 12,
             checks_per_10000: 8,
+            is_wiping: true,
         }
     }
 
@@ -57,6 +66,7 @@ impl Shape {
             reopens: true,
             background_percent: 22,
             checks_per_10000: 0,
+            is_wiping: false,
         }
     }
 
@@ -69,12 +79,14 @@ impl Shape {
     pub fn script(&self, seed: u64) -> Script {
         let mut dice = Dice::new(seed);
         let keys = universe(&mut dice, self);
-        self.script_over(Arc::new(keys), 0, &mut dice)
+        let is_wiping = self.is_wiping || seed >= FIRST_WIPING_SEED;
+        Shape { is_wiping, ..self.clone() }.script_over(Arc::new(keys), 0, &mut dice)
     }
 
     /// A script over given keys, whose payloads have numbers above `number`.
     pub fn script_over(&self, keys: Arc<Vec<Vec<u8>>>, number: u32, dice: &mut Dice) -> Script {
-        let mut author = Author { shape: self, count: keys.len(), number, steps: Vec::new(), dice };
+        let wipes = if self.is_wiping { WIPES } else { 0 };
+        let mut author = Author { shape: self, wipes, count: keys.len(), number, steps: Vec::new(), dice };
         while author.steps.len() < self.steps {
             author.write_phase();
         }
@@ -125,6 +137,8 @@ fn family_key(dice: &mut Dice, family: usize, i: usize) -> Vec<u8> {
 /// Writes one script, phase by phase.
 struct Author<'a> {
     shape: &'a Shape,
+    /// How often it writes range deletes for a while, of some twenty times.
+    wipes: u32,
     /// How many keys there are.
     count: usize,
     /// The last payload number given.
@@ -137,7 +151,7 @@ impl Author<'_> {
     fn write_phase(&mut self) {
         let share = (self.shape.steps / 5).max(4);
         let length = self.dice.between(share / 2, share);
-        match self.dice.weighted(&[10, 2, 2, 2, 2, 1, 1, 2]) {
+        match self.dice.weighted(&[10, 2, 2, 2, 2, 1, 1, self.wipes]) {
             0 => self.mix(length),
             1 => self.fill(length, Order::Ascending),
             2 => self.fill(length, Order::Descending),

@@ -12,6 +12,9 @@
 //! | is written faster than rewrites can follow: puts wait | `LIVE_PERCENT_MAX` of the live ones, and three quarters |
 //! | is at rest | `LIVE_PERCENT_AT_REST` of the live ones, and an eighth |
 //!
+//! Puts wait as well, and no more is rewritten, while replaced files that wait for a checkpoint or for readers take half of
+//! the live bytes and the slack.
+//!
 //! A cold chunk's live bytes are counted from samples of its logs ([`super::samples`]); a munk's are known.
 
 use std::{
@@ -25,6 +28,7 @@ use std::{
 
 use kvilt_base::{Result, Version};
 use kvilt_sync::published::{Pin, pin};
+use parking_lot::Mutex;
 
 use super::munk::wasted_bytes;
 use crate::{
@@ -44,6 +48,8 @@ const LIVE_PERCENT_AT_REST: u64 = 20;
 /// Files that were replaced and wait for a checkpoint may be this part of the live bytes, and the slack; then no more are
 /// replaced, and puts wait. At half of that a checkpoint is taken early.
 const REPLACED_PART: u64 = 2;
+/// An early checkpoint comes when this part of the slack more was replaced than when the last one had ended.
+const REPLACED_STEP_PART: u64 = 4;
 /// A store is at rest when nothing was put for this time.
 const REST_AFTER: Duration = Duration::from_secs(2);
 /// Time between two looks at all chunks, at least: a look costs time for each chunk and each file.
@@ -53,8 +59,8 @@ const LOOK_INTERVAL: Duration = Duration::from_millis(100);
 const LOOK_INTERVAL_AT_REST: Duration = Duration::from_millis(500);
 /// … this often at most: every 16 seconds.
 const DOUBLINGS_MAX: u32 = 5;
-/// Chores that one look finds, at most: the next look knows better.
-const CHORES_MAX: usize = 16;
+/// Chores that one look finds, at most: the next look knows better, and tells puts that need not wait any more.
+const CHORES_MAX: usize = 4;
 /// A chunk with fewer dead bytes than this part of its live ones is not worth a rewrite …
 const DEAD_PART_MIN: u64 = 8;
 /// … nor with fewer than this part of the slack.
@@ -77,6 +83,8 @@ pub(crate) struct Space {
     is_short: AtomicBool,
     /// Whether the next checkpoint is to come before its time.
     is_checkpoint_wanted: AtomicBool,
+    /// Checkpoints so far when it was looked last, and bytes that waited then to be removed.
+    last_checkpoint: Mutex<(u64, u64)>,
 }
 
 /// What is to be done to one chunk for the sake of space.
@@ -107,13 +115,21 @@ pub(super) struct SpaceKeeper {
 impl SpaceKeeper {
     /// Does one chore, or looks for some if it is time. True if anything was done.
     pub(super) fn step(&mut self, store: &Store, now: Duration) -> bool {
+        let had_chores = !self.chores.is_empty();
         while let Some((chore, chunk)) = self.chores.pop_front() {
             let Some(occupied) = chunk.upgrade().and_then(|chunk| chunk.try_occupy()) else { continue };
             match store.carry_out(chore, &occupied) {
-                Ok(true) => return true,
+                Ok(true) => {
+                    occupied.succeeded();
+                    return true;
+                }
                 Ok(false) => {}
                 Err(error) => store.background_failed(&occupied, &error),
             }
+        }
+        if had_chores {
+            // None came to anything: the next look would find the same.
+            self.look_at = now + LOOK_INTERVAL;
         }
         if now >= self.look_at {
             self.look(store, now);
@@ -227,9 +243,16 @@ impl Store {
         self.space.is_short.load(Ordering::Relaxed) && self.has_workers()
     }
 
-    /// Has the next checkpoint come before its time: it removes what was replaced.
-    fn want_early_checkpoint(&self) {
-        if !self.space.is_checkpoint_wanted.swap(true, Ordering::Relaxed) {
+    /// Has the next checkpoint come before its time: it removes what was replaced. What the last one left waits for
+    /// readers, so there is another only once this many more bytes wait than then.
+    fn want_early_checkpoint(&self, waiting: u64, step: u64) {
+        let checkpoints = self.counters.checkpoints.sum();
+        let mut last = self.space.last_checkpoint.lock();
+        if last.0 != checkpoints {
+            *last = (checkpoints, waiting);
+            return;
+        }
+        if waiting >= last.1 + step && !self.space.is_checkpoint_wanted.swap(true, Ordering::Relaxed) {
             self.wake_checkpointer();
         }
     }
@@ -316,7 +339,7 @@ impl Store {
         let is_short = dead > live / 100 * LIVE_PERCENT_MAX + slack / 4 * 3 || has_replaced_much;
         self.space.is_short.store(is_short, Ordering::Relaxed);
         if waiting > live / REPLACED_PART / 2 + slack / 2 {
-            self.want_early_checkpoint();
+            self.want_early_checkpoint(waiting, slack / REPLACED_STEP_PART);
         }
         let may_be = if is_at_rest {
             live / 100 * LIVE_PERCENT_AT_REST + slack / 8
@@ -330,7 +353,9 @@ impl Store {
             .filter(|of| !of.chunk.is_damaged() && !of.chunk.is_occupied() && !of.chunk.is_backing_off(now));
         let mut chores: VecDeque<_> = VecDeque::new();
         let mut candidates = Vec::new();
-        let (mut waits, mut has_kept) = (is_short, false);
+        let is_unfree = |of: &ChunkSpace| of.chunk.is_occupied() || of.chunk.is_backing_off(now);
+        let has_unfree = space.of_chunks.iter().any(|of| !of.chunk.is_damaged() && is_unfree(of));
+        let (mut waits, mut has_kept) = (is_short || has_unfree, false);
         let oldest_view = self.versions.open_views().first().map_or(0, |view| view.to_u64());
         for of in free {
             let bytes_min = slack / SLACK_PART_MIN;

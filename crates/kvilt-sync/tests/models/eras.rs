@@ -142,6 +142,8 @@ fn a_reader_that_stays_keeps_nothing_that_is_younger() {
                 drop(linked.eras.collect(Reach::All));
             })
         };
+        // Beside the writer, so that what it replaces first meets a reader under way.
+        linked.expect(0);
         writer.join().unwrap();
         linked.expect(0);
         assert!(linked.freed[2].load(Ordering::Relaxed), "it was born and retired beside the reader");

@@ -9,6 +9,9 @@ use kvilt_sync::published::settle;
 
 use crate::{files::Files, funk::log::ChunkLog, store::Store};
 
+/// How often a put that filled a buffer waits for space, some milliseconds each time, before it goes on all the same.
+const SPACE_WAITS_MAX: u32 = 4;
+
 /// Their buffers are written once all gates are given back: others put to these chunks meanwhile.
 #[derive(Default)]
 pub(super) struct Aside(Vec<Arc<ChunkLog>>, IsLarge);
@@ -40,13 +43,15 @@ impl Aside {
 }
 
 impl Store {
-    /// Step 6 of a put. One that filled a buffer waits here, once, for the background to give back space if there is too
-    /// little: others have the gate meanwhile.
+    /// Step 6 of a put. One that filled a buffer waits here for the background to give back space if there is too little:
+    /// others have the gate meanwhile.
     pub(super) fn write_aside(&self, aside: Aside) {
         let has_filled = !aside.0.is_empty();
         aside.write(&self.files);
-        if has_filled && self.is_short_of_space() {
+        let mut waits = 0;
+        while has_filled && waits < SPACE_WAITS_MAX && self.is_short_of_space() {
             self.stall(&self.counters.stalls_space);
+            waits += 1;
         }
     }
 }
