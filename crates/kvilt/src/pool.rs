@@ -66,6 +66,8 @@ struct State {
     resting: BTreeSet<(Duration, u64)>,
     /// Runners that look for work.
     idle: usize,
+    /// When idle runners look again if they are not woken before: one entry for each whose wait ends by time.
+    looks: Vec<Duration>,
     /// Runners that were started and have not looked yet.
     starting: usize,
     /// Runners inside a step.
@@ -161,18 +163,22 @@ impl Shared {
         }
     }
 
-    /// Waits until told, or for so long, if that is limited.
+    /// Waits until woken; until the time `now + longest`, if that is limited.
     fn wait_until_ready<'s>(
         &'s self,
-        state: MutexGuard<'s, State>,
+        mut state: MutexGuard<'s, State>,
+        now: Duration,
         longest: Option<Duration>,
     ) -> MutexGuard<'s, State> {
-        match longest {
-            Some(longest) => {
-                self.ready.wait_timeout(state, longest).unwrap_or_else(PoisonError::into_inner).0
-            }
-            None => self.ready.wait(state).unwrap_or_else(PoisonError::into_inner),
-        }
+        let Some(longest) = longest else {
+            return self.ready.wait(state).unwrap_or_else(PoisonError::into_inner);
+        };
+        let until = now + longest;
+        state.watch(until);
+        let waited = self.ready.wait_timeout(state, longest);
+        let mut state = waited.unwrap_or_else(PoisonError::into_inner).0;
+        state.unwatch(until);
+        state
     }
 
     fn end(&self, state: &mut State, id: u64) {
@@ -250,10 +256,23 @@ impl State {
         }
     }
 
-    /// Whether one of the idle runners must look again, because another, which may have been the only one to wait for the
-    /// next end of a rest, is idle no longer.
+    /// An idle runner begins to wait, no longer than until then.
+    fn watch(&mut self, until: Duration) {
+        self.looks.push(until);
+    }
+
+    /// An idle runner that was to wait until then waits no longer.
+    fn unwatch(&mut self, until: Duration) {
+        if let Some(at) = self.looks.iter().position(|other| *other == until) {
+            self.looks.swap_remove(at);
+        }
+    }
+
+    /// Whether a runner that stops being idle must wake another one, because no idle runner waits for the next end of
+    /// a rest. A wake costs two system calls and a switch of threads, so it is not made at each step.
     fn needs_another_look(&self) -> bool {
-        self.idle > 0 && !self.resting.is_empty()
+        let Some(&(end, _)) = self.resting.first() else { return false };
+        self.idle > 0 && self.looks.iter().all(|until| *until > end)
     }
 
     fn make_ready(&mut self, id: u64, now: Duration) {
@@ -330,7 +349,7 @@ impl Runner {
             let now = shared.clock.now();
             match state.look(now, idle_since) {
                 Choice::Step(id) => break Some(id),
-                Choice::Wait(longest) => state = shared.wait_until_ready(state, longest),
+                Choice::Wait(longest) => state = shared.wait_until_ready(state, now, longest),
                 Choice::End => break None,
             }
         };

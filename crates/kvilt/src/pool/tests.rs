@@ -280,6 +280,7 @@ impl Watch {
         match self.state.look(self.now, since) {
             Choice::Wait(longest) => {
                 let until = longest.map(|longest| self.now + longest);
+                until.into_iter().for_each(|until| self.state.watch(until));
                 self.idle.push((since, until));
                 return;
             }
@@ -308,7 +309,8 @@ impl Watch {
     fn tell(&mut self) {
         if !self.idle.is_empty() {
             let which = self.below(self.idle.len());
-            let (since, _) = self.idle.swap_remove(which);
+            let (since, until) = self.idle.swap_remove(which);
+            until.into_iter().for_each(|until| self.state.unwatch(until));
             self.look(since);
         }
     }
@@ -334,7 +336,9 @@ impl Watch {
             .min_by_key(|which| self.idle[*which].1)
         {
             let (since, until) = self.idle.swap_remove(which);
-            self.now = self.now.max(until.expect("filtered"));
+            let until = until.expect("filtered");
+            self.state.unwatch(until);
+            self.now = self.now.max(until);
             self.look(since);
         }
         self.now = end;
@@ -384,6 +388,29 @@ fn the_end_of_each_rest_is_watched_whoever_looks_ends_or_is_told() {
             watch.check();
         }
     }
+}
+
+#[test]
+fn steps_of_a_busy_worker_wake_no_runner_that_waits_for_the_end_of_a_rest() {
+    let mut state = State::with_ready(2, ms(0));
+    // One rests; an idle runner waits for the end of that.
+    let Choice::Step(resting) = state.look(ms(0), ms(0)) else { panic!("two are ready") };
+    let worker = state.take(resting).expect("it is seated");
+    state.seat(resting, worker, Next::Rest(Some(ms(700))), ms(0));
+    state.idle = 1;
+    state.watch(ms(700));
+    for now in 0..500 {
+        // The other runner stops being idle to step the busy worker.
+        let Choice::Step(busy) = state.look(ms(now), ms(now)) else { panic!("one is ready") };
+        assert!(!state.needs_another_look(), "at {now}");
+        let worker = state.take(busy).expect("it is seated");
+        state.seat(busy, worker, Next::Again, ms(now));
+    }
+    // A rest that ends earlier than that must be waited for.
+    let Choice::Step(busy) = state.look(ms(500), ms(500)) else { panic!("one is ready") };
+    let worker = state.take(busy).expect("it is seated");
+    state.seat(busy, worker, Next::Rest(Some(ms(100))), ms(500));
+    assert!(state.needs_another_look());
 }
 
 #[test]
