@@ -4,7 +4,7 @@
 //! first and the last key share tell most keys apart. Searching this array touches a few cache lines, where
 //! comparing keys would touch one or two for each step.
 
-use kvilt_base::key::shared_prefix_len;
+use kvilt_base::key::{begins_with, shared_prefix_len};
 use kvilt_sync::fetch_ahead;
 
 /// Heads in a block: four cache lines of them.
@@ -101,7 +101,7 @@ impl Heads {
         key_at: impl Fn(usize) -> &'k [u8],
         block: impl FnOnce(usize),
     ) -> usize {
-        if !key.starts_with(&self.prefix) {
+        if !begins_with(key, &self.prefix) {
             // The key leaves the common prefix: it is before all keys or behind all.
             return if key < self.prefix.as_slice() { 0 } else { self.heads.len() };
         }

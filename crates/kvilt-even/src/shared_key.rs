@@ -64,13 +64,11 @@ pub(crate) struct SharedKey {
 }
 
 impl SharedKey {
-    fn begin(&self) -> &[u8] {
-        self.begin.as_ref().map_or(&[], |(base, len)| &base[..*len])
-    }
-
     /// How it compares with a key.
     pub(crate) fn cmp(&self, key: &[u8]) -> Ordering {
-        let begin = self.begin();
+        // Not by an empty beginning: see `begins_with`.
+        let Some((base, len)) = &self.begin else { return self.rest.as_slice().cmp(key) };
+        let begin = &base[..*len];
         match key.split_at_checked(begin.len()) {
             Some((its_begin, its_rest)) => {
                 begin.cmp(its_begin).then_with(|| self.rest.as_slice().cmp(its_rest))
@@ -96,7 +94,8 @@ mod tests {
         let known = LongKeys::default();
         let kept: Vec<_> = keys.iter().map(|key| known.keep(key)).collect();
         for (key, kept) in keys.iter().zip(&kept) {
-            assert_eq!(&[kept.begin(), &kept.rest].concat(), key);
+            let begin = kept.begin.as_ref().map_or(&[][..], |(base, len)| &base[..*len]);
+            assert_eq!(&[begin, &kept.rest].concat(), key);
             for other in &keys {
                 assert_eq!(kept.cmp(other), key.cmp(other), "{} and {} bytes", key.len(), other.len());
             }

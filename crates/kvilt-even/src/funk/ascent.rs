@@ -11,7 +11,10 @@
 
 use std::{cmp::Ordering, ops::Range, sync::Arc};
 
-use kvilt_base::{Direction, EntryRef, KeyRange, Kind, Result, Source, key::shared_prefix_len};
+use kvilt_base::{
+    Direction, EntryRef, KeyRange, Kind, Result, Source,
+    key::{begins_with, shared_prefix_len},
+};
 use kvilt_format::log::HEADER_BYTES;
 use kvilt_sync::budget::{Charge, Part};
 
@@ -156,6 +159,10 @@ impl Ascent {
 
     /// How a key that is kept compares with another.
     fn cmp(&self, at: KeyAt, key: &[u8]) -> Ordering {
+        if self.prefix.is_empty() {
+            // Not by an empty prefix: see `begins_with`.
+            return self.rest(at).cmp(key);
+        }
         let common = self.prefix.len().min(key.len());
         let by_prefix = self.prefix[..common].cmp(&key[..common]);
         by_prefix.then_with(|| match key.get(self.prefix.len()..) {
@@ -178,7 +185,7 @@ impl Ascent {
         if self.pieces.is_empty() && self.keys.is_empty() && key.len() > LONG_KEY_BYTES {
             self.prefix = key.to_vec();
         }
-        if key.starts_with(&self.prefix) {
+        if begins_with(key, &self.prefix) {
             return;
         }
         let rest = self.prefix.split_off(shared_prefix_len(&self.prefix, key));
