@@ -177,6 +177,43 @@ fn what_a_view_kept_goes_when_the_view_is_closed() {
     bed.db.close().expect("a store in memory closes");
 }
 
+/// It holds the files that there were when it began. They are more than may wait for a checkpoint, and stop no rewrite.
+fn space_comes_back_beside_a_reader_that_holds_all_files_for_long() {
+    let mut bed = Bed::open(64 << 20, MemoryDisk::new(1));
+    let mut random = 1u32;
+    let mut put = |bed: &mut Bed, i: u32| {
+        random = random.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
+        bed.put((random >> 8) % (4 * KEYS), i as u8);
+    };
+    (0..20 * KEYS).for_each(|i| put(&mut bed, i));
+    bed.db.put(b"read", b"for long").expect("there is room");
+    let db = Arc::clone(&bed.db);
+    let found = db.get_with(b"read", None, &mut |_| {
+        let held_before = bed.file_bytes();
+        let rewrites_before = bed.db.stats().space_rewrites;
+        let live = u64::from(4 * KEYS) * ROW_BYTES;
+        assert!(held_before > live / 2 + SLACK_BYTES, "too few files for this test: {held_before}");
+        for i in 0..30 * KEYS {
+            put(&mut bed, i);
+            if i % KEYS == 0 {
+                bed.db.sync().expect("synced");
+                let held = bed.file_bytes();
+                // A log that the reader holds is appended to until it is rewritten.
+                let held_by_reader = 2 * held_before;
+                let most = held_by_reader + 2 * live + SLACK_BYTES + (live / 2 + SLACK_BYTES);
+                assert!(held <= most, "{held}, {most} allowed, after {i} puts: {:?}", bed.db.stats());
+            }
+        }
+        let stats = bed.db.stats();
+        assert!(stats.space_rewrites > rewrites_before + 10, "{stats:?}");
+    });
+    assert!(found.expect("it is read"));
+    bed.rest(10);
+    let live = u64::from(4 * KEYS) * ROW_BYTES;
+    assert!(bed.file_bytes() <= 2 * live, "{} for {live}", bed.file_bytes());
+    bed.db.close().expect("a store in memory closes");
+}
+
 #[test]
 fn what_nobody_sees_gives_back_its_space() {
     rows_deleted_one_by_one_give_their_space_back_though_nobody_reads();
@@ -184,4 +221,5 @@ fn what_nobody_sees_gives_back_its_space() {
     rows_overwritten_at_random_take_twice_their_bytes_and_cost_twice_theirs_to_write();
     rows_that_are_put_once_in_order_are_not_written_again_for_space();
     what_a_view_kept_goes_when_the_view_is_closed();
+    space_comes_back_beside_a_reader_that_holds_all_files_for_long();
 }

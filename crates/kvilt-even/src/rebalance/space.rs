@@ -12,8 +12,8 @@
 //! | is written faster than rewrites can follow: puts wait | `LIVE_PERCENT_MAX` of the live ones, and three quarters |
 //! | is at rest | `LIVE_PERCENT_AT_REST` of the live ones, and an eighth |
 //!
-//! Puts wait as well, and no more is rewritten, while replaced files that wait for a checkpoint or for readers take half of
-//! the live bytes and the slack.
+//! Puts wait as well, and no more is rewritten, while replaced files that wait for a checkpoint take half of the live bytes
+//! and the slack. Files that the last checkpoint could not remove do not count: readers hold them, for as long as they like.
 //!
 //! A cold chunk's live bytes are counted from samples of its logs ([`super::samples`]); a munk's are known.
 
@@ -48,8 +48,6 @@ const LIVE_PERCENT_AT_REST: u64 = 20;
 /// Files that were replaced and wait for a checkpoint may be this part of the live bytes, and the slack; then no more are
 /// replaced, and puts wait. At half of that a checkpoint is taken early.
 const REPLACED_PART: u64 = 2;
-/// An early checkpoint comes when this part of the slack more was replaced than when the last one had ended.
-const REPLACED_STEP_PART: u64 = 4;
 /// A store is at rest when nothing was put for this time.
 const REST_AFTER: Duration = Duration::from_secs(2);
 /// Time between two looks at all chunks, at least: a look costs time for each chunk and each file.
@@ -83,8 +81,8 @@ pub(crate) struct Space {
     is_short: AtomicBool,
     /// Whether the next checkpoint is to come before its time.
     is_checkpoint_wanted: AtomicBool,
-    /// Checkpoints so far when it was looked last, and bytes that waited then to be removed.
-    last_checkpoint: Mutex<(u64, u64)>,
+    /// Checkpoints so far at the last look, and bytes of replaced files that waited at the first look behind the last of them.
+    left_by_checkpoint: Mutex<(u64, u64)>,
 }
 
 /// What is to be done to one chunk for the sake of space.
@@ -243,16 +241,22 @@ impl Store {
         self.space.is_short.load(Ordering::Relaxed) && self.has_workers()
     }
 
-    /// Has the next checkpoint come before its time: it removes what was replaced. What the last one left waits for
-    /// readers, so there is another only once this many more bytes wait than then.
-    fn want_early_checkpoint(&self, waiting: u64, step: u64) {
+    /// Bytes of replaced files that the next checkpoint can remove, if `waiting` bytes wait in all. The rest was left by
+    /// the last checkpoint, because readers hold it.
+    fn removable_bytes(&self, waiting: u64) -> u64 {
         let checkpoints = self.counters.checkpoints.sum();
-        let mut last = self.space.last_checkpoint.lock();
+        let mut last = self.space.left_by_checkpoint.lock();
         if last.0 != checkpoints {
             *last = (checkpoints, waiting);
-            return;
         }
-        if waiting >= last.1 + step && !self.space.is_checkpoint_wanted.swap(true, Ordering::Relaxed) {
+        // Readers have let go of some meanwhile.
+        last.1 = last.1.min(waiting);
+        waiting - last.1
+    }
+
+    /// Has the next checkpoint come before its time: it removes what was replaced.
+    fn want_early_checkpoint(&self) {
+        if !self.space.is_checkpoint_wanted.swap(true, Ordering::Relaxed) {
             self.wake_checkpointer();
         }
     }
@@ -335,11 +339,12 @@ impl Store {
         let space = self.space_by_chunk();
         let (live, dead) = (space.live_bytes(), space.dead_bytes());
         let waiting = space.waiting_bytes(&self.files);
-        let has_replaced_much = waiting > live / REPLACED_PART + slack;
+        let removable = self.removable_bytes(waiting);
+        let has_replaced_much = removable > live / REPLACED_PART + slack;
         let is_short = dead > live / 100 * LIVE_PERCENT_MAX + slack / 4 * 3 || has_replaced_much;
         self.space.is_short.store(is_short, Ordering::Relaxed);
-        if waiting > live / REPLACED_PART / 2 + slack / 2 {
-            self.want_early_checkpoint(waiting, slack / REPLACED_STEP_PART);
+        if removable > live / REPLACED_PART / 2 + slack / 2 {
+            self.want_early_checkpoint();
         }
         let may_be = if is_at_rest {
             live / 100 * LIVE_PERCENT_AT_REST + slack / 8
