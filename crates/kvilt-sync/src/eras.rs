@@ -50,6 +50,8 @@ pub struct Reservation {
     upper: AtomicU64,
     /// How many pins of its thread share it. Only that thread uses this.
     pins: AtomicU32,
+    /// Whether its thread has set it aside and will take pins from it again: 0 or 1. Only that thread uses this.
+    is_aside: AtomicU32,
     /// Whether a thread has it: 0 or 1.
     is_taken: AtomicU32,
     /// Whether something was handed over to it: 0 or 1. A hint, for who ends.
@@ -250,6 +252,7 @@ impl Reservation {
             lower: AtomicU64::new(IDLE),
             upper: AtomicU64::new(0),
             pins: AtomicU32::new(0),
+            is_aside: AtomicU32::new(0),
             is_taken: AtomicU32::new(1),
             has_waiting: AtomicU32::new(0),
             waiting: Mutex::new(HandedOver { lower: IDLE, values: Vec::new() }),
@@ -286,6 +289,25 @@ impl Reservation {
     /// Whether its thread reads.
     pub fn is_idle(&self) -> bool {
         self.pins.load(Ordering::Relaxed) == 0
+    }
+
+    /// Its thread takes pins from another one for a while, or from this one again. Meanwhile it may not be given back, though all its
+    /// pins may end.
+    #[inline]
+    pub fn set_aside(&self, is_aside: bool) {
+        // Relaxed: this thread's only.
+        self.is_aside.store(u32::from(is_aside), Ordering::Relaxed);
+    }
+
+    /// Whether its thread comes back to it.
+    pub fn is_aside(&self) -> bool {
+        self.is_aside.load(Ordering::Relaxed) != 0
+    }
+
+    /// Whether some thread has it.
+    #[cfg(all(test, not(any(loom, shuttle))))]
+    pub(crate) fn is_taken(&self) -> bool {
+        self.is_taken.load(Ordering::Relaxed) != 0
     }
 
     /// Whether something waited for who has left; it may say no a moment too early, and then the next collection finds it.

@@ -161,19 +161,32 @@ mod real {
             impl Drop for Back {
                 #[inline]
                 fn drop(&mut self) {
+                    if let Some(outer) = self.0 {
+                        outer.at.set_aside(false);
+                    }
                     let inner = LOCAL.with(|local| local.seat.replace(self.0));
                     if let Some(inner) = inner.filter(|inner| inner.at.is_idle()) {
                         inner.eras.give_back(inner.at);
                     }
                 }
             }
-            let _back = Back(LOCAL.with(|local| local.seat.take()));
+            let outer = LOCAL.with(|local| local.seat.take());
+            // Its last pin may end while this runs, if `self` is not of it; but this thread goes back to it.
+            if let Some(outer) = outer {
+                outer.at.set_aside(true);
+            }
+            let _back = Back(outer);
             run()
         }
 
         /// Frees of what was replaced some that no pin sees. For those who replace large values; readers need not care.
         pub fn flush(&self) {
             flush();
+        }
+
+        #[cfg(test)]
+        pub(super) fn reservation(&self) -> &'static Reservation {
+            self.seat.at
         }
 
         /// What was made then stays as long as this pin; nothing that was retired before is seen.
@@ -204,7 +217,7 @@ mod real {
         fn end(self, is_kept: bool) {
             // What waited for it is found wherever one looks.
             flush();
-            if !is_kept {
+            if !is_kept && !self.at.is_aside() {
                 self.eras.give_back(self.at);
             }
         }
@@ -667,6 +680,23 @@ mod tests {
         assert_eq!((found.as_str(), p.load(&pin()).as_str()), ("first", "second"));
         drop(inner);
         settle();
+    }
+
+    /// The seat was given back while it was set aside, so another thread took it, and two threads told one reservation what they read.
+    #[test]
+    fn a_seat_that_is_set_aside_stays_its_threads_though_its_last_pin_ends() {
+        let own = pin().reservation();
+        let outer = pin();
+        let escaped = outer.apart(pin);
+        assert!(!std::ptr::eq(escaped.reservation(), own));
+        // This thread's seat is set aside here, not that of `escaped`.
+        escaped.apart(|| {
+            drop(outer);
+            assert!(own.is_taken(), "given back while its thread goes on with it");
+        });
+        assert!(std::ptr::eq(pin().reservation(), own) && own.is_taken());
+        drop(escaped);
+        assert!(std::ptr::eq(pin().reservation(), own) && own.is_taken());
     }
 
     /// What waited is freed by the reader that it waited for, though nobody else comes by any more.
