@@ -177,6 +177,33 @@ fn what_a_view_kept_goes_when_the_view_is_closed() {
     bed.db.close().expect("a store in memory closes");
 }
 
+/// A tombstone or a short value takes some bytes, and may kill a row that takes as much as a chunk.
+fn few_long_rows_give_their_space_back_when_short_ones_replace_them() {
+    for mut bed in small_and_large_budget() {
+        let key = |i: u32| format!("long{i:07}");
+        for short in [None, Some(b"short".as_slice())] {
+            for i in 0..40 {
+                bed.db.put(key(i).as_bytes(), &[i as u8; 60 << 10]).expect("there is room");
+                bed.steps += 1;
+                bed.spawn.step(bed.steps);
+            }
+            bed.rest(4);
+            assert!(bed.file_bytes() > 40 * (60 << 10), "all rows are there");
+            for i in 0..40 {
+                let key = key(i);
+                match short {
+                    None => bed.db.delete(key.as_bytes()).expect("deleted"),
+                    Some(short) => bed.db.put(key.as_bytes(), short).expect("there is room"),
+                }
+            }
+            bed.rest(10);
+            let held = bed.file_bytes();
+            assert!(held <= SLACK_BYTES / 2, "{held} bytes, {short:?}: {:?}", bed.db.stats());
+        }
+        bed.db.close().expect("a store in memory closes");
+    }
+}
+
 /// It holds the files that there were when it began. They are more than may wait for a checkpoint, and stop no rewrite.
 fn space_comes_back_beside_a_reader_that_holds_all_files_for_long() {
     let mut bed = Bed::open(64 << 20, MemoryDisk::new(1));
@@ -221,5 +248,6 @@ fn what_nobody_sees_gives_back_its_space() {
     rows_overwritten_at_random_take_twice_their_bytes_and_cost_twice_theirs_to_write();
     rows_that_are_put_once_in_order_are_not_written_again_for_space();
     what_a_view_kept_goes_when_the_view_is_closed();
+    few_long_rows_give_their_space_back_when_short_ones_replace_them();
     space_comes_back_beside_a_reader_that_holds_all_files_for_long();
 }

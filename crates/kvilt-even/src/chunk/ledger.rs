@@ -17,8 +17,6 @@ const LEARNED_BYTES_MIN: u64 = 256;
 pub(crate) const RECORD_BYTES: usize = 12;
 /// A file takes this many thousandths of its rows' bytes in memory, at most, as far as estimates are concerned.
 const FILE_PERMILLE_MAX: u128 = 100_000;
-/// Deletes since the last count, at least, before the next one is due.
-const DELETES_MIN: u64 = 16;
 /// A count is due when a chunk saw deletes for this part of its rows.
 const DELETES_PART: u64 = 8;
 /// A count is due when appended bytes of an unknown kind are this part of the live ones, and when those of a known kind are
@@ -35,6 +33,8 @@ pub(crate) struct Ledger {
     rows: AtomicU64,
     /// Bytes that puts have appended since.
     appended: AtomicU64,
+    /// Puts and deletes since.
+    changes: AtomicU64,
     /// Deletes since.
     deletes: AtomicU64,
     /// Whether `live` was counted for this chunk, and is not its part of what its parent had.
@@ -54,6 +54,8 @@ pub(crate) struct Count {
     pub(crate) rows: u64,
     /// Bytes appended up to the count: a rewrite counts what came before it.
     pub(crate) appended: u64,
+    /// Puts and deletes up to the count.
+    pub(crate) changes: u64,
     /// Deletes up to the count.
     pub(crate) deletes: u64,
 }
@@ -65,6 +67,7 @@ impl Ledger {
             live: AtomicU64::new(live_bytes.unwrap_or(UNKNOWN)),
             rows: AtomicU64::new(0),
             appended: AtomicU64::new(0),
+            changes: AtomicU64::new(0),
             deletes: AtomicU64::new(0),
             is_counted: AtomicBool::new(live_bytes.is_some()),
             dead_permille: AtomicU64::new(UNKNOWN),
@@ -75,12 +78,14 @@ impl Ledger {
 
     /// The ledger of one of `count` children, whose live bytes are about equal.
     pub(crate) fn divided(&self, count: usize) -> Self {
-        let part = |figure: &AtomicU64| AtomicU64::new(figure.load(Relaxed) / count.max(1) as u64);
+        // Rounded up: one delete of few rows counts in each child.
+        let part = |figure: &AtomicU64| AtomicU64::new(figure.load(Relaxed).div_ceil(count.max(1) as u64));
         let live = self.live.load(Relaxed);
         Ledger {
             live: AtomicU64::new(if live == UNKNOWN { UNKNOWN } else { live / count.max(1) as u64 }),
             rows: part(&self.rows),
             appended: part(&self.appended),
+            changes: part(&self.changes),
             deletes: part(&self.deletes),
             is_counted: AtomicBool::new(false),
             dead_permille: AtomicU64::new(self.dead_permille.load(Relaxed)),
@@ -89,9 +94,16 @@ impl Ledger {
         }
     }
 
-    /// Puts have appended this many bytes, deletes among them.
-    pub(crate) fn append(&self, bytes: u64, deletes: u64) {
+    /// The ledger of one of `count` children that a rewrite made, whose own table is of `live_bytes`. What was put and
+    /// deleted since the rewrite began is in their files as well.
+    pub(crate) fn rewritten(&self, count: usize, live_bytes: u64) -> Self {
+        Ledger { live: AtomicU64::new(live_bytes), is_counted: AtomicBool::new(true), ..self.divided(count) }
+    }
+
+    /// This many puts and deletes have appended this many bytes.
+    pub(crate) fn append(&self, bytes: u64, changes: u64, deletes: u64) {
         self.appended.fetch_add(bytes, Relaxed);
+        self.changes.fetch_add(changes, Relaxed);
         if deletes > 0 {
             self.deletes.fetch_add(deletes, Relaxed);
         }
@@ -99,8 +111,7 @@ impl Ledger {
 
     /// A range delete: any part of the rows may be dead, so a count is due.
     pub(crate) fn range_deleted(&self) {
-        let rows = self.rows.load(Relaxed);
-        self.deletes.fetch_add(DELETES_MIN + rows / DELETES_PART + 1, Relaxed);
+        self.deletes.fetch_add(self.rows.load(Relaxed) / DELETES_PART + 1, Relaxed);
     }
 
     /// Live bytes by now, extrapolated; none if they were never counted.
@@ -124,13 +135,14 @@ impl Ledger {
     pub(crate) fn begin_count(&self) -> Count {
         Count {
             appended: self.appended.load(Relaxed),
+            changes: self.changes.load(Relaxed),
             deletes: self.deletes.load(Relaxed),
             ..Count::default()
         }
     }
 
-    /// Whether the extrapolation cannot be relied on: bytes of an unknown kind, as many bytes as there were, or deletes,
-    /// which may kill rows of any length. Fewer than `bytes_min` are not worth a count.
+    /// Whether the extrapolation cannot be relied on: bytes of an unknown kind, as many bytes as there were, or deletes
+    /// and puts of short rows, which may kill long ones. Fewer than `bytes_min` are not worth a count.
     pub(crate) fn is_count_due(&self, bytes_min: u64, is_at_rest: bool) -> bool {
         let live = self.live.load(Relaxed);
         if live == UNKNOWN {
@@ -141,9 +153,16 @@ impl Ledger {
             (false, false) => live / APPENDED_PART,
             (false, true) => live,
         };
-        let is_kind_unknown = self.appended.load(Relaxed) >= bytes_min.max(appended_max);
-        let deletes = self.deletes.load(Relaxed);
-        is_kind_unknown || deletes >= DELETES_MIN.max(self.rows.load(Relaxed) / DELETES_PART)
+        // What so many changes kill if they are of different rows, each of which is of average length.
+        let rows = self.rows.load(Relaxed).max(1);
+        let of_rows = |changes: &AtomicU64| {
+            let changes = changes.load(Relaxed);
+            (u128::from(changes) * u128::from(live) / u128::from(rows)) as u64
+        };
+        let is_kind_unknown =
+            self.appended.load(Relaxed).max(of_rows(&self.changes)) >= bytes_min.max(appended_max);
+        let is_any_deleted = self.deletes.load(Relaxed) > 0;
+        is_kind_unknown || is_any_deleted && of_rows(&self.deletes) >= live / DELETES_PART
     }
 
     /// Enters a count, and learns from it which part of the appended bytes was dead on arrival or killed as much.
@@ -151,6 +170,7 @@ impl Ledger {
         let before = self.live.swap(count.live_bytes, Relaxed);
         self.rows.store(count.rows, Relaxed);
         self.appended.fetch_sub(count.appended.min(self.appended.load(Relaxed)), Relaxed);
+        self.changes.fetch_sub(count.changes.min(self.changes.load(Relaxed)), Relaxed);
         self.deletes.fetch_sub(count.deletes.min(self.deletes.load(Relaxed)), Relaxed);
         let was_counted = self.is_counted.swap(true, Relaxed);
         if !was_counted || count.appended < LEARNED_BYTES_MIN {
@@ -193,15 +213,15 @@ mod tests {
     #[test]
     fn it_extrapolates_by_what_earlier_bytes_turned_out_to_be() {
         let ledger = Ledger::new(Some(1000));
-        ledger.append(1000, 0);
+        ledger.append(1000, 0, 0);
         assert_eq!(ledger.live_bytes(), Some(2000), "new rows, as long as nothing else is known");
         assert!(ledger.is_count_due(100, false));
         ledger.enter(Count { live_bytes: 1250, rows: 10, ..ledger.begin_count() });
         assert_eq!((ledger.live_bytes(), ledger.appended()), (Some(1250), 0));
-        ledger.append(1000, 0);
+        ledger.append(1000, 0, 0);
         assert_eq!(ledger.live_bytes(), Some(1500), "three quarters were overwrites");
         assert!(!ledger.is_count_due(100, false) && ledger.is_count_due(100, true));
-        ledger.append(1000, 0);
+        ledger.append(1000, 0, 0);
         assert!(ledger.is_count_due(100, false), "they may be new rows by now");
     }
 
@@ -211,13 +231,43 @@ mod tests {
         assert!(ledger.is_count_due(u64::MAX, false) && ledger.live_bytes().is_none());
         ledger.enter(Count { live_bytes: 4000, rows: 400, ..Count::default() });
         assert!(!ledger.is_count_due(u64::MAX, false));
-        ledger.append(30, 49);
+        ledger.append(30, 49, 49);
         assert!(!ledger.is_count_due(u64::MAX, false));
-        ledger.append(30, 1);
+        ledger.append(30, 1, 1);
         assert!(ledger.is_count_due(u64::MAX, false));
         ledger.enter(Count { live_bytes: 3000, rows: 350, ..ledger.begin_count() });
         assert!(!ledger.is_count_due(u64::MAX, false));
         ledger.range_deleted();
         assert!(ledger.is_count_due(u64::MAX, false));
+    }
+
+    #[test]
+    fn a_delete_beside_a_rewrite_into_pieces_counts_in_each_piece() {
+        let ledger = Ledger::new(Some(3 << 20));
+        ledger.append(20, 1, 1);
+        let count = ledger.begin_count();
+        ledger.enter(Count { live_bytes: 3 << 20, rows: 3, ..count });
+        assert!(!ledger.rewritten(3, 1 << 20).is_count_due(1 << 10, false), "the rewrite saw the delete");
+        ledger.append(20, 1, 1);
+        let piece = ledger.rewritten(3, 1 << 20);
+        assert_eq!(piece.live_bytes(), Some((1 << 20) + 7));
+        assert!(piece.is_count_due(1 << 10, false));
+    }
+
+    /// A delete takes some bytes and may kill a row of megabytes; so may a put of a short value.
+    #[test]
+    fn few_changes_of_long_rows_make_a_count_due() {
+        let ledger = Ledger::new(Some(0));
+        ledger.enter(Count { live_bytes: 1 << 30, rows: 16, ..Count::default() });
+        ledger.append(20, 1, 1);
+        assert!(!ledger.is_count_due(1 << 20, true), "a sixteenth may be dead");
+        ledger.append(20, 1, 1);
+        assert!(ledger.is_count_due(1 << 20, false));
+        ledger.enter(Count { live_bytes: 1 << 30, rows: 16, ..ledger.begin_count() });
+        assert!(!ledger.is_count_due(1 << 20, true));
+        ledger.append(40, 2, 0);
+        assert!(ledger.is_count_due(1 << 20, true) && !ledger.is_count_due(1 << 20, false));
+        ledger.append(300, 14, 0);
+        assert!(ledger.is_count_due(1 << 20, false), "each row may have been overwritten");
     }
 }

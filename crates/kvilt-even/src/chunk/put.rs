@@ -422,7 +422,11 @@ impl Store {
         self.counters.puts.add(changes.len() as u64);
         self.counters.user_bytes.add(bytes as u64);
         // Relaxed: statistics.
-        chunk.ledger.append((bytes + changes.len() * ledger::RECORD_BYTES) as u64, deletes as u64);
+        chunk.ledger.append(
+            (bytes + changes.len() * ledger::RECORD_BYTES) as u64,
+            changes.len() as u64,
+            deletes as u64,
+        );
         // SeqCst: before it is asked whether anybody rests (S-80). On common processors it costs no more.
         chunk.heat.puts.fetch_add(changes.len() as u32, Ordering::SeqCst);
         self.changed();

@@ -85,8 +85,9 @@ impl Store {
                 covered_bytes: 0,
             })
         });
-        // The table holds what was live of both; what came since is the parents' too.
-        let live_bytes = Some(parts.iter().map(|part| part.share_bytes).sum());
+        // The table holds what was live of both. What came since is counted: it may have deleted any of that.
+        let has_more = states.iter().filter_map(|state| state.funk.log.as_ref()).any(|log| !log.is_empty());
+        let live_bytes = (!has_more).then(|| parts.iter().map(|part| part.share_bytes).sum());
         let range = KeyRange { start: parents[0].range.start.clone(), end: parents[1].range.end.clone() };
         let funk = Arc::new(Funk { parts, log: None });
         let state = ChunkState { munk, funk, cold_id: self.next_id() };

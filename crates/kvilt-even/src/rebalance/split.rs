@@ -13,7 +13,7 @@ use kvilt_sync::{published::pin, rows::Hold};
 
 use super::munk::FrozenMunk;
 use crate::{
-    chunk::{Chunk, ChunkState, Occupied, ledger::Ledger},
+    chunk::{Chunk, ChunkState, Occupied},
     funk::{Funk, Part, log::ChunkLog, log_order::LogOrder},
     munk::{
         Munk,
@@ -134,7 +134,7 @@ impl Store {
         let closed = Funk { parts: Vec::new(), log: diverted }.closed();
         let mut children = Vec::with_capacity(tables.len());
         for (range, (_, table)) in ranges.iter().cloned().zip(tables) {
-            let ledger = Ledger::new(Some(table.share_bytes));
+            let ledger = parent.ledger.rewritten(ranges.len(), table.share_bytes);
             let mut parts = vec![table];
             parts.extend(closed.inherited(&range, &ranges).parts);
             let funk = Arc::new(Funk { parts, log: None });
