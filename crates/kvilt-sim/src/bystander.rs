@@ -60,6 +60,10 @@ pub struct Bystander {
     is_putting: AtomicBool,
 }
 
+/// Bytes of keys after which it puts no more: the worker that waits sorts nothing meanwhile, and where each key fills a tail of its
+/// munk, a put would be refused in the end.
+const KEY_BYTES_MAX: usize = 16 << 10;
+
 /// A bystander with a store to write to, and what it has done.
 pub struct Presence {
     /// The store.
@@ -78,6 +82,8 @@ pub struct Presence {
     pub dice: Dice,
     /// Its puts, in order.
     pub puts: Vec<(KeyId, Payload)>,
+    /// Bytes of their keys.
+    pub key_bytes: usize,
     /// Why the last of them was refused, if it was.
     pub refused: Option<Error>,
 }
@@ -124,7 +130,7 @@ impl Presence {
             return;
         }
         for _ in 0..self.dice.between(1, PUTS_MAX) {
-            if self.refused.is_none() {
+            if self.refused.is_none() && self.key_bytes < KEY_BYTES_MAX {
                 self.put();
             }
         }
@@ -136,6 +142,7 @@ impl Presence {
         let number = self.dice.number() as u32 | 1 << 31;
         let value = Payload { number, bytes: self.dice.between(4, VALUE_BYTES_MAX) as u32 };
         self.puts.push((key as KeyId, value));
+        self.key_bytes += self.keys[key].len();
         self.ledger.begin(self.loss);
         match self.engine.put(&self.keys[key], &value.expanded()) {
             Ok(()) => self.ledger.acknowledge(self.loss),

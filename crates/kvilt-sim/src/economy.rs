@@ -38,7 +38,10 @@ pub fn weigh(subject: &dyn Subject, world: &World, engine: &Arc<dyn Engine>) -> 
         // Files that were replaced do not count: they wait for the pins of all stores in the process.
         let stats = engine.stats();
         held = stats.disk_bytes_now;
-        may_be = row_bytes * 13 / 10 + stats.files_now * FILE_BYTES + subject.dead_bytes_at_rest();
+        // A file has its first and its last key besides.
+        let key_bytes = rows.iter().map(|(key, _)| key.len() as u64).max().unwrap_or_default();
+        let file_bytes = stats.files_now * (FILE_BYTES + 2 * key_bytes);
+        may_be = row_bytes * 13 / 10 + file_bytes + subject.dead_bytes_at_rest();
         if held <= may_be {
             return Ok(());
         }

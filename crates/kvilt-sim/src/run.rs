@@ -296,6 +296,7 @@ impl<'a> Player<'a> {
             ledger: Arc::clone(&self.ledger),
             dice,
             puts: Vec::new(),
+            key_bytes: 0,
             refused: None,
         });
     }
@@ -465,8 +466,7 @@ impl<'a> Player<'a> {
             unreachable!("not a scan")
         };
         let engine = self.engine();
-        let range = self.script.range(*span);
-        let state = self.model.at(*view);
+        let (range, state) = (self.script.range(*span), self.model.at(*view));
         let new_view;
         let view = match view.and_then(|slot| self.views[usize::from(slot)].as_ref()) {
             Some(view) => view,

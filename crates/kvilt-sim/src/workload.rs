@@ -6,15 +6,79 @@ use std::sync::Arc;
 use kvilt_base::Direction;
 
 use crate::{
-    dice::Dice,
+    dice::{Dice, mix},
     script::{Expected, KeyId, Payload, Script, Span, Step, VIEW_SLOTS},
+    world::Even,
 };
 
 /// Weight of phases of range deletes among phases of writes, whose other weights add up to twenty.
 const WIPES: u32 = 2;
+/// The same in scripts that have much of them, and there also of phases that delete one range again and again.
+const WIPES_MANY: u32 = 12;
 /// Crash scripts from this seed on may have such phases. Those before are the ones that planted bugs are hunted with and fuzz
 /// targets begin with, by budgets that were found for them.
 const FIRST_WIPING_SEED: u64 = 12;
+
+/// One script in so many is of one of the tastes that are not plain.
+const TASTY_IN: usize = 3;
+/// Keys of a script together, in bytes, where they are long …
+const LONG_KEYS_BYTES_MAX: usize = 1 << 20;
+/// … about what its puts of long keys come to …
+const LONG_PUTS_BYTES_MAX: usize = 10 << 20;
+/// … and about what its large values come to.
+const LARGE_PUTS_BYTES_MAX: usize = 20 << 20;
+/// Stores with less memory, in bytes, rewrite some thirty times what is put while puts wait for memory that there is not …
+const BUDGET_BYTES_MIN: u64 = 64 << 10;
+/// … so there puts come to this part.
+const STARVED_PART: usize = 8;
+/// No script has fewer steps than about this.
+const STEPS_MIN: usize = 60;
+
+/// What a script has much of, beside what all have.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Taste {
+    /// Nothing.
+    Plain,
+    /// Keys that begin alike, with so many bytes.
+    LongKeys(usize),
+    /// Values of up to so many bytes: one in eight puts has a large one.
+    LargeValues(usize),
+    /// Range deletes, by hundreds: whole phases of them, and the same range, empty by then, deleted again and again.
+    RangeDeletes,
+}
+
+impl Taste {
+    /// The taste of a seed's script. Its dice are its own, so that plain scripts stay what they were.
+    fn of_seed(seed: u64, shape: &Shape) -> Taste {
+        let mut dice = Dice::new(mix(seed ^ 0x007a_57e5));
+        if !shape.is_tasty || !shape.is_wiping || !dice.chance(1, TASTY_IN) {
+            return Taste::Plain;
+        }
+        match dice.below(3) {
+            0 => Taste::LongKeys(*dice.pick(&[shape.key_bytes_max, 2 << 10, shape.long_key_bytes_max])),
+            1 => Taste::LargeValues(*dice.pick(&[20 << 10, shape.huge_value_bytes_max])),
+            _ => Taste::RangeDeletes,
+        }
+    }
+
+    /// The shape of its scripts: heavy ones have fewer keys and steps.
+    fn fit(self, shape: &Shape, part: usize) -> Shape {
+        let mut shape = shape.clone();
+        match self {
+            Taste::Plain | Taste::RangeDeletes => {}
+            Taste::LongKeys(bytes) => {
+                shape.keys = shape.keys.min(LONG_KEYS_BYTES_MAX / bytes);
+                shape.steps = shape.steps.min(LONG_PUTS_BYTES_MAX / part / bytes).max(STEPS_MIN);
+            }
+            Taste::LargeValues(bytes) => {
+                shape.large_value_bytes_max = bytes;
+                // Half of the steps put, and a large value has half of the most.
+                shape.steps = shape.steps.min(LARGE_PUTS_BYTES_MAX / part * 32 / bytes).max(STEPS_MIN);
+            }
+        }
+        shape
+    }
+}
 
 /// What kind of scripts to make.
 #[derive(Clone, Debug)]
@@ -27,14 +91,20 @@ pub struct Shape {
     pub value_bytes_max: usize,
     /// One value in a hundred is up to this long, in bytes: larger than a chunk.
     pub large_value_bytes_max: usize,
-    /// Longest key, in bytes; only a few keys are longer than 40.
+    /// Longest key, in bytes; only a few keys are longer than 40, except in scripts of long keys …
     pub key_bytes_max: usize,
+    /// … which may all be about this long.
+    pub long_key_bytes_max: usize,
+    /// Longest value in scripts of large values, in bytes.
+    pub huge_value_bytes_max: usize,
     /// Whether the store is closed and opened within the script.
     pub reopens: bool,
     /// Of a hundred mixed steps, about how many let background workers run or time pass.
     pub background_percent: u32,
     /// Of ten thousand mixed steps, about how many verify or copy the whole store.
     pub checks_per_10000: u32,
+    /// Whether some scripts have long keys, large values, or hundreds of range deletes.
+    pub is_tasty: bool,
     /// Whether each script may have many range deletes in a row; otherwise those from a later seed on have.
     pub is_wiping: bool,
 }
@@ -48,9 +118,12 @@ impl Shape {
             value_bytes_max: 60,
             large_value_bytes_max: 9_000,
             key_bytes_max: 900,
+            long_key_bytes_max: 30 << 10,
+            huge_value_bytes_max: 2 << 20,
             reopens: true,
             background_percent: 12,
             checks_per_10000: 8,
+            is_tasty: true,
             is_wiping: true,
         }
     }
@@ -63,9 +136,12 @@ impl Shape {
             value_bytes_max: 90,
             large_value_bytes_max: 3_000,
             key_bytes_max: 300,
+            long_key_bytes_max: 5 << 10,
+            huge_value_bytes_max: 100 << 10,
             reopens: true,
             background_percent: 22,
             checks_per_10000: 0,
+            is_tasty: false,
             is_wiping: false,
         }
     }
@@ -78,15 +154,29 @@ impl Shape {
     /// The script of a seed.
     pub fn script(&self, seed: u64) -> Script {
         let mut dice = Dice::new(seed);
-        let keys = universe(&mut dice, self);
-        let is_wiping = self.is_wiping || seed >= FIRST_WIPING_SEED;
-        Shape { is_wiping, ..self.clone() }.script_over(Arc::new(keys), 0, &mut dice)
+        let shape = Shape { is_wiping: self.is_wiping || seed >= FIRST_WIPING_SEED, ..self.clone() };
+        let taste = Taste::of_seed(seed, &shape);
+        let is_starved = Even::of_seed(seed).budget_bytes < BUDGET_BYTES_MIN;
+        let shape = taste.fit(&shape, if is_starved { STARVED_PART } else { 1 });
+        let keys = universe(&mut dice, &shape, taste);
+        shape.script_of(taste, Arc::new(keys), 0, &mut dice)
     }
 
     /// A script over given keys, whose payloads have numbers above `number`.
     pub fn script_over(&self, keys: Arc<Vec<Vec<u8>>>, number: u32, dice: &mut Dice) -> Script {
-        let wipes = if self.is_wiping { WIPES } else { 0 };
-        let mut author = Author { shape: self, wipes, count: keys.len(), number, steps: Vec::new(), dice };
+        self.script_of(Taste::Plain, keys, number, dice)
+    }
+
+    fn script_of(&self, taste: Taste, keys: Arc<Vec<Vec<u8>>>, number: u32, dice: &mut Dice) -> Script {
+        let wipes = match taste {
+            Taste::RangeDeletes => WIPES_MANY,
+            _ if self.is_wiping => WIPES,
+            _ => 0,
+        };
+        let large = if matches!(taste, Taste::LargeValues(_)) { 12 } else { 1 };
+        let repeats = if taste == Taste::RangeDeletes { WIPES_MANY } else { 0 };
+        let mut author =
+            Author { shape: self, wipes, repeats, large, count: keys.len(), number, steps: Vec::new(), dice };
         while author.steps.len() < self.steps {
             author.write_phase();
         }
@@ -95,9 +185,17 @@ impl Shape {
 }
 
 /// The keys of a script: one family of shapes, some corner cases, strictly ascending.
-fn universe(dice: &mut Dice, shape: &Shape) -> Vec<Vec<u8>> {
+fn universe(dice: &mut Dice, shape: &Shape, taste: Taste) -> Vec<Vec<u8>> {
     let family = dice.below(5);
     let mut keys: Vec<Vec<u8>> = (0..shape.keys).map(|i| family_key(dice, family, i)).collect();
+    if let Taste::LongKeys(bytes) = taste {
+        let beginning = vec![b'p'; bytes];
+        // Some stay short, and some differ in the middle of what the others share.
+        for key in &mut keys {
+            let shared = *dice.pick(&[bytes, bytes, bytes, bytes, bytes, bytes, bytes / 2, 0]);
+            key.splice(0..0, beginning[..shared].iter().copied());
+        }
+    }
     keys.push(Vec::new());
     keys.push(vec![0]);
     keys.push(vec![0xff; 3]);
@@ -139,6 +237,10 @@ struct Author<'a> {
     shape: &'a Shape,
     /// How often it writes range deletes for a while, of some twenty times.
     wipes: u32,
+    /// How often it deletes one range again and again for a while.
+    repeats: u32,
+    /// Of a hundred values, about how many are large.
+    large: usize,
     /// How many keys there are.
     count: usize,
     /// The last payload number given.
@@ -151,7 +253,7 @@ impl Author<'_> {
     fn write_phase(&mut self) {
         let share = (self.shape.steps / 5).max(4);
         let length = self.dice.between(share / 2, share);
-        match self.dice.weighted(&[10, 2, 2, 2, 2, 1, 1, self.wipes]) {
+        match self.dice.weighted(&[10, 2, 2, 2, 2, 1, 1, self.wipes, self.repeats]) {
             0 => self.mix(length),
             1 => self.fill(length, Order::Ascending),
             2 => self.fill(length, Order::Descending),
@@ -159,7 +261,8 @@ impl Author<'_> {
             4 => self.drain(length),
             5 => self.churn(length),
             6 => (0..length / 4).for_each(|_| self.batch()),
-            _ => self.wipe(length),
+            7 => self.wipe(length),
+            _ => self.repeat(length),
         }
     }
 
@@ -176,9 +279,12 @@ impl Author<'_> {
     }
 
     fn payload(&mut self) -> Payload {
-        let bytes = match self.dice.below(100) {
-            0 => self.dice.between(self.shape.value_bytes_max, self.shape.large_value_bytes_max),
-            1..=4 => return Payload::EMPTY,
+        let throw = self.dice.below(100);
+        let bytes = match throw {
+            _ if throw < self.large => {
+                self.dice.between(self.shape.value_bytes_max, self.shape.large_value_bytes_max)
+            }
+            _ if throw < self.large + 4 => return Payload::EMPTY,
             _ => self.dice.between(4, self.shape.value_bytes_max),
         };
         self.number += 1;
@@ -385,6 +491,29 @@ impl Author<'_> {
         self.look_around();
     }
 
+    /// Deletes one range again and again, as a job does that has nothing to do any more. Now and then it has.
+    fn repeat(&mut self, length: usize) {
+        let start = self.key();
+        let end = (usize::from(start) + self.dice.between(1, 40)).min(self.count - 1) as KeyId;
+        for _ in 0..length {
+            self.steps.push(Step::DeleteRange(Span { start, end: Some(end) }));
+            match self.dice.below(40) {
+                0 => self.background(),
+                1 => {
+                    let step = Step::OpenView(self.slot());
+                    self.steps.push(step);
+                }
+                2 => self.put(),
+                3 => {
+                    let payload = self.payload();
+                    self.steps.push(Step::Put(start, payload));
+                }
+                _ => {}
+            }
+        }
+        self.look_around();
+    }
+
     /// Overwrites a handful of keys: many versions of one key, logs full of what nobody needs.
     fn churn(&mut self, length: usize) {
         let start = usize::from(self.key());
@@ -461,6 +590,27 @@ mod tests {
             kinds.extend(Shape::long().script(seed).steps.iter().map(std::mem::discriminant));
         }
         assert_eq!(kinds.len(), 16);
+    }
+
+    #[test]
+    fn some_scripts_have_long_keys_large_values_or_hundreds_of_range_deletes() {
+        let scripts: Vec<Script> = (0..72).map(|seed| Shape::long().script(seed)).collect();
+        let with = |has: &dyn Fn(&Script) -> bool| scripts.iter().filter(|script| has(script)).count();
+        let long = |script: &Script| script.keys.iter().filter(|key| key.len() > 10 << 10).count() > 10;
+        let large = |script: &Script| {
+            script.steps.iter().flat_map(payloads).filter(|value| value.bytes > 256 << 10).count() > 3
+        };
+        let wipes = |step: &&Step| matches!(step, Step::DeleteRange(_));
+        let wiping = |script: &Script| script.steps.iter().filter(wipes).count() > 400;
+        let again = |script: &Script| {
+            let mut last: Vec<&Step> = script.steps.iter().filter(wipes).collect();
+            let all = last.len();
+            last.dedup();
+            all > last.len() + 100
+        };
+        for count in [with(&long), with(&large), with(&wiping), with(&again)] {
+            assert!((2..40).contains(&count), "{count} of {}", scripts.len());
+        }
     }
 
     #[test]
