@@ -1,6 +1,9 @@
 //! Key ranges: bytewise order, bounds made uniform, prefixes, successors.
 
-use std::ops::{Bound, RangeBounds};
+use std::{
+    cmp::Ordering,
+    ops::{Bound, RangeBounds},
+};
 
 /// Keys from `start` (inclusive) to `end` (exclusive; `None` means without end), in bytewise order.
 ///
@@ -107,6 +110,20 @@ pub fn prefix_end(prefix: &[u8]) -> Option<Vec<u8>> {
 #[inline]
 pub fn begins_with(key: &[u8], prefix: &[u8]) -> bool {
     prefix.is_empty() || key.starts_with(prefix)
+}
+
+/// How a key that is kept as a beginning, which may be empty, and the rest compares with another one.
+#[inline]
+pub fn cmp_joined(begin: &[u8], rest: &[u8], key: &[u8]) -> Ordering {
+    if begin.is_empty() {
+        // No comparison with an empty beginning: see `begins_with`.
+        return rest.cmp(key);
+    }
+    match key.split_at_checked(begin.len()) {
+        Some((its_begin, its_rest)) => begin.cmp(its_begin).then_with(|| rest.cmp(its_rest)),
+        // The other one ends before the beginning does.
+        None => begin.cmp(key),
+    }
 }
 
 /// How many leading bytes two keys share.

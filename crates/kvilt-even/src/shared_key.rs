@@ -6,7 +6,7 @@
 
 use std::{cmp::Ordering, collections::VecDeque, sync::Arc};
 
-use kvilt_base::key::shared_prefix_len;
+use kvilt_base::key::{cmp_joined, shared_prefix_len};
 use parking_lot::Mutex;
 
 /// Shorter keys, in bytes, are kept whole.
@@ -66,16 +66,8 @@ pub(crate) struct SharedKey {
 impl SharedKey {
     /// How it compares with a key.
     pub(crate) fn cmp(&self, key: &[u8]) -> Ordering {
-        // Not by an empty beginning: see `begins_with`.
-        let Some((base, len)) = &self.begin else { return self.rest.as_slice().cmp(key) };
-        let begin = &base[..*len];
-        match key.split_at_checked(begin.len()) {
-            Some((its_begin, its_rest)) => {
-                begin.cmp(its_begin).then_with(|| self.rest.as_slice().cmp(its_rest))
-            }
-            // It ends before the beginning does.
-            None => begin.cmp(key),
-        }
+        let begin = self.begin.as_ref().map_or(&[][..], |(base, len)| &base[..*len]);
+        cmp_joined(begin, &self.rest, key)
     }
 }
 

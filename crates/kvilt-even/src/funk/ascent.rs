@@ -13,7 +13,7 @@ use std::{cmp::Ordering, ops::Range, sync::Arc};
 
 use kvilt_base::{
     Direction, EntryRef, KeyRange, Kind, Result, Source,
-    key::{begins_with, shared_prefix_len},
+    key::{begins_with, cmp_joined, shared_prefix_len},
 };
 use kvilt_format::log::HEADER_BYTES;
 use kvilt_sync::budget::{Charge, Part};
@@ -159,17 +159,7 @@ impl Ascent {
 
     /// How a key that is kept compares with another.
     fn cmp(&self, at: KeyAt, key: &[u8]) -> Ordering {
-        if self.prefix.is_empty() {
-            // Not by an empty prefix: see `begins_with`.
-            return self.rest(at).cmp(key);
-        }
-        let common = self.prefix.len().min(key.len());
-        let by_prefix = self.prefix[..common].cmp(&key[..common]);
-        by_prefix.then_with(|| match key.get(self.prefix.len()..) {
-            Some(rest) => self.rest(at).cmp(rest),
-            // The other one ends within the prefix.
-            None => Ordering::Greater,
-        })
+        cmp_joined(&self.prefix, self.rest(at), key)
     }
 
     fn rest(&self, at: KeyAt) -> &[u8] {
