@@ -70,7 +70,7 @@ pub enum Until {
     Elapsed(Duration),
     /// After so many operations of all threads.
     Operations(u64),
-    /// After so many bytes of keys and values put by all threads; only for work that puts.
+    /// When all threads together have put this many bytes of keys and values; only for work that puts.
     PutBytes(u64),
 }
 

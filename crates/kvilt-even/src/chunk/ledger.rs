@@ -61,7 +61,7 @@ pub(crate) struct Count {
 }
 
 impl Ledger {
-    /// Of a chunk that was just made, with so many live bytes if that is known.
+    /// The ledger of a new chunk, and how many bytes are live if that is known.
     pub(crate) fn new(live_bytes: Option<u64>) -> Self {
         Ledger {
             live: AtomicU64::new(live_bytes.unwrap_or(UNKNOWN)),
@@ -153,7 +153,7 @@ impl Ledger {
             (false, false) => live / APPENDED_PART,
             (false, true) => live,
         };
-        // What so many changes kill if they are of different rows, each of which is of average length.
+        // Bytes that changes kill if each of them is of another row, of average length.
         let rows = self.rows.load(Relaxed).max(1);
         let of_rows = |changes: &AtomicU64| {
             let changes = changes.load(Relaxed);

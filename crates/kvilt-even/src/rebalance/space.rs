@@ -67,7 +67,7 @@ const SLACK_PART_MIN: u64 = 256;
 const MUNK_WASTE_PART: usize = 2;
 /// … or this part, at rest.
 const MUNK_WASTE_PART_AT_REST: usize = 5;
-/// Records that a count reads: dead parts are told to a few hundredths.
+/// Records that a count reads, at most: it finds the dead part with an error of a few hundredths.
 const SAMPLES: u64 = 64;
 /// Blocks of a table that a count reads: tables of an earlier run may hold versions that a view kept.
 const SAMPLED_BLOCKS: usize = 4;
@@ -181,8 +181,8 @@ pub(crate) struct SpaceByChunk {
 
 /// What a munk has.
 struct MunkSpace {
-    /// Bytes that its live rows take in files.
-    live_bytes: u64,
+    /// Of its live rows, in bytes that they take in files.
+    count: Count,
     /// Bytes of entries that are not live.
     dead: usize,
     /// Bytes of those that no view sees either.
@@ -301,7 +301,7 @@ impl Store {
                 || state.funk.log.as_ref().is_some_and(|log| !log.is_empty());
             let munk = self.munk_space(chunk, state, &views, &pin);
             let live = match &munk {
-                Some(munk) => munk.live_bytes,
+                Some(munk) => munk.count.live_bytes,
                 None => chunk.ledger.live_bytes().unwrap_or(held),
             };
             ChunkSpace { chunk: Arc::clone(chunk), held, live, munk, can_shrink }
@@ -310,8 +310,7 @@ impl Store {
         SpaceByChunk { of_chunks, held: files.values().map(|(len, _)| len).sum() }
     }
 
-    /// What a munk has, about; none without a munk. Brings the ledger up
-    /// to date: when the munk is evicted, it is all that is known.
+    /// What a munk has, about; none without a munk.
     fn munk_space(
         &self,
         chunk: &Chunk,
@@ -329,14 +328,18 @@ impl Store {
             if views.is_empty() { dead } else { wasted_bytes(chunk, munk, views, least, pin).min(entries) };
         let rows = munk.run.run.len() as u64;
         let live_bytes = chunk.ledger.in_files((entries - dead) as u64);
-        chunk.ledger.enter(Count { live_bytes, rows, ..count });
-        Some(MunkSpace { live_bytes, dead, waste, entries })
+        let count = Count { live_bytes, rows, ..count };
+        Some(MunkSpace { count, dead, waste, entries })
     }
 
     /// Looks at all chunks, and says what is to be done to some.
     fn space_chores(&self, is_at_rest: bool) -> Found {
         let slack = self.config.dead_bytes_slack;
         let space = self.space_by_chunk();
+        for of in &space.of_chunks {
+            // When the munk is evicted, this is all that is known.
+            of.munk.iter().for_each(|munk| of.chunk.ledger.enter(munk.count));
+        }
         let (live, dead) = (space.live_bytes(), space.dead_bytes());
         let waiting = space.waiting_bytes(&self.files);
         let removable = self.removable_bytes(waiting);
