@@ -54,6 +54,7 @@ pub mod run;
 pub mod script;
 pub mod settle;
 pub mod shrink;
+mod taste;
 pub mod threads;
 pub mod workload;
 pub mod world;

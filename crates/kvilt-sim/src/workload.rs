@@ -6,9 +6,9 @@ use std::sync::Arc;
 use kvilt_base::Direction;
 
 use crate::{
-    dice::{Dice, mix},
+    dice::Dice,
     script::{Expected, KeyId, Payload, Script, Span, Step, VIEW_SLOTS},
-    world::Even,
+    taste::Taste,
 };
 
 /// Weight of phases of range deletes among phases of writes, whose other weights add up to twenty.
@@ -18,67 +18,6 @@ const WIPES_MANY: u32 = 12;
 /// Crash scripts from this seed on may have such phases. Those before are the ones that planted bugs are hunted with and fuzz
 /// targets begin with, by budgets that were found for them.
 const FIRST_WIPING_SEED: u64 = 12;
-
-/// One script in so many is of one of the tastes that are not plain.
-const TASTY_IN: usize = 3;
-/// Keys of a script together, in bytes, where they are long …
-const LONG_KEYS_BYTES_MAX: usize = 1 << 20;
-/// … about what its puts of long keys come to …
-const LONG_PUTS_BYTES_MAX: usize = 10 << 20;
-/// … and about what its large values come to.
-const LARGE_PUTS_BYTES_MAX: usize = 20 << 20;
-/// Stores with less memory, in bytes, rewrite some thirty times what is put while puts wait for memory that there is not …
-const BUDGET_BYTES_MIN: u64 = 64 << 10;
-/// … so there puts come to this part.
-const STARVED_PART: usize = 8;
-/// No script has fewer steps than about this.
-const STEPS_MIN: usize = 60;
-
-/// What a script has much of, beside what all have.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Taste {
-    /// Nothing.
-    Plain,
-    /// Keys that begin alike, with so many bytes.
-    LongKeys(usize),
-    /// Values of up to so many bytes: one in eight puts has a large one.
-    LargeValues(usize),
-    /// Range deletes, by hundreds: whole phases of them, and the same range, empty by then, deleted again and again.
-    RangeDeletes,
-}
-
-impl Taste {
-    /// The taste of a seed's script. Its dice are its own, so that plain scripts stay what they were.
-    fn of_seed(seed: u64, shape: &Shape) -> Taste {
-        let mut dice = Dice::new(mix(seed ^ 0x007a_57e5));
-        if !shape.is_tasty || !shape.is_wiping || !dice.chance(1, TASTY_IN) {
-            return Taste::Plain;
-        }
-        match dice.below(3) {
-            0 => Taste::LongKeys(*dice.pick(&[shape.key_bytes_max, 2 << 10, shape.long_key_bytes_max])),
-            1 => Taste::LargeValues(*dice.pick(&[20 << 10, shape.huge_value_bytes_max])),
-            _ => Taste::RangeDeletes,
-        }
-    }
-
-    /// The shape of its scripts: heavy ones have fewer keys and steps.
-    fn fit(self, shape: &Shape, part: usize) -> Shape {
-        let mut shape = shape.clone();
-        match self {
-            Taste::Plain | Taste::RangeDeletes => {}
-            Taste::LongKeys(bytes) => {
-                shape.keys = shape.keys.min(LONG_KEYS_BYTES_MAX / bytes);
-                shape.steps = shape.steps.min(LONG_PUTS_BYTES_MAX / part / bytes).max(STEPS_MIN);
-            }
-            Taste::LargeValues(bytes) => {
-                shape.large_value_bytes_max = bytes;
-                // Half of the steps put, and a large value has half of the most.
-                shape.steps = shape.steps.min(LARGE_PUTS_BYTES_MAX / part * 32 / bytes).max(STEPS_MIN);
-            }
-        }
-        shape
-    }
-}
 
 /// What kind of scripts to make.
 #[derive(Clone, Debug)]
@@ -91,12 +30,8 @@ pub struct Shape {
     pub value_bytes_max: usize,
     /// One value in a hundred is up to this long, in bytes: larger than a chunk.
     pub large_value_bytes_max: usize,
-    /// Longest key, in bytes; only a few keys are longer than 40, except in scripts of long keys …
+    /// Longest key, in bytes; only a few keys are longer than 40, except in scripts of long keys.
     pub key_bytes_max: usize,
-    /// … which may all be about this long.
-    pub long_key_bytes_max: usize,
-    /// Longest value in scripts of large values, in bytes.
-    pub huge_value_bytes_max: usize,
     /// Whether the store is closed and opened within the script.
     pub reopens: bool,
     /// Of a hundred mixed steps, about how many let background workers run or time pass.
@@ -118,8 +53,6 @@ impl Shape {
             value_bytes_max: 60,
             large_value_bytes_max: 9_000,
             key_bytes_max: 900,
-            long_key_bytes_max: 30 << 10,
-            huge_value_bytes_max: 2 << 20,
             reopens: true,
             background_percent: 12,
             checks_per_10000: 8,
@@ -136,8 +69,6 @@ impl Shape {
             value_bytes_max: 90,
             large_value_bytes_max: 3_000,
             key_bytes_max: 300,
-            long_key_bytes_max: 5 << 10,
-            huge_value_bytes_max: 100 << 10,
             reopens: true,
             background_percent: 22,
             checks_per_10000: 0,
@@ -156,8 +87,7 @@ impl Shape {
         let mut dice = Dice::new(seed);
         let shape = Shape { is_wiping: self.is_wiping || seed >= FIRST_WIPING_SEED, ..self.clone() };
         let taste = Taste::of_seed(seed, &shape);
-        let is_starved = Even::of_seed(seed).budget_bytes < BUDGET_BYTES_MIN;
-        let shape = taste.fit(&shape, if is_starved { STARVED_PART } else { 1 });
+        let shape = taste.fit(&shape, seed);
         let keys = universe(&mut dice, &shape, taste);
         shape.script_of(taste, Arc::new(keys), 0, &mut dice)
     }

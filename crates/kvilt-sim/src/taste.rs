@@ -1,0 +1,74 @@
+//! `Taste`: what one script has much of: long keys, large values, or range deletes.
+
+use crate::{
+    dice::{Dice, mix},
+    workload::Shape,
+    world::Even,
+};
+
+/// One script of this many has a taste that is not plain.
+const TASTY_IN: usize = 3;
+/// Longest beginning that keys share in scripts of long keys, in bytes.
+const LONG_KEY_BYTES_MAX: usize = 30 << 10;
+/// Longest value in scripts of large values, in bytes.
+const LARGE_VALUE_BYTES_MAX: usize = 2 << 20;
+/// Keys of a script together, in bytes, where they are long …
+const LONG_KEYS_BYTES_MAX: usize = 1 << 20;
+/// … about what its puts of long keys come to …
+const LONG_PUTS_BYTES_MAX: usize = 10 << 20;
+/// … and about what its large values come to.
+const LARGE_PUTS_BYTES_MAX: usize = 20 << 20;
+/// Stores with less memory, in bytes, rewrite some thirty times what is put while puts wait for memory that there is not …
+const BUDGET_BYTES_MIN: u64 = 64 << 10;
+/// … so there puts come to this part.
+const STARVED_PART: usize = 8;
+/// No script has fewer steps than about this.
+const STEPS_MIN: usize = 60;
+
+/// What a script has much of, beside what all have.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Taste {
+    /// Nothing.
+    Plain,
+    /// Keys that share a beginning of this many bytes.
+    LongKeys(usize),
+    /// Values of up to this many bytes: one in eight puts has a large one.
+    LargeValues(usize),
+    /// Range deletes, by hundreds: whole phases of them, and the same range, empty by then, deleted again and again.
+    RangeDeletes,
+}
+
+impl Taste {
+    /// The taste of a seed's script. Its dice are its own, so that plain scripts stay what they were.
+    pub(crate) fn of_seed(seed: u64, shape: &Shape) -> Taste {
+        let mut dice = Dice::new(mix(seed ^ 0x007a_57e5));
+        if !shape.is_tasty || !dice.chance(1, TASTY_IN) {
+            return Taste::Plain;
+        }
+        match dice.below(3) {
+            0 => Taste::LongKeys(*dice.pick(&[shape.key_bytes_max, 2 << 10, LONG_KEY_BYTES_MAX])),
+            1 => Taste::LargeValues(*dice.pick(&[20 << 10, LARGE_VALUE_BYTES_MAX])),
+            _ => Taste::RangeDeletes,
+        }
+    }
+
+    /// The shape of a seed's script: heavy ones have fewer keys and steps.
+    pub(crate) fn fit(self, shape: &Shape, seed: u64) -> Shape {
+        let is_starved = Even::of_seed(seed).budget_bytes < BUDGET_BYTES_MIN;
+        let part = if is_starved { STARVED_PART } else { 1 };
+        let mut shape = shape.clone();
+        match self {
+            Taste::Plain | Taste::RangeDeletes => {}
+            Taste::LongKeys(bytes) => {
+                shape.keys = shape.keys.min(LONG_KEYS_BYTES_MAX / bytes);
+                shape.steps = shape.steps.min(LONG_PUTS_BYTES_MAX / part / bytes).max(STEPS_MIN);
+            }
+            Taste::LargeValues(bytes) => {
+                shape.large_value_bytes_max = bytes;
+                // Half of the steps put, and a large value has half of the most.
+                shape.steps = shape.steps.min(LARGE_PUTS_BYTES_MAX / part * 32 / bytes).max(STEPS_MIN);
+            }
+        }
+        shape
+    }
+}
