@@ -19,9 +19,12 @@
 pub(crate) mod run;
 pub(crate) mod tail;
 
-use std::sync::{
-    Arc,
-    atomic::{AtomicU64, Ordering},
+use std::{
+    ops::RangeInclusive,
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering},
+    },
 };
 
 use kvilt_base::{Direction, EntryRef, Hiding as _, KeyRange, Kind, Merge, RangeTombstone, Source, Version};
@@ -47,8 +50,10 @@ pub(crate) const FROZEN_TAILS_MAX: usize = 4;
 /// So many entries are looked at to find out that a range delete deletes nothing.
 const ENTRIES_LOOKED_AT_MAX: usize = 32;
 
-/// A run's memory is charged in steps of so many bytes while rows are replaced.
-const CHARGE_STEP_BYTES: u64 = 16 << 10;
+/// While rows are replaced, a run's memory is charged in steps of this part of it, so that a put seldom touches the shared gauge …
+const CHARGE_STEP_PART: u64 = 32;
+/// … of so many bytes at least, and so many at most.
+const CHARGE_STEP_BYTES: RangeInclusive<u64> = 1 << 10..=16 << 10;
 
 /// A run with the budget it is charged to.
 pub(crate) struct ChargedRun {
@@ -81,6 +86,12 @@ impl ChargedRun {
         self.budget.add(Part::Munks, bytes.saturating_sub(before));
     }
 
+    /// What it is charged, in bytes, range tombstones included.
+    fn charged_bytes(&self) -> u64 {
+        // Relaxed, both: numbers.
+        self.charged.load(Ordering::Relaxed) + self.charged_tombstones.load(Ordering::Relaxed)
+    }
+
     /// Puts an entry in the place of the newest of its key: see [`Run::replace`]. Tails, which are looked at first, must have
     /// nothing of the key but what is as new.
     pub(crate) fn replace(
@@ -94,7 +105,8 @@ impl ChargedRun {
         let used = self.run.memory_bytes() as u64;
         // Relaxed, both: a number. Who makes it greater adds what it is more by.
         if used > self.charged.load(Ordering::Relaxed) {
-            let wanted = used.next_multiple_of(CHARGE_STEP_BYTES);
+            let step = (used / CHARGE_STEP_PART).clamp(*CHARGE_STEP_BYTES.start(), *CHARGE_STEP_BYTES.end());
+            let wanted = used.next_multiple_of(step);
             let before = self.charged.fetch_max(wanted, Ordering::Relaxed);
             self.budget.add(Part::Munks, wanted.saturating_sub(before));
         }
@@ -248,6 +260,11 @@ impl Munk {
     pub(crate) fn memory_bytes(&self) -> u64 {
         let tails: usize = self.tails.iter().map(|t| t.memory_bytes()).sum();
         (self.run.run.memory_bytes() + tails) as u64 + self.tombstones.bytes()
+    }
+
+    /// What it is charged, in bytes: its memory, and what steps of charging are ahead of it.
+    pub(crate) fn charged_bytes(&self) -> u64 {
+        self.run.charged_bytes() + self.tails.iter().map(|tail| tail.charged_bytes()).sum::<u64>()
     }
 
     /// Memory of its parts that the munk which takes its place has not.

@@ -153,6 +153,12 @@ impl Tail {
     pub(crate) fn memory_bytes(&self) -> usize {
         self.pile.memory_bytes()
     }
+
+    /// What it is charged, in bytes: its memory as of the last put, and what the step is ahead of it.
+    pub(crate) fn charged_bytes(&self) -> u64 {
+        // Relaxed: a number.
+        self.charged.load(Ordering::Relaxed)
+    }
 }
 
 impl Drop for Tail {

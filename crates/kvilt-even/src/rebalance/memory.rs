@@ -160,7 +160,8 @@ impl Store {
         let pin = pin();
         pin.flush();
         let munks = self.index.load(&pin).chunks().iter().filter_map(|c| c.state(&pin).munk.as_ref());
-        let in_use: u64 = munks.map(|munk| munk.memory_bytes()).sum();
+        // What is charged, as the gauge has it: who waits for the gauge to come down waits in vain for less.
+        let in_use: u64 = munks.map(|munk| munk.charged_bytes()).sum();
         if in_use > share {
             return true;
         }
