@@ -21,6 +21,7 @@ pub mod env;
 pub mod error;
 pub mod invariant;
 pub mod key;
+pub mod large;
 pub mod layout;
 pub mod limits;
 pub mod merge;
@@ -39,6 +40,7 @@ pub use entry::{EntryRef, Kind};
 pub use env::{Clock, Hand, Next, Rng, Spawn, Worker};
 pub use error::{Error, ErrorKind, Result};
 pub use key::KeyRange;
+pub use large::Large;
 pub use layout::{FilesOfKind, Layout, LayoutRange};
 pub use merge::{Direction, Each, Merge, Source};
 #[doc(hidden)]

@@ -22,7 +22,7 @@ use std::{
     },
 };
 
-use kvilt_base::{KeyRange, Kind, Result, Version};
+use kvilt_base::{KeyRange, Kind, Large, Result, Version};
 use kvilt_format::log::Outline;
 use kvilt_sync::budget::{Charge, Part};
 
@@ -56,7 +56,7 @@ const _: () = assert!(LOG_BYTES_LIMIT <= TOMBSTONE_BIT as u64 && size_of::<Item>
 /// Keys of a part of a log, sorted: by key ascending, version descending, newest record first.
 pub(crate) struct LogOrder {
     /// One behind the other, in order.
-    keys: Vec<u8>,
+    keys: Large,
     items: Vec<Item>,
     /// The heads of every so manyth key: to search among all keys would touch two lines of memory a step.
     samples: Heads,
@@ -108,7 +108,7 @@ impl LogOrder {
 
     /// From records in order.
     fn of<'k>(records: impl Iterator<Item = Record<'k>>, (key_bytes, place): (usize, Range<u64>)) -> Self {
-        let keys = Vec::with_capacity(key_bytes);
+        let keys = Large::with_capacity(key_bytes);
         let mut order = LogOrder { keys, items: Vec::new(), samples: Heads::default(), place };
         for Record { key, version, offset, kind } in records {
             // Of records that no view can tell apart the newest stays, which comes first.
@@ -201,7 +201,7 @@ impl LogOrder {
 /// Records in the order in which they are found.
 #[derive(Default)]
 struct Gathered {
-    keys: Vec<u8>,
+    keys: Large,
     found: Vec<(Range<usize>, Version, u64, Kind)>,
 }
 

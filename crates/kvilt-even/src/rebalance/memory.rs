@@ -5,10 +5,12 @@
 //! is room, or a chunk without a munk is clearly worthier than one with, munks are loaded. While reads wait for the drive, and
 //! not everything has room, only for chunks that are read far more than others: the page cache is to have the rest.
 
+mod readers;
+
 use std::{
     sync::{
         Arc,
-        atomic::{AtomicBool, AtomicUsize, Ordering},
+        atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering},
     },
     time::Duration,
 };
@@ -77,6 +79,8 @@ pub(crate) struct MunkRoom {
     looked_at: AtomicUsize,
     /// Whether all that there is would have room, when it was looked at last.
     is_enough_for_all: AtomicBool,
+    /// What others than munks had when readers last gave something back, in bytes.
+    left_by_readers: AtomicU64,
     /// What munks give up is kept for others for a moment.
     pub(super) spare: Keeper,
 }
@@ -94,6 +98,7 @@ impl MunkRoom {
             over_since: Mutex::default(),
             looked_at: AtomicUsize::default(),
             is_enough_for_all: AtomicBool::default(),
+            left_by_readers: AtomicU64::default(),
             spare,
         }
     }
@@ -116,28 +121,6 @@ impl Store {
             self.forget_orders();
         }
         false
-    }
-
-    /// The same where nothing runs in the background, by who has read files: whatever can be read again is given back, all at once, so
-    /// that to look at every chunk costs little for each byte that was read.
-    pub(crate) fn keep_readers_within_budget(&self) {
-        if !self.config.is_read_only {
-            return;
-        }
-        self.charge_row_cache();
-        if self.other_memory() <= self.config.budget_bytes / 4 * 3 {
-            return;
-        }
-        let pin = pin();
-        for chunk in self.index.load(&pin).chunks() {
-            for part in &chunk.state(&pin).funk.parts {
-                match &part.file {
-                    PartFile::Table(table) => table.close(),
-                    PartFile::Log(log) => log.forget(true),
-                }
-            }
-        }
-        pin.flush();
     }
 
     /// Uses what is left of the budget, for munks that are worth more than others. It looks at every chunk. True if something was

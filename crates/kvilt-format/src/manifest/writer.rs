@@ -5,7 +5,7 @@
 
 use std::{io, sync::Arc};
 
-use kvilt_base::{Disk, Error, ErrorKind, File, FileName, Listed, Mutant, Result, mutant};
+use kvilt_base::{Disk, Error, ErrorKind, File, FileName, Large, Listed, Mutant, Result, mutant};
 
 use super::{edit::Edit, record, root::Root, witness::Claim};
 use crate::{
@@ -49,7 +49,7 @@ impl ManifestWriter {
         let id = FileIdentity { store_id: root.store_id, number };
         let (temp, name) = (FileName::ManifestTemp(number), FileName::Manifest(number));
         let failed = |doing: &str, e| Error::io(doing, e).in_file(temp);
-        let mut bytes = header::encode(header::MANIFEST_MAGIC, id, 0).to_vec();
+        let mut bytes = Large::from(header::encode(header::MANIFEST_MAGIC, id, 0).to_vec());
         bytes.reserve(root.encoded_bytes_max());
         push_encoded(&mut bytes, |out| root.encode(out), id, HEADER_BYTES as u64)?;
         // The mark is synced with what it vouches for: the rename, not the mark, is what makes this count.
@@ -95,7 +95,7 @@ impl ManifestWriter {
                 Error::new(ErrorKind::Poisoned, "an earlier sync of the manifest failed").in_file(name)
             );
         }
-        let mut bytes = Vec::new();
+        let mut bytes = Large::default();
         push_edit(&mut bytes, edit, self.id, self.offset)?;
         self.file
             .write_all_at(self.offset, &bytes)

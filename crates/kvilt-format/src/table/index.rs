@@ -12,7 +12,7 @@
 //! count     | per block: separator suffix with its length | separator version | stored bytes of the block
 //! ```
 
-use kvilt_base::{Version, key::shared_prefix_len, limits};
+use kvilt_base::{Large, Version, key::shared_prefix_len, limits};
 
 use super::stored::TRAILER_BYTES;
 use crate::{
@@ -20,10 +20,15 @@ use crate::{
     header::HEADER_BYTES,
 };
 
-/// Collects separators while blocks are written.
+/// Collects separators while blocks are written, as they will be in the index: where keys are long, whole ones would take as much
+/// memory as all blocks.
 #[derive(Debug, Default)]
 pub(super) struct IndexWriter {
-    separators: Vec<u8>,
+    /// What all separators so far begin with.
+    shared: Vec<u8>,
+    /// What each has behind that.
+    suffixes: Large,
+    /// End of each block's suffix, in `suffixes`.
     ends: Vec<usize>,
     versions: Vec<Version>,
     stored_lens: Vec<u64>,
@@ -33,33 +38,50 @@ impl IndexWriter {
     /// Adds the block that follows. No entry of it is behind (`key`, `version`) in the order of a table, and
     /// every later one is.
     pub(super) fn add(&mut self, key: &[u8], version: Version, stored_len: usize) {
-        self.separators.extend_from_slice(key);
-        self.ends.push(self.separators.len());
+        self.fit_shared(key);
+        self.suffixes.extend_from_slice(&key[self.shared.len()..]);
+        self.ends.push(self.suffixes.len());
         self.versions.push(version);
         self.stored_lens.push(stored_len as u64);
     }
 
-    pub(super) fn memory_bytes(&self) -> usize {
-        self.separators.len() + self.ends.len() * 24
+    /// What is shared becomes something that `key` begins with; the separators so far get the rest of what it was.
+    fn fit_shared(&mut self, key: &[u8]) {
+        if self.ends.is_empty() {
+            self.shared = key.to_vec();
+        }
+        let kept = shared_prefix_len(&self.shared, key);
+        if kept == self.shared.len() {
+            return;
+        }
+        let rest = self.shared.split_off(kept);
+        let before = std::mem::take(&mut self.suffixes);
+        self.suffixes.reserve_exact(before.len() + self.ends.len() * rest.len());
+        let mut start = 0;
+        for end in &mut self.ends {
+            self.suffixes.extend_from_slice(&rest);
+            self.suffixes.extend_from_slice(&before[start..*end]);
+            start = *end;
+            *end = self.suffixes.len();
+        }
     }
 
-    pub(super) fn encode(&self, first_key: &[u8], last_key: &[u8]) -> Vec<u8> {
-        let mut out = Vec::new();
+    pub(super) fn memory_bytes(&self) -> usize {
+        self.shared.len() + self.suffixes.len() + self.ends.len() * 24
+    }
+
+    pub(super) fn encode(&self, first_key: &[u8], last_key: &[u8]) -> Large {
+        let mut out = Large::default();
         push_prefixed(&mut out, first_key);
         push_prefixed(&mut out, last_key);
-        let separator = |i: usize| {
-            let start = if i == 0 { 0 } else { self.ends[i - 1] };
-            &self.separators[start..self.ends[i]]
-        };
-        // Separators ascend: what the first and the last share, all share.
-        let count = self.ends.len();
-        let shared = if count == 0 { 0 } else { shared_prefix_len(separator(0), separator(count - 1)) };
-        push_prefixed(&mut out, if count == 0 { b"" } else { &separator(0)[..shared] });
-        push_varint(&mut out, count as u64);
-        for i in 0..count {
-            push_prefixed(&mut out, &separator(i)[shared..]);
+        push_prefixed(&mut out, &self.shared);
+        push_varint(&mut out, self.ends.len() as u64);
+        let mut start = 0;
+        for (i, &end) in self.ends.iter().enumerate() {
+            push_prefixed(&mut out, &self.suffixes[start..end]);
             push_varint(&mut out, self.versions[i].to_u64());
             push_varint(&mut out, self.stored_lens[i]);
+            start = end;
         }
         out
     }

@@ -6,7 +6,7 @@
 
 use std::{cell::RefCell, sync::Arc};
 
-use kvilt_base::{Error, File, FileName, Kind, Mutant, Result, Version, mutant};
+use kvilt_base::{Error, File, FileName, Kind, Large, Mutant, Result, Version, mutant};
 
 use super::{
     block::{Cursor, Layout},
@@ -57,7 +57,7 @@ impl Table {
             .map_err(|what| Error::corrupted(name, footer_offset, what.0))?;
 
         // Filter and index lie side by side. Their length was checked against the file's.
-        let mut both = vec![0; (footer_offset - footer.filter_offset) as usize];
+        let mut both = Large::zeroed((footer_offset - footer.filter_offset) as usize);
         read(&*file, name, footer.filter_offset, &mut both)?;
         let (stored_filter, stored_index) = both.split_at(footer.filter_len as usize);
         let filter = open_filter(stored_filter, id, footer.filter_offset);

@@ -539,3 +539,17 @@ fn tables_and_their_sources_go_where_threads_go() {
     is_shared::<TableSource>();
     is_shared::<TableWriter>();
 }
+
+/// The separators of blocks of long keys, each nearly a whole key, took as much memory while a table was written as all its blocks.
+#[test]
+fn separators_of_long_keys_are_held_without_what_they_share() {
+    let key = |i: u16| [vec![b'p'; 60 << 10], i.to_be_bytes().to_vec()].concat();
+    let rows: Vec<Row> = (0..200).map(|i| (key(i), 1, Some(vec![i as u8]))).collect();
+    let mut writer = TableWriter::new(MemoryFile::new(NAME, Vec::new()), ID, TableOptions::default());
+    for row in &rows {
+        writer.add(entry(row)).unwrap();
+        assert!(writer.memory_bytes() < 1 << 20, "{} bytes", writer.memory_bytes());
+    }
+    let table = open(&rows, TableOptions::default());
+    assert_eq!(scan(&table, &KeyRange::all(), Direction::Forward).unwrap(), rows);
+}

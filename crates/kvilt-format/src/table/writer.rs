@@ -6,7 +6,7 @@
 
 use std::sync::Arc;
 
-use kvilt_base::{EntryRef, Error, File, FileName, Kind, Result, Version, invariant, limits};
+use kvilt_base::{EntryRef, Error, File, FileName, Kind, Large, Result, Version, invariant, limits};
 
 use super::{
     block::{BlockWriter, RESTART_INTERVAL_MAX, order},
@@ -86,7 +86,7 @@ pub struct TableWriter {
     index: IndexWriter,
     key_hashes: Vec<u64>,
     /// Bytes not yet written; the first one will lie at `written`.
-    buffer: Vec<u8>,
+    buffer: Large,
     written: u64,
     /// Stored bytes of a block that ended, whose separator depends on the entry that follows.
     ended_block: Option<usize>,
@@ -111,7 +111,7 @@ impl TableWriter {
             block: BlockWriter::new(options.restart_interval),
             index: IndexWriter::default(),
             key_hashes: Vec::new(),
-            buffer: header::encode(header::TABLE_MAGIC, id, 0).to_vec(),
+            buffer: header::encode(header::TABLE_MAGIC, id, 0).to_vec().into(),
             written: 0,
             ended_block: None,
             entries: 0,

@@ -12,7 +12,7 @@ use std::{
     sync::{Arc, atomic::Ordering},
 };
 
-use kvilt_base::{EntryRef, Error, File, FileName, Kind, Mutant, Result, Version, mutant};
+use kvilt_base::{EntryRef, Error, File, FileName, Kind, Large, Mutant, Result, Version, mutant};
 use kvilt_format::log::{Decoded, HEADER_BYTES, decode_header, decode_record};
 use kvilt_sync::published::pin;
 
@@ -37,7 +37,7 @@ thread_local! {
 #[derive(Default)]
 pub(crate) struct Window {
     start: u64,
-    bytes: Vec<u8>,
+    bytes: Large,
 }
 
 /// Records of a log that were read in one piece, with their places.
@@ -120,8 +120,8 @@ impl ChunkLog {
     }
 
     /// Reads what was written behind the records; none if that fails.
-    pub(crate) fn read_behind(&self, files: &Files, offset: u64, len: usize) -> Option<Vec<u8>> {
-        let mut bytes = vec![0; len];
+    pub(crate) fn read_behind(&self, files: &Files, offset: u64, len: usize) -> Option<Large> {
+        let mut bytes = Large::zeroed(len);
         self.opened(files).ok()?.read_exact_at(offset, &mut bytes).ok()?;
         Some(bytes)
     }
@@ -306,7 +306,7 @@ impl ChunkLog {
         each: &mut dyn FnMut(u64, EntryRef<'_>, u64) -> Result<()>,
     ) -> Result<u64> {
         let file = self.opened(files)?;
-        let mut piece = Vec::new();
+        let mut piece = Large::default();
         let mut at = from;
         let mut wanted = READ_BYTES;
         while at < upto {
@@ -314,6 +314,10 @@ impl ChunkLog {
             let left = upto - at;
             let is_last = left <= (wanted + wanted / 4) as u64;
             let len = if is_last { left as usize } else { wanted };
+            if piece.capacity() < len {
+                // To grow would copy what is read again, and might take twice as much as is needed.
+                piece = Large::zeroed(len);
+            }
             piece.resize(len, 0);
             file.read_exact_at(at, &mut piece).map_err(|e| self.read_failed(at, e))?;
             let mut done = 0;

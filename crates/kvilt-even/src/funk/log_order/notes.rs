@@ -10,7 +10,7 @@
 
 use std::{ops::Range, sync::Arc};
 
-use kvilt_base::{EntryRef, Kind, Mutant, Version, key::shared_prefix_len, mutant};
+use kvilt_base::{EntryRef, Kind, Large, Mutant, Version, key::shared_prefix_len, mutant};
 use kvilt_format::coding::{Decoder, Malformed, push_prefixed, push_varint};
 use kvilt_sync::budget::{Charge, Part};
 
@@ -161,8 +161,8 @@ impl NotesCopy {
     }
 
     /// The notes, one behind the other.
-    pub(super) fn bytes(&self) -> Vec<u8> {
-        self.blocks.concat()
+    pub(super) fn bytes(&self) -> Large {
+        self.blocks.concat().into()
     }
 }
 

@@ -11,7 +11,7 @@
 
 use std::{collections::HashSet, ops::Range, sync::Arc};
 
-use kvilt_base::{EntryRef, Kind, Result, Version};
+use kvilt_base::{EntryRef, Kind, Large, Result, Version};
 use kvilt_sync::published::pin;
 
 use super::{LogOrder, Record};
@@ -31,7 +31,7 @@ pub(crate) struct MunkOrder<'l> {
     /// What of the log it covers.
     place: Range<u64>,
     /// Keys of the log, one behind the other.
-    keys: Vec<u8>,
+    keys: Large,
     rows: Vec<Row>,
 }
 
@@ -49,7 +49,7 @@ struct Row {
 
 impl<'l> MunkOrder<'l> {
     pub(crate) fn new(log: &'l ChunkLog, index: Arc<ChargedIndex>, place: Range<u64>) -> Self {
-        MunkOrder { log, index, place, keys: Vec::new(), rows: Vec::new() }
+        MunkOrder { log, index, place, keys: Large::default(), rows: Vec::new() }
     }
 
     /// Takes the munk's next row: by key ascending, version descending.
