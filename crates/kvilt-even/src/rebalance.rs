@@ -8,7 +8,7 @@
 //! | frozen tails | sorted into a new run; a run that is too large is split | `rebalance/munk.rs`, `rebalance/split.rs` |
 //! | too much log, or a log that scans must sort | tables rewritten; a cold chunk may split | `rebalance/funk.rs`, `rebalance/divide.rs` |
 //! | too small | coalesced with a neighbour | `rebalance/coalesce.rs` |
-//! | memory | munks evicted and loaded by heat | `rebalance/memory.rs` |
+//! | memory | munks evicted and loaded by heat | `rebalance/memory.rs`, `rebalance/load.rs` |
 //!
 //! All of them read without the gate and flip the chunk's state under it. At most one job has a chunk at a
 //! time ([`crate::chunk::Occupied`]), so what a job read of the structure is still so when it flips.
@@ -16,6 +16,7 @@
 mod coalesce;
 mod divide;
 mod funk;
+mod load;
 mod memory;
 mod munk;
 mod order;

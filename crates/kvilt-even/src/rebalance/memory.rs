@@ -15,7 +15,7 @@ use std::{
     time::Duration,
 };
 
-use kvilt_base::{Direction, Kind, Mutant, RangeTombstone, Result, mutant};
+use kvilt_base::{Mutant, Result, mutant};
 use kvilt_sync::{
     budget::Part,
     published::{Pin, pin},
@@ -26,16 +26,9 @@ use parking_lot::Mutex;
 use super::munk::wasted_bytes;
 use crate::{
     chunk::{Chunk, ChunkState, Occupied, PUT_WEIGHT_INVERSE},
-    funk::{
-        PartFile, Purpose,
-        log::{ChunkLog, range_tombstone},
-        log_index::ChargedIndex,
-        log_order::Notes,
-    },
-    munk::{Munk, run::RunBuilder, tail::Tail},
-    retain::Retain,
+    funk::{PartFile, log::ChunkLog, log_index::ChargedIndex, log_order::Notes},
+    munk::Munk,
     store::Store,
-    tombstones::Tombstones,
 };
 
 /// Part of the budget that is never planned for, in percent: what is being built beside what it replaces.
@@ -191,7 +184,7 @@ impl Store {
     }
 
     /// Bytes that munks may have now.
-    fn munk_share(&self) -> u64 {
+    pub(super) fn munk_share(&self) -> u64 {
         let budget = self.config.budget_bytes;
         (budget - budget / 100 * SLACK_PERCENT).saturating_sub(self.other_memory())
     }
@@ -417,60 +410,6 @@ impl Store {
         self.attempt(&chunk, Self::load)
     }
 
-    /// Reads the chunk into a munk, while puts go on; what they wrote meanwhile is caught up under the gate.
-    pub(super) fn load(&self, chunk: &Occupied) -> Result<bool> {
-        let (state, upto) = {
-            let pin = pin();
-            let gate = chunk.gate();
-            if gate.is_retired {
-                return Ok(false);
-            }
-            let state = chunk.state(&pin).clone();
-            let upto = state.funk.log.as_ref().map_or(0, |log| log.len());
-            (state, upto)
-        };
-        if state.munk.is_some() {
-            return Ok(false);
-        }
-        let tombstones = state.funk.tombstones(&self.files, &self.versions)?;
-        let views = self.kept_views();
-        let purpose = Purpose::Rewrite { log_upto: upto };
-        let mut entries = state.funk.entries(&chunk.range, Direction::Forward, &self.files, purpose)?;
-        let mut run = RunBuilder::new(self.chunk_bytes(&state) as usize)?;
-        Retain::new(&views, &tombstones).run(&mut entries, &mut |entry| run.push(entry))?;
-        drop(entries);
-        self.flip_loaded(chunk, &state, upto, run)?;
-        self.counters.munk_loads.add(1);
-        Ok(true)
-    }
-
-    fn flip_loaded(&self, chunk: &Occupied, seen: &ChunkState, upto: u64, run: RunBuilder) -> Result<()> {
-        let pin = pin();
-        let gate = chunk.gate();
-        let state = chunk.state(&pin);
-        let mut since = Since::default();
-        if let Some(log) = &state.funk.log {
-            let is_same = seen.funk.log.as_ref().is_some_and(|seen| Arc::ptr_eq(seen, log));
-            let from = if is_same { upto } else { 0 };
-            if !mutant(Mutant::LoadNotCaughtUp) {
-                since.read(self, log, from)?;
-            }
-        }
-        let run = run.finish();
-        let tail = self.new_tail(since.room(), &run);
-        since.fill(&tail);
-        let tombstones = Arc::new(since.tombstones);
-        let munk = Munk { run: self.charged(run), tails: vec![tail], tombstones, covered_bytes: 0 };
-        let funk = Arc::clone(&state.funk);
-        funk.logs_newest_first().for_each(|log| log.end_notes());
-        if let Some(log) = &funk.log {
-            // The index is kept: puts go on to fill it.
-            log.forget(false);
-        }
-        chunk.replace_state(&gate, ChunkState { munk: Some(Arc::new(munk)), funk, cold_id: 0 });
-        Ok(())
-    }
-
     /// Gives back memory that can be read again: orders of logs, indexes behind munks, tables that nobody used
     /// since the last time. False if there was nothing.
     fn close_unread(&self) -> bool {
@@ -544,35 +483,4 @@ fn paid_gain(bytes: u64) -> u64 {
 /// Worth per megabyte.
 fn worth(score: u64, bytes: u64) -> u64 {
     (u128::from(score) * (1 << 20) / u128::from(bytes.max(PAGE_BYTES))) as u64
-}
-
-/// What was written while a munk was loaded.
-#[derive(Default)]
-struct Since {
-    entries: Vec<(Vec<u8>, kvilt_base::Version, Kind, Vec<u8>)>,
-    tombstones: Tombstones,
-}
-
-impl Since {
-    fn read(&mut self, store: &Store, log: &ChunkLog, from: u64) -> Result<()> {
-        log.for_each(&store.files, from, log.len(), &mut |_, entry, _| {
-            if entry.kind == Kind::RangeTombstone {
-                let tombstone: RangeTombstone = range_tombstone(&entry);
-                self.tombstones.push(&tombstone, 0, &store.versions);
-            } else {
-                self.entries.push((entry.key.to_vec(), entry.version, entry.kind, entry.value.to_vec()));
-            }
-            Ok(())
-        })
-    }
-
-    fn room(&self) -> usize {
-        Tail::room_for(self.entries.iter().map(|(key, _, _, value)| (key.len(), value.len())))
-    }
-
-    fn fill(&self, tail: &Tail) {
-        for (key, version, kind, value) in &self.entries {
-            tail.insert(key, *version, *kind, 0, value);
-        }
-    }
 }

@@ -3,10 +3,10 @@
 use std::time::Duration;
 
 use kvilt_base::FileName;
-use kvilt_even::{Durability, Options};
+use kvilt_even::{Durability, Options, options::Compression};
 use kvilt_io::{Keep, MemoryDisk};
 
-use super::{Bed, never, rows};
+use super::{Bed, never, put_rows, rows};
 
 /// A log that is not written to keeps no write buffer.
 #[test]
@@ -219,4 +219,39 @@ fn r24_one_damaged_log_does_not_stop_evictions() {
         let left = db.stats().munks_now;
         assert!(left <= 1, "{left} of {munks} munks are still there");
     }
+}
+
+/// A load went by what files told: 700 KB of rows that compress well were read into a munk of a store with 256 KiB, and all other munks
+/// went for it.
+#[test]
+fn a_chunk_that_is_larger_than_its_files_tell_is_not_loaded() {
+    let mut options = Options::default();
+    options.durability = Durability::Async { interval: Duration::from_millis(500) };
+    options.compression = Compression::Lz4;
+    let memory = MemoryDisk::new(1);
+    {
+        let bed = Bed::new(64 << 20);
+        let db = bed.open(memory.clone(), options.clone()).unwrap();
+        put_rows(&*db, 20, 7);
+        db.put(b"large", &[0; 700 << 10]).unwrap();
+        bed.clock.advance(Duration::from_millis(1100));
+        bed.rests_within(1000);
+        db.close().unwrap();
+    }
+    let bed = Bed::new(256 << 10);
+    let db = bed.open(memory.clone(), options).unwrap();
+    let mut most = 0;
+    for _ in 0..10 {
+        for i in 0..20 {
+            (0..20).for_each(|_| drop(db.get(format!("key{i:04}").as_bytes(), None).unwrap().unwrap()));
+        }
+        bed.clock.advance(Duration::from_millis(300));
+        for i in 0..300 {
+            bed.spawn.step(i);
+            most = most.max(db.stats().munk_bytes_now);
+        }
+    }
+    println!("{most} {:?}", db.stats());
+    assert!(most <= 256 << 10, "{most} bytes in munks of a store with 256 KiB");
+    assert_eq!(db.get(b"large", None).unwrap().unwrap().len(), 700 << 10);
 }

@@ -22,7 +22,7 @@ impl RunBuilder {
     }
 
     /// Bytes of its entries with this one.
-    fn bytes_with(&self, entry: EntryRef<'_>) -> usize {
+    pub(crate) fn bytes_with(&self, entry: EntryRef<'_>) -> usize {
         self.rows.bytes() + bytes_of(entry)
     }
 
