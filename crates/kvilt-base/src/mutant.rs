@@ -132,6 +132,12 @@ mutants! {
     /// A row read before a put is cached after it.
     TicketIgnored,
 
+    // Memory.
+    /// Munks are not evicted when memory is short.
+    MunksKept,
+    /// What is replaced waits for every reader that there is, also for one that began before it was made.
+    KeptForReaders,
+
     // Range deletes.
     /// A range tombstone deletes the first key behind its range.
     RangeEndIncluded,

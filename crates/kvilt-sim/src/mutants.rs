@@ -218,6 +218,8 @@ pub fn finder_of(mutant: Mutant) -> (Layer, &'static str) {
         Mutant::LoadNotCaughtUp => (Model, "E-3"),
         Mutant::RowCacheNotTold => (Model, "D3"),
         Mutant::TicketIgnored => (Model, "D3"),
+        Mutant::MunksKept => (Model, "E-19"),
+        Mutant::KeptForReaders => (Model, "S-19"),
         Mutant::RangeEndIncluded => (Model, "B-1"),
         Mutant::TombstoneNotInSpan => (Model, "E-4"),
         Mutant::RangeDeleteNotTold => (Model, "D3"),

@@ -6,7 +6,7 @@ use std::sync::{
     atomic::{AtomicUsize, Ordering::Relaxed},
 };
 
-use kvilt_base::{Direction, Engine, KeyRange, ReadView, Swap, WriteBatch};
+use kvilt_base::{Direction, Engine, KeyRange, ReadView};
 
 use crate::{
     bystander::{Moment, Presence, WHILE_GETTING, WHILE_WORKING},
@@ -17,9 +17,12 @@ use crate::{
     passer::{Errand, Seen},
     reading::{Manner, Row, read_both_ends, read_rows},
     report::{Complaint, Failure, catching_panics, refused},
-    script::{Expected, KeyId, Payload, Script, Span, Step, VIEW_SLOTS},
+    script::{KeyId, Payload, Script, Span, Step, VIEW_SLOTS},
     world::{Loss, Subject, World},
 };
+
+mod calls;
+mod staying;
 
 /// What a run did.
 #[derive(Clone, Debug, Default)]
@@ -41,9 +44,9 @@ pub fn run(subject: &dyn Subject, world: &World, script: &Script) -> Result<Summ
     let outcome = catching_panics(|| {
         let mut player = Player::new(subject, world, script, Arc::default()).with_bystander(world.seed());
         player.open()?;
-        for position in 0..script.steps.len() {
-            step.store(position, Relaxed);
-            player.play(position)?;
+        let mut position = 0;
+        while position < script.steps.len() {
+            position += player.play_some(position, &step)?;
         }
         step.store(script.steps.len(), Relaxed);
         player.finish()
@@ -69,6 +72,8 @@ pub struct Player<'a> {
     bystander: Option<Dice>,
     /// The same for somebody who comes between the steps of a write.
     passer: Option<Dice>,
+    /// The same for a reader that stays within a get while steps are played.
+    stayer: Option<Dice>,
     summary: Summary,
     scratch: Vec<u8>,
 }
@@ -90,17 +95,20 @@ impl<'a> Player<'a> {
             checkpoints: (0, [0; 2]),
             bystander: None,
             passer: None,
+            stayer: None,
             summary: Summary::default(),
             scratch: Vec::new(),
         }
     }
 
-    /// With somebody who writes while the background waits for the disk; every second seed, one between steps of writes.
+    /// With somebody who writes while the background waits for the disk; every second seed, one between steps of writes; and a reader
+    /// that stays now and then.
     #[must_use]
     pub fn with_bystander(mut self, seed: u64) -> Self {
         self.bystander = Some(Dice::new(mix(seed)));
         let mut dice = Dice::new(mix(!seed));
         self.passer = dice.chance(1, 2).then_some(dice);
+        self.stayer = Some(Dice::new(mix(seed ^ 0x0057_a9e5)));
         self
     }
 
@@ -376,61 +384,6 @@ impl<'a> Player<'a> {
             0 | 2 => Errand::Get(dice.pick(&self.script.keys).clone()),
             _ => Errand::Scan,
         })
-    }
-
-    /// Calls the engine for a step that writes.
-    fn call(&mut self, step: &Step, is_change: bool) -> Result<(), Complaint> {
-        let engine = self.engine();
-        let script = self.script;
-        let key_bytes = |key: KeyId| script.keys[usize::from(key)].as_slice();
-        let outcome = match step {
-            Step::Put(key, value) => {
-                value.expand_into(&mut self.scratch);
-                engine.put(key_bytes(*key), &self.scratch)
-            }
-            Step::Delete(key) => engine.delete(key_bytes(*key)),
-            Step::Batch(changes) => {
-                let mut batch = WriteBatch::new();
-                for (key, value) in changes {
-                    match value {
-                        Some(value) => batch.put(key_bytes(*key), value.expanded()),
-                        None => batch.delete(key_bytes(*key)),
-                    };
-                }
-                engine.write(batch)
-            }
-            Step::DeleteRange(span) => engine.delete_range(&script.range(*span)),
-            Step::Swap(key, expected, new) => return self.swap(&*engine, *key, *expected, *new, is_change),
-            _ => unreachable!("not a write"),
-        };
-        outcome.map_err(refused("write"))
-    }
-
-    fn swap(
-        &mut self,
-        engine: &dyn Engine,
-        key: KeyId,
-        expected: Expected,
-        new: Option<Payload>,
-        is_change: bool,
-    ) -> Result<(), Complaint> {
-        let there = self.model.now().get(&key).map(|value| value.expanded());
-        let expected = match expected {
-            Expected::Current => there.clone(),
-            Expected::Absent => None,
-            Expected::Wrong => Some(b"never written".to_vec()),
-        };
-        let new = new.map(Payload::expanded);
-        let outcome = engine
-            .compare_and_swap(&self.script.keys[usize::from(key)], expected.as_deref(), new.as_deref())
-            .map_err(refused("swap"))?;
-        match (outcome, is_change) {
-            (Swap::Done, true) => Ok(()),
-            (Swap::Differs(found), false) if found.as_deref() == there.as_deref() => Ok(()),
-            (outcome, _) => {
-                Err(format!("a swap of key {key} came out as {outcome:?}, the model has {there:?}").into())
-            }
-        }
     }
 
     /// Gets a key now, while a bystander may put it: what was there before, or any of that, is right.

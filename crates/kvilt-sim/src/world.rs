@@ -53,6 +53,9 @@ pub trait Subject: Sync {
     /// Bytes that files of a store at rest may hold beyond 1.3 times its rows.
     fn dead_bytes_at_rest(&self) -> u64;
 
+    /// Bytes of memory that a munk may have before puts to it wait; 0 if it has none.
+    fn munk_bytes_max(&self) -> u64;
+
     /// What is tested, with its options, for reports.
     fn name(&self) -> String;
 }
@@ -72,6 +75,26 @@ pub struct World {
     passer: Arc<Passer>,
     copies: AtomicU32,
     seed: u64,
+    _counted: Counted,
+}
+
+/// Worlds that there are in this process.
+static WORLDS: AtomicU32 = AtomicU32::new(0);
+
+/// One of them.
+struct Counted;
+
+impl Counted {
+    fn new() -> Self {
+        WORLDS.fetch_add(1, Relaxed);
+        Counted
+    }
+}
+
+impl Drop for Counted {
+    fn drop(&mut self) {
+        WORLDS.fetch_sub(1, Relaxed);
+    }
 }
 
 impl World {
@@ -100,6 +123,7 @@ impl World {
             passer,
             copies: AtomicU32::new(0),
             seed,
+            _counted: Counted::new(),
         }
     }
 
@@ -122,7 +146,13 @@ impl World {
             passer: Arc::default(),
             copies: AtomicU32::new(0),
             seed,
+            _counted: Counted::new(),
         }
+    }
+
+    /// Whether it is the only one in this process.
+    pub fn is_alone(&self) -> bool {
+        WORLDS.load(Relaxed) == 1
     }
 
     /// What chance was made from.
@@ -340,6 +370,13 @@ impl Subject for Even {
 
     fn dead_bytes_at_rest(&self) -> u64 {
         self.options.dead_bytes_slack / 4
+    }
+
+    fn munk_bytes_max(&self) -> u64 {
+        let Options { chunk_bytes_max, chunk_bytes_rebalance, .. } = self.options;
+        // As chunks shrink with the budget; puts wait from twice their most on. A row of up to an eighth of it is not too large for a munk.
+        let fitted = chunk_bytes_rebalance.min((self.budget_bytes / 16).max(4 << 10));
+        2 * fitted * chunk_bytes_max / chunk_bytes_rebalance + (self.budget_bytes / 8).max(4 << 10)
     }
 
     fn name(&self) -> String {

@@ -22,6 +22,7 @@
 use std::{fmt, ptr};
 
 use crossbeam_utils::CachePadded;
+use kvilt_base::{Mutant, mutant};
 
 use crate::shim::{AtomicPtr, AtomicU32, AtomicU64, Mutex, Ordering, fence};
 
@@ -366,7 +367,7 @@ impl Reservation {
 
 impl Present<'_> {
     fn sees(&self, value: &Retired) -> bool {
-        self.lower <= value.retired && value.birth <= self.upper
+        self.lower <= value.retired && (value.birth <= self.upper || mutant(Mutant::KeptForReaders))
     }
 
     /// What is given to the reader waits for it; what does not, because there is another reader by now, comes back.

@@ -4,6 +4,9 @@
 //! is its decayed access count per byte. When munks outgrow their share the least worthy are evicted; when there
 //! is room, or a chunk without a munk is clearly worthier than one with, munks are loaded. While reads wait for the drive, and
 //! not everything has room, only for chunks that are read far more than others: the page cache is to have the rest.
+//!
+//! * **E-19** While munks have more than the others leave of nine tenths of the budget, none is loaded, and one after the other goes,
+//!   as long as they do; what readers found of them counts until it is freed.
 
 mod readers;
 
@@ -103,6 +106,9 @@ impl Store {
         self.charge_row_cache();
         let share = self.munk_share();
         if self.files.budget.used(Part::Munks) > share {
+            if mutant(Mutant::MunksKept) {
+                return false;
+            }
             return self.is_really_over(share)
                 && (self.copy_wasteful() || self.evict_least_worthy() || self.close_unread());
         }

@@ -66,6 +66,10 @@ impl Subject for Toys {
         self.loss
     }
 
+    fn munk_bytes_max(&self) -> u64 {
+        0
+    }
+
     fn dead_bytes_at_rest(&self) -> u64 {
         0
     }
