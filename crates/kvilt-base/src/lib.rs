@@ -42,7 +42,7 @@ pub use error::{Error, ErrorKind, Result};
 pub use key::KeyRange;
 pub use large::Large;
 pub use layout::{FilesOfKind, Layout, LayoutRange};
-pub use merge::{Direction, Each, Merge, Source};
+pub use merge::{Direction, Each, LargeValues, Merge, Source, Streamed};
 #[doc(hidden)]
 pub use mutant::{Mutant, mutant};
 pub use rows::{RowBatch, Rows};

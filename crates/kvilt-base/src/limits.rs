@@ -17,6 +17,10 @@ pub const KEYSPACE_NAME_BYTES_MAX: usize = 255;
 /// Longest value, in bytes. Larger objects belong in files or in several rows.
 pub const VALUE_BYTES_MAX: usize = 64 << 20;
 
+/// A record, or a block of a table, of more bytes than this goes from file to file in pieces when a chunk is rewritten, and never lies in
+/// memory as a whole.
+pub const STREAMED_BYTES_MIN: usize = 1 << 20;
+
 /// Largest write batch that a store can be told to take, in bytes of keys and values: it is copied once before it is applied.
 pub const BATCH_BYTES_MAX: usize = 256 << 20;
 

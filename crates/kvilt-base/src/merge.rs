@@ -20,6 +20,28 @@ pub enum Direction {
 /// Takes entries, one after the other, until it breaks.
 pub type Each<'e> = dyn FnMut(EntryRef<'_>) -> ControlFlow<()> + 'e;
 
+/// What a source does with values of more than [`STREAMED_BYTES_MIN`](crate::limits::STREAMED_BYTES_MIN) bytes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum LargeValues {
+    /// Reads them with what lies beside them. Each source of a merge may have one in memory.
+    AtOnce,
+    /// Verifies them, which is to read them piece by piece, and reads them when they are [fetched](Source::fetch): of all sources of a
+    /// merge one has one in memory.
+    Fetched,
+    /// Leaves them in the file, for who copies them from there: see [`Source::streamed`].
+    Streamed,
+}
+
+/// A value that is not in memory, of the entry on which a source stands: to be copied from file to file.
+#[expect(clippy::len_without_is_empty, reason = "only large values are streamed")]
+pub trait Streamed {
+    /// Bytes of it.
+    fn len(&self) -> usize;
+    /// Gives it in pieces, in order. Only once this is Ok is anything of the entry verified, its key and version included: who
+    /// passes it over copies it to nowhere, and who made something of it before gives that up after an error.
+    fn copy(&self, to: &mut dyn FnMut(&[u8]) -> Result<()>) -> Result<()>;
+}
+
 /// A sorted stream of entries in the direction it was made for.
 pub trait Source {
     /// The entry it stands on, or none at the end. [`Source::fetch`] comes first.
@@ -36,6 +58,10 @@ pub trait Source {
     /// Reads what is missing of the entry it stands on. Of several sources only the first has to.
     fn fetch(&mut self) -> Result<()> {
         Ok(())
+    }
+    /// Where the value of the entry is, if that has none because it is large. Only of sources that were made so.
+    fn streamed(&self) -> Option<&dyn Streamed> {
+        None
     }
     /// Moves to the following entry. Must not be called at the end.
     fn advance(&mut self) -> Result<()>;
@@ -66,6 +92,9 @@ impl<S: Source + ?Sized> Source for Box<S> {
     }
     fn fetch(&mut self) -> Result<()> {
         (**self).fetch()
+    }
+    fn streamed(&self) -> Option<&dyn Streamed> {
+        (**self).streamed()
     }
     fn advance(&mut self) -> Result<()> {
         (**self).advance()
@@ -195,6 +224,10 @@ impl Source for Merge<'_> {
 
     fn fetch(&mut self) -> Result<()> {
         self.first.map_or(Ok(()), |first| self.sources[first].fetch())
+    }
+
+    fn streamed(&self) -> Option<&dyn Streamed> {
+        self.sources[self.first?].streamed()
     }
 }
 

@@ -27,7 +27,9 @@ use std::{
     sync::{Arc, atomic::AtomicU64},
 };
 
-use kvilt_base::{Direction, EntryRef, KeyRange, Kind, Merge, Mutant, Result, Source, Version, mutant};
+use kvilt_base::{
+    Direction, EntryRef, KeyRange, Kind, LargeValues, Merge, Mutant, Result, Source, Version, mutant,
+};
 use kvilt_format::log::HEADER_BYTES;
 use kvilt_sync::{published::pin, versions::Versions};
 
@@ -231,25 +233,36 @@ impl Funk {
         purpose: Purpose<'f>,
     ) -> Result<Merge<'f>> {
         let bytes = self.log_bytes() + self.table_bytes();
-        let mut reading = Reading { range, direction, files, purpose, bytes, likely: None };
+        let large_values = self.large_values(purpose);
+        let mut reading = Reading { range, direction, files, purpose, large_values, bytes, likely: None };
         reading.likely = reading.reached(self);
         let mut sources: Vec<Box<dyn Source + 'f>> = Vec::with_capacity(self.parts.len() + 1);
         if let Some(log) = &self.log {
             let upto = match purpose {
                 Purpose::Scan { .. } => log.len(),
-                Purpose::Rewrite { log_upto } => log_upto,
+                Purpose::Rewrite { log_upto, .. } => log_upto,
             };
             reading.log(log, upto, upto, &mut sources)?;
         }
         for part in self.parts.iter().rev() {
             match &part.file {
                 PartFile::Table(table) => {
-                    sources.push(Box::new(table.table(files)?.source(range, direction)?))
+                    let table = table.table(files)?;
+                    sources.push(Box::new(table.source_with(range, direction, reading.large_values)?));
                 }
                 PartFile::Log(log) => reading.log(log, log.len(), part.share_bytes, &mut sources)?,
             }
         }
         Merge::new(sources, direction)
+    }
+
+    /// What is done with large values: one that lies alone is read at once, which is to read it once.
+    fn large_values(&self, purpose: Purpose<'_>) -> LargeValues {
+        match purpose {
+            Purpose::Rewrite { streams: true, .. } => LargeValues::Streamed,
+            _ if self.parts.len() + usize::from(self.log.is_some()) < 2 => LargeValues::AtOnce,
+            Purpose::Rewrite { .. } | Purpose::Scan { .. } => LargeValues::Fetched,
+        }
     }
 }
 
@@ -270,6 +283,8 @@ pub(crate) enum Purpose<'p> {
     Rewrite {
         /// Bytes of the open log.
         log_upto: u64,
+        /// Whether large values are [streamed](Source::streamed). Then it is to take all rows or none.
+        streams: bool,
     },
 }
 
@@ -279,6 +294,7 @@ struct Reading<'r, 'f> {
     direction: Direction,
     files: &'f Files,
     purpose: Purpose<'f>,
+    large_values: LargeValues,
     /// Bytes of all parts that are the chunk's.
     bytes: u64,
     /// What of the range the scan will likely reach, if records that lie apart are to be asked for.
@@ -305,7 +321,8 @@ impl<'f> Reading<'_, 'f> {
         if ascent_end > HEADER_BYTES as u64 {
             let Reading { range, direction, files, .. } = *self;
             let (log, rows) = (Arc::clone(log), self.rows_of(share_bytes));
-            sources.push(Box::new(AscentSource::new(log, files, range, direction, ascent_end, rows)?));
+            let wanted = ascent::Wanted { rows, large_values: self.large_values };
+            sources.push(Box::new(AscentSource::new(log, files, range, direction, ascent_end, wanted)?));
         }
         Ok(())
     }
@@ -319,24 +336,25 @@ impl<'f> Reading<'_, 'f> {
         sources: &mut Vec<Box<dyn Source + 'f>>,
     ) -> Result<()> {
         let Reading { range, files, .. } = *self;
+        let streams = self.large_values == LargeValues::Streamed;
         let rows = match self.purpose {
             Purpose::Scan { view, cost_bytes, .. } => {
                 let rows = self.rows_of(share_bytes);
-                let wanted = Wanted { view, every_version: false, rows, cost_bytes };
+                let wanted = Wanted { view, every_version: false, streams: false, rows, cost_bytes };
                 return self.sorted(log, place, wanted, sources);
             }
             // All of them together might take any memory, and to read each by itself costs little where they are large.
             Purpose::Rewrite { .. } if log.has_large_records() => {
-                let wanted =
-                    Wanted { view: Version::NEWEST, every_version: true, rows: None, cost_bytes: None };
+                let view = Version::NEWEST;
+                let wanted = Wanted { view, every_version: true, streams, rows: None, cost_bytes: None };
                 return self.sorted(log, place, wanted, sources);
             }
             Purpose::Rewrite { .. } if share_bytes < place.end / SHARE_READ_WHOLE => {
                 // Once sorted, the log serves all who share it.
                 let orders = log.orders(files, place, None)?;
-                LogRows::read_share(log, files, &orders, range, share_bytes)?
+                LogRows::read_share(log, files, &orders, range, (share_bytes, streams))?
             }
-            Purpose::Rewrite { .. } => LogRows::read(log, files, place, range)?,
+            Purpose::Rewrite { .. } => LogRows::read(log, files, place, range, streams)?,
         };
         sources.push(Box::new(rows));
         Ok(())

@@ -6,11 +6,14 @@
 //! `v <= w < n`, "now" being the newest view. What a *crash* may need is not decided here: the files that hold
 //! it stay until a checkpoint covers their successors (see `checkpoint.rs`).
 
-use std::sync::Arc;
+use std::{cmp::Ordering, sync::Arc};
 
-use kvilt_base::{EntryRef, Kind, Merge, Mutant, Result, Source, Version, mutant};
+use kvilt_base::{EntryRef, Kind, Merge, Mutant, Result, Source, Streamed, Version, mutant};
 
 use crate::tombstones::{Over, Tombstones};
+
+/// Takes entries that are needed, and where the value of each is, if it has none because that is large.
+pub(crate) type KeepStreamed<'k> = dyn FnMut(EntryRef<'_>, Option<&dyn Streamed>) -> Result<()> + 'k;
 
 /// Who looks at the entries: the open views and the range tombstones, fixed while entries are filtered. And what came of the key
 /// that is looked at.
@@ -37,24 +40,60 @@ impl<'a> Retain<'a> {
     /// `entries` must be all that the chunk has, or nothing may be dropped: a tombstone is needed only as long
     /// as an older entry of its key is. Says how many there were.
     pub(crate) fn run(
-        mut self,
+        self,
         entries: &mut Merge<'_>,
         keep: &mut dyn FnMut(EntryRef<'_>) -> Result<()>,
+    ) -> Result<usize> {
+        self.run_streamed(entries, &mut |entry, streamed| {
+            assert!(streamed.is_none(), "no value was to be streamed");
+            keep(entry)
+        })
+    }
+
+    /// The same where values may be [streamed](Source::streamed): `keep` copies them, and what it kept counts only if all goes well.
+    pub(crate) fn run_streamed(
+        mut self,
+        entries: &mut Merge<'_>,
+        keep: &mut KeepStreamed<'_>,
     ) -> Result<usize> {
         let mut count = 0;
         let mut key: Option<Vec<u8>> = None;
         while let Some(entry) = entries.entry() {
+            let streamed = entries.streamed();
+            if let Some(value) = streamed.filter(|_| !self.is_behind(key.as_deref(), &entry)) {
+                // Most likely it is damaged: no entry comes twice, and none too late.
+                value.copy(&mut |_| Ok(()))?;
+            }
             if key.as_deref() != Some(entry.key) {
                 let key = key.get_or_insert_default();
                 key.clear();
                 key.extend_from_slice(entry.key);
                 self.begin_key();
             }
-            self.next(entry, keep)?;
+            let mut is_copied = false;
+            self.next(entry, &mut |kept| {
+                // Others are tombstones that stand for range tombstones over it.
+                let streamed = streamed.filter(|_| kept.kind == Kind::Put);
+                is_copied |= streamed.is_some();
+                keep(kept, streamed)
+            })?;
+            if let Some(value) = streamed.filter(|_| !is_copied) {
+                // What it is passed over for, its key and its version, has to be right.
+                value.copy(&mut |_| Ok(()))?;
+            }
             count += 1;
             entries.advance()?;
         }
         Ok(count)
+    }
+
+    /// Whether an entry comes behind the last one, which had this key.
+    fn is_behind(&self, last: Option<&[u8]>, entry: &EntryRef<'_>) -> bool {
+        match last.map(|last| last.cmp(entry.key)) {
+            None | Some(Ordering::Less) => true,
+            Some(Ordering::Equal) => self.newer.is_none_or(|newer| newer > entry.version),
+            Some(Ordering::Greater) => false,
+        }
     }
 
     /// What comes next has another key.

@@ -49,6 +49,24 @@ pub fn checksum_of_parts<'p>(salt: u32, parts: impl IntoIterator<Item = &'p [u8]
     hasher.finalize()
 }
 
+/// The checksum of bytes of which not all are in memory at once.
+#[derive(Debug)]
+pub(crate) struct Running(crc32fast::Hasher);
+
+impl Running {
+    pub(crate) fn new(salt: u32) -> Self {
+        Running(crc32fast::Hasher::new_with_initial(salt))
+    }
+
+    pub(crate) fn add(&mut self, part: &[u8]) {
+        self.0.update(part);
+    }
+
+    pub(crate) fn finish(self) -> u32 {
+        self.0.finalize()
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

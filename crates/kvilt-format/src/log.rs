@@ -7,6 +7,7 @@
 //! to it. Among the records lie summaries of those before them ([`Summary`]). Nothing is ever appended behind a possibly torn tail. A record below the durable length is good, or
 //! the log is `Corrupted` (F-4).
 
+mod large;
 mod salvage;
 mod summary;
 
@@ -21,6 +22,7 @@ use crate::{
     header,
 };
 
+pub use large::LargeRecord;
 pub use salvage::salvage;
 pub use summary::{
     EARLIER_MAX, Outline, OutlineCursor, Outlines, SUMMARY_BODY_BYTES_MAX, SUMMARY_BYTES_MAX, Summary,

@@ -13,6 +13,7 @@
 mod block;
 mod footer;
 mod index;
+mod large;
 mod measure;
 mod reader;
 mod salvage;

@@ -9,19 +9,19 @@
 //! piece's `first`, and each record of the pieces before it one at or below its `before`. A log of an earlier
 //! run has no ascent before somebody has read it from its beginning.
 
-use std::{cmp::Ordering, ops::Range, sync::Arc};
+mod source;
+
+use std::{cmp::Ordering, ops::Range};
 
 use kvilt_base::{
-    Direction, EntryRef, KeyRange, Kind, Result, Source,
+    Direction, KeyRange,
     key::{begins_with, cmp_joined, shared_prefix_len},
 };
 use kvilt_format::log::HEADER_BYTES;
-use kvilt_sync::budget::{Charge, Part};
 
-use super::{
-    log::{ChunkLog, WholeRecords},
-    row::{self, Row},
-};
+#[cfg(test)]
+pub(super) use self::source::Rows;
+pub(crate) use self::source::{AscentSource, Wanted};
 use crate::files::Files;
 
 /// A shorter one is not worth a source of its own.
@@ -47,9 +47,6 @@ const KEYS_SHARE: u64 = 16;
 const KEYS_BYTES_MIN: u64 = 64 << 10;
 /// An ascent ends before a key of more bytes: a single one would take more than all else that is kept of a log.
 const KEY_BYTES_MAX: usize = 4 << 10;
-
-/// More bytes of a log than this are not copied, once they were read.
-const LARGE_BYTES: u64 = 1 << 20;
 
 /// Of keys that are longer, in bytes, what all have in common is kept once.
 const LONG_KEY_BYTES: usize = 256;
@@ -294,204 +291,6 @@ impl Ascent {
     fn place_of(&self, pieces: &Range<usize>, end: u64) -> Range<u64> {
         let begin = |piece: usize| self.pieces.get(piece).map_or(end, |piece| piece.begin).min(end);
         begin(pieces.start)..begin(pieces.end)
-    }
-}
-
-/// Rows and their bytes.
-#[derive(Default)]
-pub(super) struct Rows {
-    bytes: Vec<u8>,
-    rows: Vec<Row>,
-}
-
-impl Rows {
-    pub(super) fn push(&mut self, entry: EntryRef<'_>) {
-        let key = self.bytes.len();
-        self.bytes.extend_from_slice(entry.key);
-        let value = self.bytes.len();
-        self.bytes.extend_from_slice(entry.value);
-        self.rows.push(Row::new(self.rows.len(), &entry, key, value));
-    }
-
-    pub(super) fn entry(&self, at: usize) -> EntryRef<'_> {
-        self.rows[at].entry(&self.bytes)
-    }
-
-    /// What was read of a log in one piece, which is taken over: a large value is not copied.
-    fn of_window(read: WholeRecords, range: &KeyRange) -> Self {
-        let mut rows = Rows { bytes: Vec::new(), rows: Vec::new() };
-        read.for_each(|entry, key, value| {
-            if entry.kind != Kind::RangeTombstone && range.contains(entry.key) {
-                rows.rows.push(Row::new(rows.rows.len(), &entry, key, value));
-            }
-        });
-        rows.bytes = read.into_bytes();
-        rows
-    }
-
-    /// Puts the rows in order, which were pushed in the order written.
-    pub(super) fn sort(&mut self) {
-        row::sort(&mut self.rows, &self.bytes);
-    }
-}
-
-/// Walks the ascent of a log, some pieces at a time.
-pub(crate) struct AscentSource<'f> {
-    log: Arc<ChunkLog>,
-    files: &'f Files,
-    range: KeyRange,
-    direction: Direction,
-    /// The ascent's, when the scan began.
-    end: u64,
-    /// Pieces not read yet.
-    left: Range<usize>,
-    /// Pieces that the rows which are wanted take, as far as that is known.
-    pieces_wanted: usize,
-    pieces_together: usize,
-    read: Rows,
-    /// Of what was read, if it is large.
-    charge: Option<Charge>,
-    /// Rows that may be given now; others wait for pieces that may have some that come before them.
-    ready: Range<usize>,
-    waiting: Range<usize>,
-}
-
-impl<'f> AscentSource<'f> {
-    /// The entries of `range` below `end`, in `direction`, of which so many `rows` are wanted, if that is known.
-    pub(crate) fn new(
-        log: Arc<ChunkLog>,
-        files: &'f Files,
-        range: &KeyRange,
-        direction: Direction,
-        end: u64,
-        rows: Option<u64>,
-    ) -> Result<Self> {
-        let bytes = rows.map_or(0, |rows| rows.saturating_mul(log.mean_record_bytes() as u64));
-        let mut source = AscentSource {
-            left: log.with_ascent(|ascent| ascent.pieces_of(range)),
-            pieces_wanted: pieces_for(bytes, files.log_piece_bytes),
-            log,
-            files,
-            range: range.clone(),
-            direction,
-            end,
-            pieces_together: PIECES_AT_FIRST,
-            read: Rows::default(),
-            charge: None,
-            ready: 0..0,
-            waiting: 0..0,
-        };
-        source.read_until_there_is_a_row()?;
-        Ok(source)
-    }
-
-    fn read_until_there_is_a_row(&mut self) -> Result<()> {
-        while self.ready.is_empty() && !self.left.is_empty() {
-            let together = self.next_together().min(self.left.len());
-            let together =
-                self.log.with_ascent(|ascent| ascent.fitting(&self.left, self.direction, together, self.end));
-            let pieces = match self.direction {
-                Direction::Forward => self.left.start..self.left.start + together,
-                Direction::Backward => self.left.end - together..self.left.end,
-            };
-            match self.direction {
-                Direction::Forward => self.left.start = pieces.end,
-                Direction::Backward => self.left.end = pieces.start,
-            }
-            self.read(&pieces)?;
-        }
-        Ok(())
-    }
-
-    /// How many pieces are read together next: what is wanted, then more and more.
-    fn next_together(&mut self) -> usize {
-        if self.pieces_wanted > 0 {
-            let together = self.pieces_wanted.min(PIECES_TOGETHER_MAX);
-            self.pieces_wanted -= together;
-            return together;
-        }
-        let together = self.pieces_together;
-        self.pieces_together = (together * 2).min(PIECES_TOGETHER_MAX);
-        together
-    }
-
-    /// Reads some pieces beside the rows that wait.
-    fn read(&mut self, pieces: &Range<usize>) -> Result<()> {
-        let place = self.log.with_ascent(|ascent| ascent.place_of(pieces, self.end));
-        if self.waiting.is_empty() {
-            self.read = Rows::default();
-            self.charge = None;
-            if place.end - place.start > LARGE_BYTES
-                && let Some(records) = self.log.read_whole(self.files, place.clone())?
-            {
-                self.charge = Some(self.files.budget.charge(Part::LogBuffers, place.end - place.start));
-                self.read = Rows::of_window(records, &self.range);
-                self.read.sort();
-                self.divide();
-                return Ok(());
-            }
-        }
-        let before = std::mem::take(&mut self.read);
-        let waiting = self.waiting.clone().map(|at| before.entry(at));
-        let (read, range) = (&mut self.read, &self.range);
-        // Of the pieces and the rows that wait, those come first which were written first.
-        if self.direction == Direction::Forward {
-            waiting.clone().for_each(|entry| read.push(entry));
-        }
-        self.log.for_each(self.files, place.start, place.end, &mut |_offset, entry, _batch| {
-            if entry.kind != Kind::RangeTombstone && range.contains(entry.key) {
-                read.push(entry);
-            }
-            Ok(())
-        })?;
-        if self.direction == Direction::Backward {
-            waiting.for_each(|entry| read.push(entry));
-        }
-        self.read.sort();
-        self.divide();
-        Ok(())
-    }
-
-    /// Tells rows that may be given from those that pieces not read yet may have something before.
-    fn divide(&mut self) {
-        let Rows { bytes, rows } = &self.read;
-        let (left, all) = (&self.left, 0..rows.len());
-        if left.is_empty() {
-            (self.ready, self.waiting) = (all, 0..0);
-            return;
-        }
-        self.log.with_ascent(|ascent| match self.direction {
-            Direction::Forward => {
-                let first = ascent.pieces[left.start].first;
-                let split = rows.partition_point(|row| ascent.cmp(first, row.key(bytes)).is_gt());
-                (self.ready, self.waiting) = (0..split, split..all.end);
-            }
-            Direction::Backward => {
-                let before = ascent.pieces[left.end].before;
-                let split = rows.partition_point(|row| ascent.cmp(before, row.key(bytes)).is_ge());
-                (self.ready, self.waiting) = (split..all.end, 0..split);
-            }
-        });
-    }
-}
-
-impl Source for AscentSource<'_> {
-    fn entry(&self) -> Option<EntryRef<'_>> {
-        if self.ready.is_empty() {
-            return None;
-        }
-        Some(self.read.entry(match self.direction {
-            Direction::Forward => self.ready.start,
-            Direction::Backward => self.ready.end - 1,
-        }))
-    }
-
-    fn advance(&mut self) -> Result<()> {
-        match self.direction {
-            Direction::Forward => self.ready.start += 1,
-            Direction::Backward => self.ready.end -= 1,
-        }
-        self.read_until_there_is_a_row()
     }
 }
 

@@ -4,7 +4,8 @@
 
 use std::{ops::Range, sync::Arc, vec};
 
-use kvilt_base::{EntryRef, KeyRange, Kind, Result, Source};
+use kvilt_base::{EntryRef, KeyRange, Kind, Result, Source, Streamed};
+use kvilt_format::log::LargeRecord;
 
 use super::{
     log::{ChunkLog, ROTATE_BYTES, Window},
@@ -25,16 +26,37 @@ const READS_AHEAD: usize = 32;
 /// Walks the rows of a log forward: by key ascending, version descending, newest record first.
 pub(crate) struct LogRows {
     bytes: Growing,
+    /// Large values that are streamed.
+    large: Vec<LargeRecord>,
     current: Option<Row>,
     remaining: vec::IntoIter<Row>,
 }
 
 impl LogRows {
     /// The rows of `range` at `place` in `log`; range tombstones are left out.
-    /// A log that siblings share may be many times as long as what one of them has in it.
-    pub(crate) fn read(log: &ChunkLog, files: &Files, place: Range<u64>, range: &KeyRange) -> Result<Self> {
+    /// A log that siblings share may be many times as long as what one of them has in it. If it streams, large values stay in the file.
+    pub(crate) fn read(
+        log: &ChunkLog,
+        files: &Files,
+        place: Range<u64>,
+        range: &KeyRange,
+        streams: bool,
+    ) -> Result<Self> {
         // Growing by halves would take half as much again.
         let mut rows = Rows::with_room_for(place.end - place.start)?;
+        if streams {
+            log.for_each_streamed(files, place, &mut |entry, large| {
+                let is_wanted = entry.kind != Kind::RangeTombstone && range.contains(entry.key);
+                match large {
+                    Some(large) if is_wanted => rows.push_large(entry, large),
+                    // What it is left out for has to be right.
+                    Some(large) => large.verify(),
+                    None if is_wanted => rows.push(entry),
+                    None => Ok(()),
+                }
+            })?;
+            return Ok(rows.in_order());
+        }
         log.for_each(files, place.start, place.end, &mut |_offset, entry, _batch| {
             if entry.kind != Kind::RangeTombstone && range.contains(entry.key) {
                 rows.push(entry)?;
@@ -51,7 +73,7 @@ impl LogRows {
         files: &Files,
         orders: &[Arc<LogOrder>],
         range: &KeyRange,
-        share_bytes: u64,
+        (share_bytes, streams): (u64, bool),
     ) -> Result<Self> {
         let mut offsets: Vec<u64> = orders.iter().flat_map(|order| order.offsets(range)).collect();
         offsets.sort_unstable();
@@ -68,8 +90,15 @@ impl LogRows {
                 for &offset in *offsets {
                     let mut pushed = Ok(());
                     let is_there = log.record_in(&window, offset, |entry| pushed = rows.push(entry))?;
-                    if !is_there {
-                        // It is larger than most, or in a buffer still.
+                    if is_there {
+                        pushed?;
+                        continue;
+                    }
+                    // It is larger than most, or in a buffer still.
+                    let large = if streams { log.large_record(files, offset)? } else { None };
+                    if let Some((large, beginning)) = large {
+                        rows.push_large(large.entry(&beginning), large)?;
+                    } else {
                         log.record_at(files, offset, |entry, _batch| pushed = rows.push(entry))?;
                     }
                     pushed?;
@@ -97,13 +126,14 @@ fn together(offsets: &[u64]) -> impl Iterator<Item = &[u64]> {
 struct Rows {
     bytes: Growing,
     rows: Vec<Row>,
+    large: Vec<LargeRecord>,
 }
 
 impl Rows {
     /// None yet, with room for so many bytes, if there are as many.
     fn with_room_for(bytes: u64) -> Result<Self> {
         let bytes = Growing::with_capacity_at_most(bytes.min(ROTATE_BYTES) as usize)?;
-        Ok(Rows { bytes, rows: Vec::new() })
+        Ok(Rows { bytes, rows: Vec::new(), large: Vec::new() })
     }
 
     fn push(&mut self, entry: EntryRef<'_>) -> Result<()> {
@@ -113,17 +143,29 @@ impl Rows {
         Ok(())
     }
 
+    fn push_large(&mut self, entry: EntryRef<'_>, large: LargeRecord) -> Result<()> {
+        let key = self.bytes.push(entry.key)?;
+        self.rows.push(Row::streamed(self.rows.len(), &entry, key, self.large.len()));
+        self.large.push(large);
+        Ok(())
+    }
+
     fn in_order(self) -> LogRows {
-        let Rows { bytes, mut rows } = self;
+        let Rows { bytes, mut rows, large } = self;
         row::sort(&mut rows, bytes.as_slice());
         let mut remaining = rows.into_iter();
-        LogRows { bytes, current: remaining.next(), remaining }
+        LogRows { bytes, large, current: remaining.next(), remaining }
     }
 }
 
 impl Source for LogRows {
     fn entry(&self) -> Option<EntryRef<'_>> {
         self.current.as_ref().map(|row| row.entry(self.bytes.as_slice()))
+    }
+
+    fn streamed(&self) -> Option<&dyn Streamed> {
+        let large = &self.large[self.current.as_ref()?.streamed_at()?];
+        Some(large)
     }
 
     fn advance(&mut self) -> Result<()> {

@@ -12,6 +12,8 @@ pub(super) struct Row {
     value: Range<usize>,
     version: Version,
     kind: Kind,
+    /// Its value is not among the bytes.
+    is_streamed: bool,
 }
 
 impl Row {
@@ -23,7 +25,18 @@ impl Row {
             value: value..value + entry.value.len(),
             version: entry.version,
             kind: entry.kind,
+            is_streamed: false,
         }
+    }
+
+    /// The same of a row whose value is the `at`-th of those that are streamed.
+    pub(super) fn streamed(number: usize, entry: &EntryRef<'_>, key: usize, at: usize) -> Self {
+        Row { value: at..at, is_streamed: true, ..Row::new(number, entry, key, 0) }
+    }
+
+    /// Which of the values that are streamed is its own, if one is.
+    pub(super) fn streamed_at(&self) -> Option<usize> {
+        self.is_streamed.then_some(self.value.start)
     }
 
     /// Its key among `bytes`.
@@ -33,7 +46,7 @@ impl Row {
 
     /// The record, its key and value among `bytes`.
     pub(super) fn entry<'b>(&self, bytes: &'b [u8]) -> EntryRef<'b> {
-        let value = &bytes[self.value.clone()];
+        let value = if self.is_streamed { &[] } else { &bytes[self.value.clone()] };
         EntryRef { key: self.key(bytes), version: self.version, kind: self.kind, value }
     }
 }

@@ -36,11 +36,11 @@ impl Store {
         let mut tables = Tables::new(self, u64::MAX, false);
         let mut run = RunBuilder::new(0)?;
         for (frozen, chunk) in frozen.iter().zip([left, right]) {
-            self.for_each_retained(frozen, &chunk.range, &mut |entry| {
+            self.for_each_retained(frozen, &chunk.range, &mut |entry, streamed| {
                 if has_munk {
                     run.push(entry)?;
                 }
-                tables.add(entry)
+                tables.add(entry, streamed)
             })
             .inspect_err(|error| chunk.note(error))?;
         }

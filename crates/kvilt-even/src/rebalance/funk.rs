@@ -9,8 +9,8 @@
 
 use std::sync::{Arc, atomic::Ordering};
 
-use kvilt_base::{Direction, EntryRef, FileName, Kind, Merge, Mutant, Result, mutant};
-use kvilt_format::table::{TableOptions, TableWriter};
+use kvilt_base::{Direction, EntryRef, FileName, Kind, Merge, Mutant, Result, Streamed, mutant};
+use kvilt_format::table::{Compression, TableOptions, TableWriter};
 use kvilt_sync::published::{pin, settle};
 
 use super::munk::FrozenMunk;
@@ -19,7 +19,7 @@ use crate::{
     files::Hold,
     funk::{Funk, Part, PartFile, Purpose, log::sync_failed, table_file::TableFile},
     munk::{entries_of, run::bytes_of},
-    retain::Retain,
+    retain::{KeepStreamed, Retain},
     store::Store,
 };
 
@@ -43,8 +43,8 @@ struct Kept {
 }
 
 impl Kept {
-    fn add(&mut self, entry: EntryRef<'_>) {
-        let bytes = bytes_of(entry) as u64;
+    fn add(&mut self, entry: EntryRef<'_>, streamed: Option<&dyn Streamed>) {
+        let bytes = (bytes_of(entry) + streamed.map_or(0, Streamed::len)) as u64;
         self.bytes += bytes;
         if self.rows > 0 && self.last_key == entry.key {
             self.has_older = true;
@@ -92,9 +92,9 @@ impl Store {
         let mut tables = Tables::new(self, bytes / pieces + 1, pieces > 1);
         let views = self.kept_views();
         let mut kept = Kept::default();
-        self.for_each_retained(&frozen, &chunk.range, &mut |entry| {
-            kept.add(entry);
-            tables.add(entry)
+        self.for_each_retained(&frozen, &chunk.range, &mut |entry, streamed| {
+            kept.add(entry, streamed);
+            tables.add(entry, streamed)
         })?;
         // The run is read no more: rows of it may be replaced again while tables are synced.
         drop(frozen);
@@ -150,19 +150,21 @@ impl Store {
         &self,
         frozen: &FrozenChunk,
         range: &kvilt_base::KeyRange,
-        keep: &mut dyn FnMut(EntryRef<'_>) -> Result<()>,
+        keep: &mut KeepStreamed<'_>,
     ) -> Result<()> {
         // Views opened from here on are above everything frozen and see the newest of it, which is kept.
         let views = self.kept_views();
         if let Some(munk) = &frozen.munk {
             let mut entries = entries_of(munk.run(), &munk.tails, range, Direction::Forward);
-            Retain::new(&views, munk.over()).run(&mut entries, keep)?;
+            Retain::new(&views, munk.over()).run_streamed(&mut entries, keep)?;
             return Ok(());
         }
         let tombstones = frozen.funk.tombstones(&self.files, &self.versions)?;
-        let mut entries: Merge<'_> =
-            frozen.funk.entries(range, Direction::Forward, &self.files, Purpose::Rewrite { log_upto: 0 })?;
-        Retain::new(&views, &tombstones).run(&mut entries, keep)?;
+        // Blocks that are packed are made in memory.
+        let streams = self.config.compression == Compression::None;
+        let purpose = Purpose::Rewrite { log_upto: 0, streams };
+        let mut entries: Merge<'_> = frozen.funk.entries(range, Direction::Forward, &self.files, purpose)?;
+        Retain::new(&views, &tombstones).run_streamed(&mut entries, keep)?;
         Ok(())
     }
 
@@ -209,8 +211,8 @@ impl<'s> Tables<'s> {
         Tables { store, piece_bytes, may_cut, open: None, done: Vec::new(), last_key: Vec::new() }
     }
 
-    /// Adds an entry.
-    pub(super) fn add(&mut self, entry: EntryRef<'_>) -> Result<()> {
+    /// Adds an entry, whose value may be streamed.
+    pub(super) fn add(&mut self, entry: EntryRef<'_>, streamed: Option<&dyn Streamed>) -> Result<()> {
         let is_full = self.open.as_ref().is_some_and(|open| open.writer.bytes_so_far() >= self.piece_bytes);
         if self.may_cut && is_full && entry.key != self.last_key {
             self.end_table()?;
@@ -219,7 +221,10 @@ impl<'s> Tables<'s> {
             Some(open) => open,
             None => self.open.insert(OpenTable::create(self.store, entry.key)?),
         };
-        open.writer.add(entry)?;
+        match streamed {
+            Some(value) => open.writer.add_streamed(entry, value)?,
+            None => open.writer.add(entry)?,
+        }
         if self.may_cut {
             self.last_key.clear();
             self.last_key.extend_from_slice(entry.key);

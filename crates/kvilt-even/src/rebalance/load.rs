@@ -39,7 +39,7 @@ impl Store {
         }
         let tombstones = state.funk.tombstones(&self.files, &self.versions)?;
         let views = self.kept_views();
-        let purpose = Purpose::Rewrite { log_upto: upto };
+        let purpose = Purpose::Rewrite { log_upto: upto, streams: false };
         let mut entries = state.funk.entries(&chunk.range, Direction::Forward, &self.files, purpose)?;
         let mut run = RunBuilder::new(self.chunk_bytes(&state) as usize)?;
         let most = self.munk_share() / 2;

@@ -61,12 +61,12 @@ impl Store {
         }
         let mut of_chunk = Vec::new();
         for (log, offset, is_newest) in found {
-            log.record_at(&self.files, offset, |entry, _| {
+            log.outline_at(&self.files, offset, |entry, value_len| {
                 if chunk.range.contains(entry.key) {
                     of_chunk.push(Sample {
                         key: entry.key.to_vec(),
                         version: entry.version,
-                        bytes: record_len_max(entry.key.len(), entry.value.len()) as u64,
+                        bytes: record_len_max(entry.key.len(), value_len) as u64,
                         is_newest,
                         is_needed: is_newest && entry.kind == Kind::Put,
                     });

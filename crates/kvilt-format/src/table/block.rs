@@ -58,12 +58,12 @@ impl BlockWriter {
 
     /// Adds the entry that follows in order. The caller has checked its order and its lengths.
     pub(super) fn add(&mut self, entry: EntryRef<'_>) {
-        self.add_before_value(entry);
+        self.add_before_value(entry, entry.value.len());
         self.bytes.extend_from_slice(entry.value);
     }
 
     /// The same, but for the value, which is to follow.
-    fn add_before_value(&mut self, entry: EntryRef<'_>) {
+    fn add_before_value(&mut self, entry: EntryRef<'_>, value_len: usize) {
         let version = entry.version.to_u64();
         if self.is_empty() {
             self.first_version = version;
@@ -82,10 +82,7 @@ impl BlockWriter {
         let suffix = &entry.key[shared..];
         push_varint(&mut self.bytes, shared as u64);
         push_varint(&mut self.bytes, suffix.len() as u64);
-        push_varint(
-            &mut self.bytes,
-            (entry.value.len() as u64) << 1 | u64::from(entry.kind == Kind::Tombstone),
-        );
+        push_varint(&mut self.bytes, (value_len as u64) << 1 | u64::from(entry.kind == Kind::Tombstone));
         push_varint(&mut self.bytes, zigzag(version.wrapping_sub(self.first_version) as i64));
         self.bytes.extend_from_slice(suffix);
         self.last_key.truncate(shared);
@@ -102,9 +99,9 @@ impl BlockWriter {
     }
 
     /// A block of this entry alone, but for its value: what stands before that, and what behind. It is begun and ended.
-    pub(super) fn around(&mut self, entry: EntryRef<'_>) -> (&[u8], Vec<u8>) {
+    pub(super) fn around(&mut self, entry: EntryRef<'_>, value_len: usize) -> (&[u8], Vec<u8>) {
         assert!(self.is_empty(), "a block of its own");
-        self.add_before_value(entry);
+        self.add_before_value(entry, value_len);
         let behind = self.restarts.iter().copied().chain([self.restarts.len() as u32]);
         let behind = behind.flat_map(u32::to_le_bytes).collect();
         (&self.bytes, behind)
@@ -124,6 +121,33 @@ pub(super) struct Layout {
     first_version: u64,
     entries_end: usize,
     restart_count: usize,
+}
+
+/// What stands behind the entry of a block that has one.
+pub(super) const ONE_RESTART_BYTES: usize = 2 * RESTART_BYTES;
+
+/// The first entry of a block, but for its value, as the block's first bytes tell.
+pub(super) struct Outline {
+    pub(super) key: Range<usize>,
+    pub(super) version: Version,
+    pub(super) value_len: usize,
+}
+
+impl Outline {
+    pub(super) fn of(begin: &[u8]) -> Result<Self, Malformed> {
+        let mut decoder = Decoder::new(begin);
+        let first_version = decoder.u64()?;
+        let (shared, key_len) = (decoder.varint_usize()?, decoder.varint_usize()?);
+        let value_tag = decoder.varint_usize()?;
+        let delta = unzigzag(decoder.varint()?);
+        let is_put = value_tag & 1 == 0 && value_tag >> 1 <= limits::VALUE_BYTES_MAX;
+        if shared != 0 || key_len > decoder.remaining() || !is_put {
+            return Err(Malformed("no entry that is known by the beginning of its block"));
+        }
+        let key = decoder.position()..decoder.position() + key_len;
+        let version = Version::from_u64(first_version.wrapping_add(delta as u64));
+        Ok(Outline { key, version, value_len: value_tag >> 1 })
+    }
 }
 
 /// An entry as it stands in a block.

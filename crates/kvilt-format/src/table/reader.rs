@@ -191,6 +191,11 @@ impl Table {
         read(&*self.file, self.name(), self.index.offset(first), &mut buffer[..len])
     }
 
+    /// Fills the buffer from an offset in the file.
+    pub(super) fn read_at(&self, offset: u64, buffer: &mut [u8]) -> Result<()> {
+        read(&*self.file, self.name(), offset, buffer)
+    }
+
     /// Checks a block's stored bytes.
     pub(super) fn open_stored(&self, block: usize, stored: &[u8], plain: &mut Vec<u8>) -> Result<Opened> {
         stored::open(stored, self.id, self.index.offset(block), plain)

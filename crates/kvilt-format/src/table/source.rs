@@ -7,10 +7,13 @@
 
 use std::{ops::Range, sync::Arc};
 
-use kvilt_base::{Direction, EntryRef, KeyRange, Kind, Result, Source, Version};
+use kvilt_base::{
+    Direction, EntryRef, KeyRange, Kind, Large, LargeValues, Result, Source, Streamed, Version, limits,
+};
 
 use super::{
     block::{Cursor, Layout, RESTART_INTERVAL_MAX},
+    large::LargeBlock,
     reader::Table,
     stored::Opened,
 };
@@ -26,15 +29,27 @@ impl Table {
     ///
     /// Errors, here and in [`Source::advance`]: `Corrupted`, `Io`.
     pub fn source(self: &Arc<Self>, range: &KeyRange, direction: Direction) -> Result<TableSource> {
+        self.source_with(range, direction, LargeValues::AtOnce)
+    }
+
+    /// The same, that does this with large values: forward, as backward they are read at once.
+    pub fn source_with(
+        self: &Arc<Self>,
+        range: &KeyRange,
+        direction: Direction,
+        large_values: LargeValues,
+    ) -> Result<TableSource> {
         let mut source = TableSource {
             table: self.clone(),
+            large_values,
+            large: None,
             direction,
             start: range.start.clone(),
             end: range.end.clone(),
             blocks: 0..0,
             fetched: 0..0,
             fetch_bytes: 0,
-            stored: Vec::new(),
+            stored: Large::default(),
             plain: Vec::new(),
             block: 0,
             plain_at: Place::Unpacked,
@@ -66,6 +81,9 @@ impl Table {
 #[derive(Debug)]
 pub struct TableSource {
     table: Arc<Table>,
+    large_values: LargeValues,
+    /// The block it stands in, if that is large and its value was not read.
+    large: Option<LargeBlock>,
     direction: Direction,
     start: Vec<u8>,
     end: Option<Vec<u8>>,
@@ -75,7 +93,7 @@ pub struct TableSource {
     fetched: Range<usize>,
     /// How much the last fetch was allowed; zero before the first.
     fetch_bytes: usize,
-    stored: Vec<u8>,
+    stored: Large,
     plain: Vec<u8>,
     /// The block it stands in, where its plain bytes are, and their layout.
     block: usize,
@@ -116,6 +134,9 @@ impl Source for TableSource {
         if self.has_ended {
             return None;
         }
+        if let Some(large) = &self.large {
+            return Some(large.entry());
+        }
         let bytes = self.block_bytes();
         match self.direction {
             Direction::Forward => Some(EntryRef {
@@ -134,6 +155,20 @@ impl Source for TableSource {
     }
 
     #[inline]
+    fn fetch(&mut self) -> Result<()> {
+        if self.large.is_some() && self.large_values == LargeValues::Fetched {
+            self.read_large()
+        } else {
+            Ok(())
+        }
+    }
+
+    fn streamed(&self) -> Option<&dyn Streamed> {
+        let large = self.large.as_ref().filter(|_| self.large_values == LargeValues::Streamed);
+        large.map(|large| large as &dyn Streamed)
+    }
+
+    #[inline]
     fn advance(&mut self) -> Result<()> {
         debug_assert!(!self.has_ended, "advance is not called at the end");
         let advanced = match self.direction {
@@ -149,6 +184,9 @@ impl Source for TableSource {
 
 impl TableSource {
     fn begin_forward(&mut self) -> Result<()> {
+        if self.begin_large(self.blocks.start)? {
+            return Ok(());
+        }
         self.load(self.blocks.start)?;
         let (layout, table, block) = (self.layout, self.table.clone(), self.block);
         let start = std::mem::take(&mut self.start);
@@ -168,17 +206,18 @@ impl TableSource {
 
     fn step_forward(&mut self) -> Result<()> {
         loop {
-            let bytes = block_bytes(&self.plain_at, &self.stored, &self.plain);
-            let is_there = self
-                .cursor
-                .step(&self.layout, bytes)
-                .map_err(|what| self.table.corrupted(self.block, what))?;
+            // A large block has one entry.
+            let is_there = self.large.take().is_none() && self.step_within_block()?;
             if is_there {
                 self.end_behind_range();
                 return Ok(());
             }
             if self.block + 1 == self.blocks.end {
                 self.has_ended = true;
+                self.forget_large();
+                return Ok(());
+            }
+            if self.begin_large(self.block + 1)? {
                 return Ok(());
             }
             self.load(self.block + 1)?;
@@ -186,6 +225,53 @@ impl TableSource {
             self.cursor
                 .rewind(&self.layout, bytes, 0)
                 .map_err(|what| self.table.corrupted(self.block, what))?;
+        }
+    }
+
+    fn step_within_block(&mut self) -> Result<bool> {
+        let bytes = block_bytes(&self.plain_at, &self.stored, &self.plain);
+        self.cursor.step(&self.layout, bytes).map_err(|what| self.table.corrupted(self.block, what))
+    }
+
+    /// Stands on the only entry of `block`, of which it reads no more than the beginning, if this one is large, and the entry is in the
+    /// range. Whatever is wrong is found when the value is copied, or by who reads the block instead.
+    fn begin_large(&mut self, block: usize) -> Result<bool> {
+        if self.direction == Direction::Backward || self.large_values == LargeValues::AtOnce {
+            return Ok(false);
+        }
+        let is_in_range =
+            |key: &[u8]| key >= self.start.as_slice() && self.end.as_deref().is_none_or(|end| key < end);
+        let large = LargeBlock::begin(&self.table, block);
+        let Some(large) = large.filter(|large| is_in_range(large.entry().key)) else { return Ok(false) };
+        self.forget_large();
+        if self.large_values == LargeValues::Fetched {
+            large.copy(&mut |_| Ok(()))?;
+        }
+        (self.block, self.large) = (block, Some(large));
+        Ok(true)
+    }
+
+    /// Reads the value that was left in the file.
+    #[cold]
+    fn read_large(&mut self) -> Result<()> {
+        let Some(large) = self.large.take() else { return Ok(()) };
+        // Until it is there.
+        self.has_ended = true;
+        self.load(self.block)?;
+        let bytes = block_bytes(&self.plain_at, &self.stored, &self.plain);
+        self.cursor.rewind(&self.layout, bytes, 0).map_err(|what| self.table.corrupted(self.block, what))?;
+        let is_there = self.step_within_block()?;
+        if !is_there || self.cursor.key != large.entry().key || self.cursor.version != large.entry().version {
+            return Err(self.table.corrupted(self.block, Malformed("a block changed while it was read")));
+        }
+        self.has_ended = false;
+        Ok(())
+    }
+
+    /// Gives back the memory of a large block.
+    fn forget_large(&mut self) {
+        if self.stored.len() > limits::STREAMED_BYTES_MIN {
+            (self.stored, self.fetched) = (Large::default(), 0..0);
         }
     }
 
@@ -300,6 +386,10 @@ impl TableSource {
             }
         }
         self.fetched = 0..0;
+        if self.stored.len().max(index.stored_span(fetched.start, fetched.end)) > limits::STREAMED_BYTES_MIN {
+            // Growing would have both for a moment, and a small block is not to keep the memory of a large one.
+            self.stored = Large::default();
+        }
         self.table.read_stored(fetched.start, fetched.end, &mut self.stored)?;
         self.fetched = fetched;
         self.fetch_bytes = wanted;

@@ -13,7 +13,7 @@ use kvilt_base::limits;
 
 use crate::{
     FileIdentity,
-    checksum::{checksum, checksum_of_parts},
+    checksum::{Running, checksum},
     coding::{Decoder, Malformed, VARINT_BYTES_MAX, push_varint},
 };
 
@@ -47,12 +47,22 @@ pub(super) fn push(out: &mut Vec<u8>, plain: &[u8], compress: bool, id: FileIden
     out.extend_from_slice(&sum.to_le_bytes());
 }
 
-/// What stands behind a plain block that will lie at `offset` of the file, of which these are the parts.
-pub(super) fn trailer(parts: &[&[u8]], id: FileIdentity, offset: u64) -> [u8; TRAILER_BYTES] {
-    let sum = checksum_of_parts(id.salt(offset), parts.iter().copied().chain([&[PLAIN][..]]));
-    let mut trailer = [PLAIN; TRAILER_BYTES];
-    trailer[1..].copy_from_slice(&sum.to_le_bytes());
-    trailer
+/// Appends what stands behind a plain block to its last bytes, of which and of all before them the checksum runs.
+pub(super) fn end_plain(behind: &mut Vec<u8>, mut running: Running) {
+    running.add(&[PLAIN]);
+    behind.push(PLAIN);
+    behind.extend_from_slice(&running.finish().to_le_bytes());
+}
+
+/// Whether this is the trailer of a block that is not packed.
+pub(super) fn is_plain(trailer: &[u8; TRAILER_BYTES]) -> bool {
+    trailer[0] == PLAIN
+}
+
+/// Whether a plain block ends with `trailer`, of all before which the checksum runs.
+pub(super) fn is_end_of_plain(trailer: &[u8; TRAILER_BYTES], mut running: Running) -> bool {
+    running.add(&[PLAIN]);
+    is_plain(trailer) && trailer[1..] == running.finish().to_le_bytes()
 }
 
 /// Appends the packed form; false, with anything appended, if it saves too little.

@@ -3,7 +3,8 @@
 use std::sync::{Arc, atomic::Ordering::SeqCst};
 
 use kvilt_base::{
-    Direction, EntryRef, Error, ErrorKind, File, FileName, KeyRange, Kind, Result, Source, Version, limits,
+    Direction, EntryRef, Error, ErrorKind, File, FileName, KeyRange, Kind, LargeValues, Result, Source,
+    Version, limits,
 };
 use proptest::prelude::*;
 
@@ -552,4 +553,109 @@ fn separators_of_long_keys_are_held_without_what_they_share() {
     }
     let table = open(&rows, TableOptions::default());
     assert_eq!(scan(&table, &KeyRange::all(), Direction::Forward).unwrap(), rows);
+}
+
+/// All entries of a source that streams, each with its value; and how many of them were streamed.
+fn drain_streaming(table: &Arc<Table>, range: &KeyRange) -> Result<(Vec<Row>, usize)> {
+    let mut source = table.source_with(range, Direction::Forward, LargeValues::Streamed)?;
+    let (mut rows, mut streamed) = (Vec::new(), 0);
+    while let Some(entry) = source.entry() {
+        let mut row = row(entry);
+        if let Some(value) = source.streamed() {
+            let mut bytes = Vec::new();
+            value.copy(&mut |piece| {
+                bytes.extend_from_slice(piece);
+                Ok(())
+            })?;
+            assert_eq!(bytes.len(), value.len());
+            row.2 = Some(bytes);
+            streamed += 1;
+        }
+        rows.push(row);
+        source.advance()?;
+    }
+    Ok((rows, streamed))
+}
+
+/// Small values, and large ones between them.
+fn rows_with_large_values() -> Vec<Row> {
+    let large = limits::STREAMED_BYTES_MIN + 100;
+    let lens = [large, 10, large, large, 20, 30, large];
+    let row = |(len, i): (usize, u64)| (format!("k{i}").into_bytes(), i, Some(vec![i as u8; len]));
+    lens.into_iter().zip(1..).map(row).collect()
+}
+
+/// A merge of tables and logs with values of 64 MiB had one of each in memory, and wrote it from there.
+#[test]
+fn large_values_go_from_table_to_table_without_lying_in_memory() {
+    let rows = rows_with_large_values();
+    let options = TableOptions::default();
+    let table = open(&rows, options);
+    let middle = KeyRange { start: b"k2".to_vec(), end: Some(b"k4".to_vec()) };
+    assert_eq!(drain_streaming(&table, &KeyRange::all()).unwrap(), (rows.clone(), 4));
+    assert_eq!(drain_streaming(&table, &middle).unwrap(), (rows[1..3].to_vec(), 1));
+    let (expected, _) = build(&rows, options);
+    let copy = MemoryFile::new(NAME, Vec::new());
+    let mut writer = TableWriter::new(copy.clone(), ID, options);
+    let mut source = table.source_with(&KeyRange::all(), Direction::Forward, LargeValues::Streamed).unwrap();
+    while let Some(entry) = source.entry() {
+        match source.streamed() {
+            Some(value) => writer.add_streamed(entry, value).unwrap(),
+            None => writer.add(entry).unwrap(),
+        }
+        assert!(writer.memory_bytes() < limits::STREAMED_BYTES_MIN);
+        source.advance().unwrap();
+    }
+    writer.finish().unwrap();
+    assert_eq!(copy.to_vec(), expected.to_vec());
+    // Packed blocks are unpacked in memory.
+    let packed = open(&rows, TableOptions { compression: Compression::Lz4, ..options });
+    assert_eq!(drain_streaming(&packed, &KeyRange::all()).unwrap(), (rows, 0));
+}
+
+/// Where values are fetched, nothing is believed before it is verified: each entry is right, or the source ends.
+#[test]
+fn large_values_are_fetched_one_by_one() {
+    let rows = rows_with_large_values();
+    let table = open(&rows, TableOptions::default());
+    let mut source = table.source_with(&KeyRange::all(), Direction::Forward, LargeValues::Fetched).unwrap();
+    for expected in &rows {
+        assert_eq!(source.key(), Some(expected.0.as_slice()));
+        assert_eq!(source.version(), Some(Version::from_u64(expected.1)));
+        source.fetch().unwrap();
+        assert_eq!(&row(source.entry().unwrap()), expected);
+        source.advance().unwrap();
+    }
+    assert_eq!(source.key(), None);
+}
+
+/// The key by which a merge sorts is not verified when it is read; no merge ends well with a wrong one.
+#[test]
+fn a_damaged_large_block_is_found_before_it_counts() {
+    let rows = rows_with_large_values();
+    let (file, summary) = build(&rows, TableOptions::default());
+    let whole = open_bytes(file.to_vec(), summary.len).unwrap();
+    // That of the third row, and its end.
+    let begin = whole.index().offset(2) as usize;
+    let end = whole.index().offset(3) as usize;
+    for at in (begin..begin + 20).chain([begin + (300 << 10)]).chain(end - 14..end) {
+        let mut bytes = file.to_vec();
+        bytes[at] ^= 0x81;
+        let table = open_bytes(bytes, summary.len).unwrap();
+        let streamed = drain_streaming(&table, &KeyRange::all());
+        assert_eq!(streamed.unwrap_err().kind(), ErrorKind::Corrupted, "byte {at}");
+        let fetched = || {
+            let all = KeyRange::all();
+            let mut source = table.source_with(&all, Direction::Forward, LargeValues::Fetched)?;
+            let mut found = 0;
+            while source.key().is_some() {
+                assert_eq!(source.key(), Some(rows[found].0.as_slice()), "byte {at}");
+                found += 1;
+                source.fetch()?;
+                source.advance()?;
+            }
+            Ok::<(), Error>(())
+        };
+        assert_eq!(fetched().unwrap_err().kind(), ErrorKind::Corrupted, "byte {at}");
+    }
 }

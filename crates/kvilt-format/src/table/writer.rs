@@ -6,7 +6,9 @@
 
 use std::sync::Arc;
 
-use kvilt_base::{EntryRef, Error, File, FileName, Kind, Large, Result, Version, invariant, limits};
+use kvilt_base::{
+    EntryRef, Error, File, FileName, Kind, Large, Result, Streamed, Version, invariant, limits,
+};
 
 use super::{
     block::{BlockWriter, RESTART_INTERVAL_MAX, order},
@@ -17,6 +19,7 @@ use super::{
 use crate::{
     FileIdentity,
     bloom::{self, Filter},
+    checksum::Running,
     header,
 };
 
@@ -128,11 +131,24 @@ impl TableWriter {
     ///
     /// Panics if the order is broken (F-6), or key or value exceed their limits. Errors: `NoSpace`, `Io`.
     pub fn add(&mut self, entry: EntryRef<'_>) -> Result<()> {
+        self.add_with(entry, None)
+    }
+
+    /// The same for an entry whose value is not in memory. Not for tables that pack their blocks.
+    ///
+    /// Panics and errors as [`TableWriter::add`], and what copying the value says.
+    pub fn add_streamed(&mut self, entry: EntryRef<'_>, value: &dyn Streamed) -> Result<()> {
+        assert!(self.options.compression == Compression::None, "a packed block is made in memory");
+        self.add_with(entry, Some(value))
+    }
+
+    fn add_with(&mut self, entry: EntryRef<'_>, streamed: Option<&dyn Streamed>) -> Result<()> {
+        let value_len = streamed.map_or(entry.value.len(), |value| value.len());
         assert!(entry.key.len() <= limits::ENGINE_KEY_BYTES_MAX, "keys are checked at the door");
-        assert!(entry.value.len() <= limits::VALUE_BYTES_MAX, "values are checked at the door");
+        assert!(value_len <= limits::VALUE_BYTES_MAX, "values are checked at the door");
         match entry.kind {
             Kind::Put => {}
-            Kind::Tombstone => assert!(entry.value.is_empty(), "a tombstone has no value"),
+            Kind::Tombstone => assert!(value_len == 0, "a tombstone has no value"),
             Kind::RangeTombstone => panic!("range tombstones live in logs only"),
         }
         let is_first = self.entries == 0;
@@ -141,7 +157,7 @@ impl TableWriter {
         invariant!("F-6", is_in_order, "{:?} at {} is out of order", entry.key, entry.version);
 
         // A large value gets a block of its own, so that its neighbours stay cheap to read.
-        if !self.block.is_empty() && entry.value.len() >= self.options.block_bytes {
+        if !self.block.is_empty() && value_len >= self.options.block_bytes {
             self.end_block();
         }
         self.settle_ended_block(Some(entry));
@@ -149,11 +165,11 @@ impl TableWriter {
         if is_new_key && self.options.filter_bits_per_key > 0 {
             self.key_hashes.push(bloom::hash(entry.key));
         }
-        let is_large = entry.value.len() >= self.options.block_bytes.max(LARGE_VALUE_BYTES)
+        let is_large = value_len >= self.options.block_bytes.max(LARGE_VALUE_BYTES)
             && self.options.compression == Compression::None;
-        if is_large {
+        if is_large || streamed.is_some() {
             // The block that ended has its separator, and this one is begun.
-            self.write_large(entry)?;
+            self.write_large(entry, value_len, streamed)?;
         } else {
             self.block.add(entry);
         }
@@ -167,7 +183,7 @@ impl TableWriter {
         self.last_version = entry.version;
         self.version_max = self.version_max.max(entry.version);
         self.entries += 1;
-        self.payload_bytes += entry.payload_bytes() as u64;
+        self.payload_bytes += (entry.key.len() + value_len) as u64;
         if self.block.len() >= self.options.block_bytes {
             self.end_block();
         }
@@ -244,19 +260,43 @@ impl TableWriter {
         self.ended_block = Some((self.offset() - offset) as usize);
     }
 
-    /// Writes a block of one entry, of which the value is not copied.
-    fn write_large(&mut self, entry: EntryRef<'_>) -> Result<()> {
+    /// Writes a block of one entry, of which the value is not copied to memory of the writer's.
+    fn write_large(
+        &mut self,
+        entry: EntryRef<'_>,
+        value_len: usize,
+        streamed: Option<&dyn Streamed>,
+    ) -> Result<()> {
+        if !self.block.is_empty() {
+            self.end_block();
+            self.settle_ended_block(Some(entry));
+        }
         self.write_buffer()?;
         let offset = self.written;
-        let (before, mut behind) = self.block.around(entry);
-        let trailer = stored::trailer(&[before, entry.value, &behind], self.id, offset);
-        behind.extend_from_slice(&trailer);
-        for part in [before, entry.value, &behind] {
-            self.file.write_all_at(self.written, part).map_err(|e| {
-                Error::io("write a table", e).at(FileName::Table(self.id.number), self.written)
-            })?;
-            self.written += part.len() as u64;
+        let (before, mut behind) = self.block.around(entry, value_len);
+        let mut running = Running::new(self.id.salt(offset));
+        let TableWriter { file, written, id, .. } = self;
+        let mut write = |part: &[u8]| {
+            file.write_all_at(*written, part)
+                .map_err(|e| Error::io("write a table", e).at(FileName::Table(id.number), *written))?;
+            *written += part.len() as u64;
+            Ok(())
+        };
+        running.add(before);
+        write(before)?;
+        match streamed {
+            Some(value) => value.copy(&mut |piece| {
+                running.add(piece);
+                write(piece)
+            })?,
+            None => {
+                running.add(entry.value);
+                write(entry.value)?;
+            }
         }
+        running.add(&behind);
+        stored::end_plain(&mut behind, running);
+        write(&behind)?;
         self.block.clear();
         self.ended_block = Some((self.written - offset) as usize);
         Ok(())

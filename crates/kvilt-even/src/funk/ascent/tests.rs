@@ -2,13 +2,13 @@
 
 use std::{collections::BTreeMap, sync::Arc};
 
-use kvilt_base::{Merge, Version};
+use kvilt_base::{EntryRef, Kind, LargeValues, Merge, Source, Version};
 use kvilt_io::MemoryDisk;
 
 use super::*;
 use crate::{
     bed,
-    funk::{Funk, Part, PartFile, Purpose},
+    funk::{Funk, Part, PartFile, Purpose, log::ChunkLog},
     options::Options,
     store::Store,
 };
@@ -106,7 +106,7 @@ fn read_for_rewrite(
 ) -> Vec<(Vec<u8>, Version, Option<Vec<u8>>)> {
     let part = Part { file: PartFile::Log(Arc::clone(&script.log)), share_bytes };
     let funk = Funk { parts: vec![part], log: None };
-    let purpose = Purpose::Rewrite { log_upto: 0 };
+    let purpose = Purpose::Rewrite { log_upto: 0, streams: false };
     newest_of(funk.entries(range, Direction::Forward, &script.store.files, purpose).unwrap())
 }
 
@@ -248,9 +248,15 @@ fn a_scan_that_has_begun_keeps_its_rows_when_the_ascent_is_given_up() {
     script.ascend(0, 10);
     let (log, store) = (Arc::clone(&script.log), Arc::clone(&script.store));
     let all = KeyRange::all();
-    let mut before =
-        AscentSource::new(Arc::clone(&log), &store.files, &all, Direction::Backward, log.len(), Some(2))
-            .unwrap();
+    let mut before = AscentSource::new(
+        Arc::clone(&log),
+        &store.files,
+        &all,
+        Direction::Backward,
+        log.len(),
+        Wanted { rows: Some(2), large_values: LargeValues::AtOnce },
+    )
+    .unwrap();
     for _ in 0..10 {
         script.append("000005", Some(b"newer"));
     }
@@ -336,7 +342,7 @@ fn large_records_are_read_one_by_one() {
     script.log.sync(&script.store.files).unwrap();
     let funk = Funk { parts: Vec::new(), log: Some(Arc::clone(&script.log)) };
     let before = script.store.files.budget.used(kvilt_sync::budget::Part::LogBuffers);
-    let purpose = Purpose::Rewrite { log_upto: script.log.len() };
+    let purpose = Purpose::Rewrite { log_upto: script.log.len(), streams: false };
     let all = KeyRange::all();
     let mut entries = funk.entries(&all, Direction::Forward, &script.store.files, purpose).unwrap();
     let mut rows = 0;
@@ -354,4 +360,58 @@ fn large_records_are_read_one_by_one() {
         assert_eq!(back.entry().unwrap().key, format!("{i:06}").as_bytes());
         back.advance().unwrap();
     });
+}
+
+/// Each source of a merge had a value in memory. Those that are fetched or streamed are not read before their turn; what they say before
+/// is right if they are to be fetched, and else found wrong when the value is copied.
+#[test]
+fn large_records_are_read_when_their_turn_comes() {
+    let mut script = Script::new();
+    let large = |i: u8| vec![i; (1 << 20) + usize::from(i)];
+    // The third comes late, so it waits beside another.
+    for i in [0, 1, 3, 2, 5] {
+        script.append(&format!("{i:06}"), Some(&large(i)));
+        script.append(&format!("{i:06}+"), Some(b"small"));
+    }
+    script.log.sync(&script.store.files).unwrap();
+    let (files, all) = (&script.store.files, KeyRange::all());
+    let charged = || files.budget.used(kvilt_sync::budget::Part::LogBuffers);
+    let before = charged();
+    let source = |range: &KeyRange, direction, large_values| {
+        let wanted = Wanted { rows: None, large_values };
+        let log = Arc::clone(&script.log);
+        AscentSource::new(log, files, range, direction, script.log.len(), wanted)
+    };
+    for direction in [Direction::Forward, Direction::Backward] {
+        let mut fetched = source(&all, direction, LargeValues::Fetched).unwrap();
+        let mut found = Rows::new();
+        while let Some(key) = fetched.key().map(<[u8]>::to_vec) {
+            assert_eq!(charged(), before, "a value is in memory that nobody has fetched");
+            fetched.fetch().unwrap();
+            let EntryRef { version, value, .. } = fetched.entry().unwrap();
+            assert!(value.len() < 100 || charged() - before == value.len() as u64);
+            found.insert(key, (version, Some(value.to_vec())));
+            fetched.advance().unwrap();
+        }
+        assert_eq!(found, script.rows, "{direction:?}");
+    }
+    let mut streamed = source(&all, Direction::Forward, LargeValues::Streamed).unwrap();
+    let mut found = Rows::new();
+    while let Some(EntryRef { key, version, value, .. }) = streamed.entry() {
+        let mut bytes = value.to_vec();
+        if let Some(value) = streamed.streamed() {
+            assert!(bytes.is_empty());
+            value
+                .copy(&mut |piece| {
+                    bytes.extend_from_slice(piece);
+                    Ok(())
+                })
+                .unwrap();
+            assert_eq!(bytes.len(), value.len());
+        }
+        found.insert(key.to_vec(), (version, Some(bytes)));
+        streamed.advance().unwrap();
+    }
+    assert_eq!(found, script.rows);
+    assert_eq!(charged(), before);
 }

@@ -12,8 +12,8 @@ use std::{
     sync::{Arc, atomic::Ordering},
 };
 
-use kvilt_base::{EntryRef, Error, File, FileName, Kind, Large, Mutant, Result, Version, mutant};
-use kvilt_format::log::{Decoded, HEADER_BYTES, decode_header, decode_record};
+use kvilt_base::{EntryRef, Error, File, FileName, Kind, Large, Mutant, Result, Streamed, Version, mutant};
+use kvilt_format::log::{Decoded, HEADER_BYTES, LargeRecord, decode_header, decode_record};
 use kvilt_sync::published::pin;
 
 use super::ChunkLog;
@@ -25,6 +25,8 @@ const READ_BYTES: usize = 256 << 10;
 const SCRATCH_BYTES_MAX: usize = 1 << 20;
 /// A record of more bytes is large: the call that reads it costs little beside what it reads.
 const LARGE_RECORD_BYTES: usize = 128 << 10;
+/// What stands before a record's value has no more bytes: the longest key, and a little.
+const BEGINNING_BYTES: usize = 66 << 10;
 /// What an index that is wrong would come to.
 const NO_ENTRY: &str = "a summary stands where an entry must be";
 
@@ -32,6 +34,9 @@ thread_local! {
     /// Where cold records are read to; taken and put back, so that a reentrant read merely allocates.
     static SCRATCH: Cell<Vec<u8>> = const { Cell::new(Vec::new()) };
 }
+
+/// Takes records with offset and batch, and large ones with the record instead of the value.
+type EachRecord<'e> = dyn FnMut(u64, EntryRef<'_>, u64, Option<LargeRecord>) -> Result<()> + 'e;
 
 /// Bytes of a log's file that were read together.
 #[derive(Default)]
@@ -42,7 +47,7 @@ pub(crate) struct Window {
 
 /// Records of a log that were read in one piece, with their places.
 pub(crate) struct WholeRecords {
-    bytes: Vec<u8>,
+    bytes: Large,
     records: Vec<WholeRecord>,
 }
 
@@ -64,7 +69,7 @@ impl WholeRecords {
     }
 
     /// What was read.
-    pub(crate) fn into_bytes(self) -> Vec<u8> {
+    pub(crate) fn into_bytes(self) -> Large {
         self.bytes
     }
 }
@@ -76,7 +81,7 @@ impl ChunkLog {
         if place.end > self.end().start || place.end <= begin {
             return Ok(None);
         }
-        let mut bytes = vec![0; (place.end - begin) as usize];
+        let mut bytes = Large::zeroed((place.end - begin) as usize);
         self.opened(files)?.read_exact_at(begin, &mut bytes).map_err(|e| self.read_failed(begin, e))?;
         let (mut records, mut done) = (Vec::new(), 0);
         while done < bytes.len() {
@@ -178,12 +183,12 @@ impl ChunkLog {
 
     /// Reads the record at `offset` into memory of its own, in which its value lies at the place returned; none if it is not large, or
     /// not in the file yet.
-    pub(crate) fn read_large(&self, files: &Files, offset: u64) -> Result<Option<(Vec<u8>, Range<usize>)>> {
+    pub(crate) fn read_large(&self, files: &Files, offset: u64) -> Result<Option<(Large, Range<usize>)>> {
         let end = self.end().start;
         if offset >= end {
             return Ok(None);
         }
-        let mut bytes = vec![0; LARGE_RECORD_BYTES.min((end - offset) as usize)];
+        let mut bytes = Large::zeroed(LARGE_RECORD_BYTES.min((end - offset) as usize));
         let file = self.opened(files)?;
         loop {
             file.read_exact_at(offset, &mut bytes).map_err(|e| self.read_failed(offset, e))?;
@@ -199,8 +204,50 @@ impl ChunkLog {
                 Decoded::Summary { .. } => return Err(self.bad_record(offset, NO_ENTRY)),
                 Decoded::Bad(why) => return Err(self.bad_record(offset, why)),
             };
-            bytes = vec![0; needed];
+            bytes = Large::zeroed(needed);
         }
+    }
+
+    /// What the record at `offset` says, and how many bytes its value has; a large value need not be read for that, nor is it verified.
+    pub(crate) fn outline_at(
+        &self,
+        files: &Files,
+        offset: u64,
+        mut read: impl FnMut(EntryRef<'_>, usize),
+    ) -> Result<()> {
+        // Relaxed: a hint.
+        let has_large = self.has_large.load(Ordering::Relaxed);
+        let large = if has_large { self.large_record(files, offset)? } else { None };
+        match large {
+            Some((large, beginning)) => read(large.entry(&beginning), large.len()),
+            None => self.record_at(files, offset, |entry, _| read(entry, entry.value.len()))?,
+        }
+        Ok(())
+    }
+
+    /// The record at `offset`, and its beginning, of which no more is read; none if it is not large, or not in the file yet.
+    pub(crate) fn large_record(&self, files: &Files, offset: u64) -> Result<Option<(LargeRecord, Vec<u8>)>> {
+        let end = self.end().start;
+        if offset >= end {
+            return Ok(None);
+        }
+        let file = self.opened(files)?;
+        let mut beginning = vec![0; BEGINNING_BYTES.min((end - offset) as usize)];
+        file.read_exact_at(offset, &mut beginning).map_err(|e| self.read_failed(offset, e))?;
+        let large = self.begin_large(&file, offset, &beginning, end).map(|(large, _)| large);
+        Ok(large.map(|large| (large, beginning)))
+    }
+
+    /// What begins with `bytes` at `offset`, if it is a large record that does not reach beyond `end`.
+    fn begin_large<'b>(
+        &self,
+        file: &Arc<dyn File>,
+        offset: u64,
+        bytes: &'b [u8],
+        end: u64,
+    ) -> Option<(LargeRecord, EntryRef<'b>)> {
+        let begun = LargeRecord::begin((file, self.identity, self.base), offset, bytes);
+        begun.filter(|(large, _)| large.record_len() as u64 <= end - offset)
     }
 
     fn read_from_file<R>(
@@ -278,15 +325,36 @@ impl ChunkLog {
         upto: u64,
         each: &mut dyn FnMut(u64, EntryRef<'_>, u64) -> Result<()>,
     ) -> Result<()> {
+        self.walk(files, from..upto, false, &mut |at, entry, batch, _| each(at, entry, batch))
+    }
+
+    /// Gives every live entry of `place` to `each`, in the order written; of large ones that are in the file no more than the beginning
+    /// is read, and nothing verified.
+    pub(crate) fn for_each_streamed(
+        &self,
+        files: &Files,
+        place: Range<u64>,
+        each: &mut dyn FnMut(EntryRef<'_>, Option<LargeRecord>) -> Result<()>,
+    ) -> Result<()> {
+        self.walk(files, place, true, &mut |_, entry, _, large| each(entry, large))
+    }
+
+    fn walk(
+        &self,
+        files: &Files,
+        Range { start: from, end: upto }: Range<u64>,
+        streams: bool,
+        each: &mut EachRecord<'_>,
+    ) -> Result<()> {
         let tail = self.end();
         let mut at = from.max(HEADER_BYTES as u64);
         if at < tail.start.min(upto) {
-            at = self.for_each_in_file(files, at, tail.start.min(upto), each)?;
+            at = self.for_each_in_file(files, at..tail.start.min(upto), streams, each)?;
         }
         while at < upto {
             match decode_record(tail.bytes_from(at), self.identity, at, self.base) {
                 Decoded::Record { entry, batch, len } => {
-                    each(at, entry, batch)?;
+                    each(at, entry, batch, None)?;
                     at += len as u64;
                 }
                 Decoded::Summary { len } => at += len as u64,
@@ -298,12 +366,13 @@ impl ChunkLog {
         Ok(())
     }
 
+    /// If it streams, large records are only begun.
     fn for_each_in_file(
         &self,
         files: &Files,
-        from: u64,
-        upto: u64,
-        each: &mut dyn FnMut(u64, EntryRef<'_>, u64) -> Result<()>,
+        Range { start: from, end: upto }: Range<u64>,
+        streams: bool,
+        each: &mut EachRecord<'_>,
     ) -> Result<u64> {
         let file = self.opened(files)?;
         let mut piece = Large::default();
@@ -326,7 +395,7 @@ impl ChunkLog {
                 match decode_record(&piece[done..], self.identity, at + done as u64, self.base) {
                     Decoded::Record { entry, batch, len } => {
                         if !files.dead.contain(entry.version) {
-                            each(at + done as u64, entry, self.batch_now(batch))?;
+                            each(at + done as u64, entry, self.batch_now(batch), None)?;
                         }
                         done += len;
                     }
@@ -336,7 +405,20 @@ impl ChunkLog {
                         if offset + needed as u64 > upto {
                             return Err(self.bad_record(offset, "the record runs past the synced length"));
                         }
-                        wanted = READ_BYTES.max(needed);
+                        if streams
+                            && let Some((large, entry)) =
+                                self.begin_large(&file, offset, &piece[done..], upto)
+                        {
+                            done += large.record_len();
+                            if files.dead.contain(entry.version) {
+                                large.verify()?;
+                            } else {
+                                each(offset, entry, 0, Some(large))?;
+                            }
+                            continue;
+                        }
+                        // Its beginning may be cut off, too.
+                        wanted = if streams && done > 0 { READ_BYTES } else { READ_BYTES.max(needed) };
                         break;
                     }
                     Decoded::Bad(_) if mutant(Mutant::DamageIsTornTail) => return Ok(upto),

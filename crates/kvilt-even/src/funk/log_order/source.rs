@@ -8,7 +8,8 @@ use std::{
     },
 };
 
-use kvilt_base::{Direction, EntryRef, KeyRange, Result, Source, Version};
+use kvilt_base::{Direction, EntryRef, KeyRange, Large, Result, Source, Streamed, Version};
+use kvilt_format::log::LargeRecord;
 use kvilt_sync::budget::{Charge, Part};
 
 use super::LogOrder;
@@ -37,6 +38,8 @@ pub(crate) struct Wanted<'f> {
     pub(crate) view: Version,
     /// Not only that record, but all of a key.
     pub(crate) every_version: bool,
+    /// Whether large values are streamed.
+    pub(crate) streams: bool,
     /// How many rows at most, if that is known.
     pub(crate) rows: Option<u64>,
     /// What reading costs for want of order is added to this.
@@ -60,8 +63,10 @@ pub(crate) struct OrderSource<'f> {
     /// Where it stands; none at the end.
     position: Option<usize>,
     /// Bytes in which the value of the current entry lies, once that has been fetched, and where in them.
-    value: Vec<u8>,
+    value: Large,
     value_at: Range<usize>,
+    /// Where the value is instead, if it is streamed.
+    large: Option<LargeRecord>,
     /// Of these bytes, if they are many.
     charge: Option<Charge>,
     is_fetched: bool,
@@ -89,8 +94,9 @@ impl<'f> OrderSource<'f> {
             likely: None,
             remaining,
             position: None,
-            value: Vec::new(),
+            value: Large::default(),
             value_at: 0..0,
+            large: None,
             charge: None,
             is_fetched: false,
             window: Window::default(),
@@ -194,7 +200,14 @@ impl<'f> OrderSource<'f> {
         self.value.clear();
         if self.log.has_large_records() {
             // The one before is not kept beside it.
-            self.value = Vec::new();
+            self.value = Large::default();
+            if self.wanted.streams {
+                self.large = self.log.large_record(self.files, offset)?.map(|(large, _)| large);
+            }
+            if self.large.is_some() {
+                self.value_at = 0..0;
+                return Ok(());
+            }
             if let Some((bytes, value_at)) = self.log.read_large(self.files, offset)? {
                 self.charge = Some(self.files.budget.charge(Part::LogBuffers, bytes.len() as u64));
                 (self.value, self.value_at) = (bytes, value_at);
@@ -295,11 +308,16 @@ impl Source for OrderSource<'_> {
         Ok(())
     }
 
+    fn streamed(&self) -> Option<&dyn Streamed> {
+        self.large.as_ref().map(|large| large as &dyn Streamed)
+    }
+
     fn advance(&mut self) -> Result<()> {
         self.position = self.next_position();
+        self.large = None;
         if self.value.capacity() > KEPT_BYTES {
             // Others may read large ones before this source has its turn again.
-            self.value = Vec::new();
+            self.value = Large::default();
             self.value_at = 0..0;
             self.charge = None;
         }

@@ -75,8 +75,13 @@ impl Script {
         // Newest first: what an older part has of the same key and version does not count.
         for order in self.orders() {
             let of = (order, Arc::clone(&self.log));
-            let wanted =
-                Wanted { view, every_version: false, rows: None, cost_bytes: Some(&self.cost_bytes) };
+            let wanted = Wanted {
+                view,
+                every_version: false,
+                streams: false,
+                rows: None,
+                cost_bytes: Some(&self.cost_bytes),
+            };
             let mut source = OrderSource::new(of, &self.store.files, range, direction, wanted);
             source.fetch().unwrap();
             let mut last: Option<Vec<u8>> = None;
@@ -100,7 +105,8 @@ impl Script {
     fn read_share(&self, range: &KeyRange) -> Records {
         let orders = self.orders();
         let files = &self.store.files;
-        let mut rows = LogRows::read_share(&self.log, files, &orders, range, self.log.len() / 9).unwrap();
+        let mut rows =
+            LogRows::read_share(&self.log, files, &orders, range, (self.log.len() / 9, false)).unwrap();
         let mut read = Records::new();
         while let Some(entry) = rows.entry() {
             let place = (entry.key.to_vec(), std::cmp::Reverse(entry.version));
@@ -172,7 +178,7 @@ fn a_view_sees_one_record_of_each_key() {
     for order in script.orders() {
         let of = (order, Arc::clone(&script.log));
         let all = KeyRange::all();
-        let wanted = Wanted { view, every_version: false, rows: Some(3), cost_bytes: None };
+        let wanted = Wanted { view, every_version: false, streams: false, rows: Some(3), cost_bytes: None };
         let mut source = OrderSource::new(of, &script.store.files, &all, Direction::Forward, wanted);
         source.fetch().unwrap();
         let mut last = Vec::new();
@@ -219,7 +225,7 @@ fn of_records_without_a_byte_the_last_counts() {
             script.append_row(b"", value, 1);
         }
         let all = KeyRange::all();
-        let rows = LogRows::read(&script.log, &script.store.files, 0..script.log.len(), &all).unwrap();
+        let rows = LogRows::read(&script.log, &script.store.files, 0..script.log.len(), &all, false).unwrap();
         assert_eq!(rows.entry().unwrap().value, last);
         let mut rows = Rows::default();
         let place = HEADER_BYTES as u64..script.log.len();
@@ -383,7 +389,13 @@ fn a_source_reads_when_its_entry_is_wanted_and_not_before() {
     let orders = script.orders();
     let reads = || script.store.files.reads.done.sum();
     let before = reads();
-    let wanted = Wanted { view: Version::NEWEST, every_version: false, rows: Some(1), cost_bytes: None };
+    let wanted = Wanted {
+        view: Version::NEWEST,
+        every_version: false,
+        streams: false,
+        rows: Some(1),
+        cost_bytes: None,
+    };
     let of = (Arc::clone(&orders[0]), Arc::clone(&script.log));
     let mut source = OrderSource::new(of, &script.store.files, &all, Direction::Forward, wanted);
     let first = (source.key().unwrap().to_vec(), source.version().unwrap());
@@ -430,7 +442,7 @@ fn what_comes_next_at_a_view_is_a_record_of_each_key() {
     let place = HEADER_BYTES as u64..script.log.len();
     let order = Arc::new(LogOrder::read(&script.log, &script.store.files, place).unwrap().0);
     let view = Version::from_u64(script.store.epoch_base.to_u64() + 17);
-    let wanted = Wanted { view, every_version: false, rows: None, cost_bytes: None };
+    let wanted = Wanted { view, every_version: false, streams: false, rows: None, cost_bytes: None };
     for (direction, next) in [(Direction::Forward, 1), (Direction::Backward, 18)] {
         let of = (Arc::clone(&order), Arc::clone(&script.log));
         let source = OrderSource::new(of, &script.store.files, &KeyRange::all(), direction, wanted);
