@@ -248,8 +248,14 @@ impl Range {
         Ok(())
     }
 
-    /// Reads batches until one has rows or nothing is unread.
+    /// Reads batches until one has rows or nothing is unread. All of the batch before were given.
     fn read_more(&mut self, direction: Direction) -> Result<()> {
+        let own = match direction {
+            Direction::Forward => &mut self.front,
+            Direction::Backward => &mut self.back,
+        };
+        // The rows share memory, which may be that of a large value.
+        *own = Box::new(std::iter::empty());
         let bytes_wanted = match direction {
             Direction::Forward => &mut self.bytes_wanted_front,
             Direction::Backward => &mut self.bytes_wanted_back,
