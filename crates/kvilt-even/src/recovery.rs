@@ -421,13 +421,14 @@ impl Store {
                     share_bytes: root.files[number].len / u64::from(root.users(*number).max(1)),
                 });
                 let mut funk = Funk { parts: parts.collect(), log: None };
+                let has_files = !funk.parts.is_empty();
                 if mutant(Mutant::AppendBehindTornTail) {
                     funk = self.with_reopened_log(funk, leftovers);
                 }
                 let range = KeyRange { start: start.clone(), end };
                 let state = ChunkState { munk: None, funk: Arc::new(funk), cold_id: self.next_id() };
                 // How much of its files is live is counted when there is time.
-                let ledger = Ledger::new(None);
+                let ledger = Ledger::new((!has_files).then_some(0));
                 chunks.push(Chunk::new(self.next_id(), range, state, Heat::default(), ledger));
             }
             Ok(ChunkIndex::new(chunks))

@@ -204,6 +204,41 @@ fn few_long_rows_give_their_space_back_when_short_ones_replace_them() {
     }
 }
 
+/// One row in fifty has nearly all bytes, as where names and sizes of things lie beside the things. To delete it changes one
+/// row in fifty.
+fn few_long_rows_among_short_ones_give_their_space_back() {
+    const GROUPS: u32 = 40;
+    for mut bed in small_and_large_budget() {
+        for short in [None, Some(b"short".as_slice())] {
+            for group in 0..GROUPS {
+                for i in 0..50 {
+                    bed.put(group * 50 + i, 1);
+                }
+                bed.db
+                    .put(format!("key{:07}x", group * 50 + 25).as_bytes(), &[2; 250 << 10])
+                    .expect("there is room");
+            }
+            bed.rest(4);
+            assert!(bed.file_bytes() > u64::from(GROUPS) * (250 << 10), "all rows are there");
+            for group in 0..GROUPS {
+                let key = format!("key{:07}x", group * 50 + 25);
+                match short {
+                    None => bed.db.delete(key.as_bytes()).expect("deleted"),
+                    Some(short) => bed.db.put(key.as_bytes(), short).expect("there is room"),
+                }
+            }
+            bed.rest(10);
+            let (held, live) = (bed.file_bytes(), u64::from(GROUPS) * 50 * ROW_BYTES);
+            assert!(
+                held <= live / 10 * 13 + SLACK_BYTES / 2,
+                "{held} for {live}, {short:?}: {:?}",
+                bed.db.stats()
+            );
+        }
+        bed.db.close().expect("a store in memory closes");
+    }
+}
+
 /// It holds the files that there were when it began. They are more than may wait for a checkpoint, and stop no rewrite.
 fn space_comes_back_beside_a_reader_that_holds_all_files_for_long() {
     let mut bed = Bed::open(64 << 20, MemoryDisk::new(1));
@@ -248,6 +283,7 @@ fn what_nobody_sees_gives_back_its_space() {
     rows_overwritten_at_random_take_twice_their_bytes_and_cost_twice_theirs_to_write();
     rows_that_are_put_once_in_order_are_not_written_again_for_space();
     what_a_view_kept_goes_when_the_view_is_closed();
+    few_long_rows_among_short_ones_give_their_space_back();
     few_long_rows_give_their_space_back_when_short_ones_replace_them();
     space_comes_back_beside_a_reader_that_holds_all_files_for_long();
 }

@@ -193,6 +193,23 @@ pub fn decode_record<'a>(bytes: &'a [u8], id: FileIdentity, offset: u64, base: V
     }
 }
 
+/// The same of a record of which `bytes` need not have more than head and key: nothing is checked, and the entry has no
+/// value. For estimates.
+pub fn decode_key(bytes: &[u8], base: Version) -> Decoded<'_> {
+    match decode_frame(bytes, base) {
+        Ok(Frame::Entry(head)) => {
+            let Some(key) = bytes.get(head.head_len..head.head_len + head.key_len) else {
+                return Decoded::Incomplete { needed: head.head_len + head.key_len };
+            };
+            let entry = EntryRef { key, version: head.version, kind: head.kind, value: &[] };
+            Decoded::Record { entry, batch: head.batch, len: head.record_len() }
+        }
+        Ok(Frame::Summary { len }) => Decoded::Summary { len },
+        Err(Unfit::Incomplete { needed }) => Decoded::Incomplete { needed },
+        Err(Unfit::Bad(what)) => Decoded::Bad(what),
+    }
+}
+
 /// What stands at the start of a record: what it is, and how long.
 enum Frame {
     Entry(RecordHead),

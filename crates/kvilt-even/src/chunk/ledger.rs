@@ -9,7 +9,7 @@
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 
-/// Live bytes are not known: the files are of an earlier run, and nobody has counted yet.
+/// Not known: the files are of an earlier run, and nobody has counted yet.
 const UNKNOWN: u64 = u64::MAX;
 /// The dead part of appended bytes is learned from counts that lie at least this many appended bytes apart.
 const LEARNED_BYTES_MIN: u64 = 256;
@@ -17,8 +17,12 @@ const LEARNED_BYTES_MIN: u64 = 256;
 pub(crate) const RECORD_BYTES: usize = 12;
 /// A file takes this many thousandths of its rows' bytes in memory, at most, as far as estimates are concerned.
 const FILE_PERMILLE_MAX: u128 = 100_000;
-/// A count is due when a chunk saw deletes for this part of its rows.
+/// A count is due when a chunk saw deletes that may have killed this part of its live bytes.
 const DELETES_PART: u64 = 8;
+/// A range delete weighs as much as this many deletes: any row may be dead.
+const RANGE_DELETE_CHANGES: u64 = 1 << 40;
+/// Few rows are long if they hold most bytes and are at most this part of all.
+const FEW_PART: u64 = 8;
 /// A count is due when appended bytes of an unknown kind are this part of the live ones, and when those of a known kind are
 /// as many: puts of new rows may have become overwrites.
 const APPENDED_PART: u64 = 2;
@@ -29,8 +33,9 @@ const APPENDED_PART_AT_REST: u64 = 8;
 pub(crate) struct Ledger {
     /// Live bytes at the last count.
     live: AtomicU64,
-    /// Rows at the last count.
-    rows: AtomicU64,
+    /// Bytes of the row that holds an average byte: long rows count by their length, so that a delete weighs what it may
+    /// kill. A put raises it to the length of its row; counts find out.
+    row_bytes: AtomicU64,
     /// Bytes that puts have appended since.
     appended: AtomicU64,
     /// Puts and deletes since.
@@ -51,7 +56,8 @@ pub(crate) struct Ledger {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Count {
     pub(crate) live_bytes: u64,
-    pub(crate) rows: u64,
+    /// Bytes of the row that holds an average byte; none if the count did not find out.
+    pub(crate) row_bytes: Option<u64>,
     /// Bytes appended up to the count: a rewrite counts what came before it.
     pub(crate) appended: u64,
     /// Puts and deletes up to the count.
@@ -65,7 +71,7 @@ impl Ledger {
     pub(crate) fn new(live_bytes: Option<u64>) -> Self {
         Ledger {
             live: AtomicU64::new(live_bytes.unwrap_or(UNKNOWN)),
-            rows: AtomicU64::new(0),
+            row_bytes: AtomicU64::new(if live_bytes == Some(0) { 0 } else { UNKNOWN }),
             appended: AtomicU64::new(0),
             changes: AtomicU64::new(0),
             deletes: AtomicU64::new(0),
@@ -76,14 +82,15 @@ impl Ledger {
         }
     }
 
-    /// The ledger of one of `count` children, whose live bytes are about equal.
-    pub(crate) fn divided(&self, count: usize) -> Self {
+    /// The ledger of one of `count` children that has this many live bytes; an equal part if that is not known.
+    pub(crate) fn divided(&self, count: usize, live_bytes: Option<u64>) -> Self {
         // Rounded up: one delete of few rows counts in each child.
         let part = |figure: &AtomicU64| AtomicU64::new(figure.load(Relaxed).div_ceil(count.max(1) as u64));
         let live = self.live.load(Relaxed);
+        let equal = || if live == UNKNOWN { UNKNOWN } else { live / count.max(1) as u64 };
         Ledger {
-            live: AtomicU64::new(if live == UNKNOWN { UNKNOWN } else { live / count.max(1) as u64 }),
-            rows: part(&self.rows),
+            live: AtomicU64::new(live_bytes.unwrap_or_else(equal)),
+            row_bytes: AtomicU64::new(self.row_bytes.load(Relaxed)),
             appended: part(&self.appended),
             changes: part(&self.changes),
             deletes: part(&self.deletes),
@@ -97,12 +104,15 @@ impl Ledger {
     /// The ledger of one of `count` children that a rewrite made, whose own table is of `live_bytes`. What was put and
     /// deleted since the rewrite began is in their files as well.
     pub(crate) fn rewritten(&self, count: usize, live_bytes: u64) -> Self {
-        Ledger { live: AtomicU64::new(live_bytes), is_counted: AtomicBool::new(true), ..self.divided(count) }
+        Ledger { is_counted: AtomicBool::new(true), ..self.divided(count, Some(live_bytes)) }
     }
 
-    /// This many puts and deletes have appended this many bytes.
-    pub(crate) fn append(&self, bytes: u64, changes: u64, deletes: u64) {
+    /// This many puts and deletes have appended this many bytes, of which the longest row took `longest`.
+    pub(crate) fn append(&self, bytes: u64, changes: u64, deletes: u64, longest: u64) {
         self.appended.fetch_add(bytes, Relaxed);
+        if longest > self.row_bytes.load(Relaxed) {
+            self.row_bytes.fetch_max(longest, Relaxed);
+        }
         self.changes.fetch_add(changes, Relaxed);
         if deletes > 0 {
             self.deletes.fetch_add(deletes, Relaxed);
@@ -111,7 +121,8 @@ impl Ledger {
 
     /// A range delete: any part of the rows may be dead, so a count is due.
     pub(crate) fn range_deleted(&self) {
-        self.deletes.fetch_add(self.rows.load(Relaxed) / DELETES_PART + 1, Relaxed);
+        self.changes.fetch_add(RANGE_DELETE_CHANGES, Relaxed);
+        self.deletes.fetch_add(RANGE_DELETE_CHANGES, Relaxed);
     }
 
     /// Live bytes by now, extrapolated; none if they were never counted.
@@ -120,6 +131,35 @@ impl Ledger {
         let dead = self.dead_permille.load(Relaxed).min(1000) * u64::from(self.knows_dead_part());
         let new = u128::from(self.appended.load(Relaxed)) * u128::from(1000 - dead) / 1000;
         (live != UNKNOWN).then(|| live.saturating_add(new as u64))
+    }
+
+    /// Live bytes by now if each change since the last count killed as much as it may have; zero if they were never counted.
+    pub(crate) fn least_live_bytes(&self) -> u64 {
+        let (live, appended) = (self.live.load(Relaxed), self.appended.load(Relaxed));
+        if live == UNKNOWN {
+            return 0;
+        }
+        // An overwrite kills as much as it appends, if rows are alike.
+        let killed = appended.max(self.killable(&self.changes));
+        live.saturating_add(appended).saturating_sub(killed)
+    }
+
+    /// Bytes that so many changes may have killed, if each is of another row.
+    fn killable(&self, changes: &AtomicU64) -> u64 {
+        let all = self.live.load(Relaxed).saturating_add(self.appended.load(Relaxed));
+        changes.load(Relaxed).saturating_mul(self.row_bytes.load(Relaxed)).min(all)
+    }
+
+    /// Whether the length of rows was ever found out.
+    pub(crate) fn knows_row_bytes(&self) -> bool {
+        self.row_bytes.load(Relaxed) != UNKNOWN
+    }
+
+    /// Whether few of this many records hold most bytes, so that one record may kill more than all the others.
+    pub(crate) fn has_few_long_rows(&self, records: u64) -> bool {
+        let row_bytes = self.row_bytes.load(Relaxed);
+        let all = self.live.load(Relaxed).saturating_add(self.appended.load(Relaxed));
+        self.knows_row_bytes() && row_bytes.saturating_mul(records) / FEW_PART > all
     }
 
     fn knows_dead_part(&self) -> bool {
@@ -153,22 +193,18 @@ impl Ledger {
             (false, false) => live / APPENDED_PART,
             (false, true) => live,
         };
-        // Bytes that changes kill if each of them is of another row, of average length.
-        let rows = self.rows.load(Relaxed).max(1);
-        let of_rows = |changes: &AtomicU64| {
-            let changes = changes.load(Relaxed);
-            (u128::from(changes) * u128::from(live) / u128::from(rows)) as u64
-        };
         let is_kind_unknown =
-            self.appended.load(Relaxed).max(of_rows(&self.changes)) >= bytes_min.max(appended_max);
+            self.appended.load(Relaxed).max(self.killable(&self.changes)) >= bytes_min.max(appended_max);
         let is_any_deleted = self.deletes.load(Relaxed) > 0;
-        is_kind_unknown || is_any_deleted && of_rows(&self.deletes) >= live / DELETES_PART
+        is_kind_unknown || is_any_deleted && self.killable(&self.deletes) >= live / DELETES_PART
     }
 
     /// Enters a count, and learns from it which part of the appended bytes was dead on arrival or killed as much.
     pub(crate) fn enter(&self, count: Count) {
         let before = self.live.swap(count.live_bytes, Relaxed);
-        self.rows.store(count.rows, Relaxed);
+        if let Some(bytes) = count.row_bytes {
+            self.row_bytes.store(bytes, Relaxed);
+        }
         self.appended.fetch_sub(count.appended.min(self.appended.load(Relaxed)), Relaxed);
         self.changes.fetch_sub(count.changes.min(self.changes.load(Relaxed)), Relaxed);
         self.deletes.fetch_sub(count.deletes.min(self.deletes.load(Relaxed)), Relaxed);
@@ -213,15 +249,15 @@ mod tests {
     #[test]
     fn it_extrapolates_by_what_earlier_bytes_turned_out_to_be() {
         let ledger = Ledger::new(Some(1000));
-        ledger.append(1000, 0, 0);
+        ledger.append(1000, 0, 0, 100);
         assert_eq!(ledger.live_bytes(), Some(2000), "new rows, as long as nothing else is known");
         assert!(ledger.is_count_due(100, false));
-        ledger.enter(Count { live_bytes: 1250, rows: 10, ..ledger.begin_count() });
+        ledger.enter(Count { live_bytes: 1250, row_bytes: Some(125), ..ledger.begin_count() });
         assert_eq!((ledger.live_bytes(), ledger.appended()), (Some(1250), 0));
-        ledger.append(1000, 0, 0);
+        ledger.append(1000, 0, 0, 100);
         assert_eq!(ledger.live_bytes(), Some(1500), "three quarters were overwrites");
         assert!(!ledger.is_count_due(100, false) && ledger.is_count_due(100, true));
-        ledger.append(1000, 0, 0);
+        ledger.append(1000, 0, 0, 100);
         assert!(ledger.is_count_due(100, false), "they may be new rows by now");
     }
 
@@ -229,13 +265,13 @@ mod tests {
     fn deletes_make_a_count_due_and_unknown_files_too() {
         let ledger = Ledger::new(None);
         assert!(ledger.is_count_due(u64::MAX, false) && ledger.live_bytes().is_none());
-        ledger.enter(Count { live_bytes: 4000, rows: 400, ..Count::default() });
+        ledger.enter(Count { live_bytes: 4000, row_bytes: Some(10), ..Count::default() });
         assert!(!ledger.is_count_due(u64::MAX, false));
-        ledger.append(30, 49, 49);
+        ledger.append(30, 49, 49, 10);
         assert!(!ledger.is_count_due(u64::MAX, false));
-        ledger.append(30, 1, 1);
+        ledger.append(30, 1, 1, 10);
         assert!(ledger.is_count_due(u64::MAX, false));
-        ledger.enter(Count { live_bytes: 3000, rows: 350, ..ledger.begin_count() });
+        ledger.enter(Count { live_bytes: 3000, row_bytes: Some(9), ..ledger.begin_count() });
         assert!(!ledger.is_count_due(u64::MAX, false));
         ledger.range_deleted();
         assert!(ledger.is_count_due(u64::MAX, false));
@@ -244,11 +280,11 @@ mod tests {
     #[test]
     fn a_delete_beside_a_rewrite_into_pieces_counts_in_each_piece() {
         let ledger = Ledger::new(Some(3 << 20));
-        ledger.append(20, 1, 1);
+        ledger.append(20, 1, 1, 10);
         let count = ledger.begin_count();
-        ledger.enter(Count { live_bytes: 3 << 20, rows: 3, ..count });
+        ledger.enter(Count { live_bytes: 3 << 20, row_bytes: Some(1 << 20), ..count });
         assert!(!ledger.rewritten(3, 1 << 20).is_count_due(1 << 10, false), "the rewrite saw the delete");
-        ledger.append(20, 1, 1);
+        ledger.append(20, 1, 1, 10);
         let piece = ledger.rewritten(3, 1 << 20);
         assert_eq!(piece.live_bytes(), Some((1 << 20) + 7));
         assert!(piece.is_count_due(1 << 10, false));
@@ -258,16 +294,39 @@ mod tests {
     #[test]
     fn few_changes_of_long_rows_make_a_count_due() {
         let ledger = Ledger::new(Some(0));
-        ledger.enter(Count { live_bytes: 1 << 30, rows: 16, ..Count::default() });
-        ledger.append(20, 1, 1);
+        ledger.enter(Count { live_bytes: 1 << 30, row_bytes: Some(1 << 26), ..Count::default() });
+        ledger.append(20, 1, 1, 10);
         assert!(!ledger.is_count_due(1 << 20, true), "a sixteenth may be dead");
-        ledger.append(20, 1, 1);
+        ledger.append(20, 1, 1, 10);
         assert!(ledger.is_count_due(1 << 20, false));
-        ledger.enter(Count { live_bytes: 1 << 30, rows: 16, ..ledger.begin_count() });
+        ledger.enter(Count { live_bytes: 1 << 30, row_bytes: Some(1 << 26), ..ledger.begin_count() });
         assert!(!ledger.is_count_due(1 << 20, true));
-        ledger.append(40, 2, 0);
+        ledger.append(40, 2, 0, 10);
         assert!(ledger.is_count_due(1 << 20, true) && !ledger.is_count_due(1 << 20, false));
-        ledger.append(300, 14, 0);
+        ledger.append(300, 14, 0, 10);
         assert!(ledger.is_count_due(1 << 20, false), "each row may have been overwritten");
+    }
+
+    /// One row of a megabyte among a thousand of a hundred bytes.
+    #[test]
+    fn a_delete_weighs_as_much_as_a_long_row_where_few_hold_most_bytes() {
+        let ledger = Ledger::new(Some(0));
+        ledger.append(1 << 20, 1, 0, 1 << 20);
+        ledger.append(100_000, 1000, 0, 100);
+        ledger.enter(Count { live_bytes: (1 << 20) + 100_000, ..ledger.begin_count() });
+        assert!(ledger.has_few_long_rows(1001));
+        assert!(!ledger.is_count_due(1 << 10, false));
+        assert_eq!(ledger.least_live_bytes(), (1 << 20) + 100_000, "nothing has changed");
+        ledger.append(30, 1, 1, 30);
+        assert!(ledger.is_count_due(1 << 10, false));
+        assert_eq!(ledger.least_live_bytes(), 100_030, "the delete may be of the long row");
+        ledger.enter(Count { live_bytes: 100_000, row_bytes: Some(100), ..ledger.begin_count() });
+        assert!(!ledger.has_few_long_rows(1000));
+        ledger.append(110_000, 1000, 0, 110);
+        assert_eq!(ledger.least_live_bytes(), 100_000, "an overwrite kills what it appends");
+        ledger.range_deleted();
+        assert_eq!(ledger.least_live_bytes(), 0);
+        assert!(ledger.is_count_due(1 << 10, false));
+        assert_eq!(Ledger::new(None).least_live_bytes(), 0);
     }
 }

@@ -418,6 +418,7 @@ impl Store {
     /// Counts, and asks for what the put made necessary.
     fn after_put(&self, chunk: &Arc<Chunk>, pin: &Pin, changes: &[Change<'_>]) {
         let bytes: usize = changes.iter().map(|c| c.key.len() + c.bytes().len()).sum();
+        let longest = changes.iter().map(|c| c.key.len() + c.bytes().len()).max().unwrap_or(0);
         let deletes = changes.iter().filter(|change| change.value.is_none()).count();
         self.counters.puts.add(changes.len() as u64);
         self.counters.user_bytes.add(bytes as u64);
@@ -426,6 +427,7 @@ impl Store {
             (bytes + changes.len() * ledger::RECORD_BYTES) as u64,
             changes.len() as u64,
             deletes as u64,
+            (longest + ledger::RECORD_BYTES) as u64,
         );
         // SeqCst: before it is asked whether anybody rests (S-80). On common processors it costs no more.
         chunk.heat.puts.fetch_add(changes.len() as u32, Ordering::SeqCst);

@@ -119,8 +119,6 @@ pub(crate) struct ChunkLog {
     long_keys: Arc<LongKeys>,
     /// Whether it has any tombstone.
     has_deletes: AtomicBool,
-    /// Whether a large record was appended to it in this run.
-    has_large: AtomicBool,
     /// Whether it is in the list of logs that the next checkpoint syncs.
     is_dirty: AtomicBool,
     records: AtomicUsize,
@@ -195,7 +193,6 @@ impl ChunkLog {
             has_deletes: AtomicBool::new(false),
             newest: AtomicU64::new(0),
             is_dirty: AtomicBool::new(false),
-            has_large: AtomicBool::new(false),
             records: AtomicUsize::new(0),
             index: Published::new(None),
             building: Mutex::new(()),

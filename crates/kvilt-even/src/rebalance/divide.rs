@@ -7,12 +7,12 @@
 //! A chunk whose logs hold much that was written over is rewritten instead, and so is one that nearly has too many files,
 //! or that has a table: there a rewrite was worth it before.
 
-use kvilt_base::Result;
+use kvilt_base::{KeyRange, Result};
 use kvilt_sync::published::pin;
 
 use super::{PARTS_MAX, funk::FrozenChunk, samples::Sample, split::ranges_between};
 use crate::{
-    chunk::{Chunk, ChunkState, Occupied},
+    chunk::{Chunk, ChunkState, Occupied, ledger::Count},
     funk::{Funk, PartFile},
     store::Store,
 };
@@ -23,29 +23,40 @@ const SAMPLES: u64 = 256;
 /// A rewrite that would write so many hundredths of what the logs have frees too little.
 const NEEDED_PERCENT_MIN: u64 = 75;
 
+/// What a chunk is divided into.
+#[derive(Default)]
+struct Pieces {
+    /// The first keys of all pieces but the first.
+    cuts: Vec<Vec<u8>>,
+    /// Live bytes of each piece, about.
+    live_bytes: Vec<u64>,
+}
+
 impl Store {
-    /// Replaces the chunk by several that share its files; false if it is to be rewritten.
-    pub(super) fn divide(&self, chunk: &Occupied, frozen: &FrozenChunk) -> Result<bool> {
+    /// Replaces the chunk by several that share its files; false if it is to be rewritten. `count` was begun before it was
+    /// frozen.
+    pub(super) fn divide(&self, chunk: &Occupied, frozen: &FrozenChunk, count: Count) -> Result<bool> {
         if !self.may_divide(chunk, frozen) {
             return Ok(false);
         }
-        let cuts = self.cuts(chunk, frozen)?;
+        let Pieces { cuts, live_bytes } = self.pieces(chunk, frozen)?;
         if cuts.is_empty() {
             return Ok(false);
         }
+        chunk.ledger.enter(Count { live_bytes: live_bytes.iter().sum(), ..count });
         let ranges = ranges_between(&chunk.range, cuts);
         let pin = pin();
         let mut gate = chunk.gate();
         // With what was put meanwhile.
         let closed = chunk.state(&pin).funk.closed();
         let count = ranges.len();
-        let child = |range: &kvilt_base::KeyRange| {
+        let child = |(range, live_bytes): (&KeyRange, u64)| {
             let funk = closed.inherited(range, &ranges).into();
             let state = ChunkState { munk: None, funk, cold_id: self.next_id() };
-            let ledger = chunk.ledger.divided(count);
+            let ledger = chunk.ledger.rewritten(count, live_bytes);
             Chunk::new(self.next_id(), range.clone(), state, chunk.heat.halved(), ledger)
         };
-        let children: Vec<_> = ranges.iter().map(child).collect();
+        let children: Vec<_> = ranges.iter().zip(live_bytes).map(child).collect();
         self.counters.splits.add(children.len() as u64 - 1);
         self.succeed(&[chunk], &mut [&mut gate], &children);
         drop(gate);
@@ -69,30 +80,35 @@ impl Store {
             && !self.files.reserve.is_short()
     }
 
-    /// The first keys of all children but the first; none if so much was written over that a rewrite is worth it.
-    fn cuts(&self, chunk: &Chunk, frozen: &FrozenChunk) -> Result<Vec<Vec<u8>>> {
-        let mut samples = self.samples(chunk, &frozen.funk, SAMPLES)?.of_chunk;
+    /// Where to cut; nowhere if so much was written over that a rewrite is worth it.
+    fn pieces(&self, chunk: &Chunk, frozen: &FrozenChunk) -> Result<Pieces> {
+        let mut samples = self.samples(chunk, &frozen.funk, SAMPLES)?;
         let bytes = |samples: &[Sample]| samples.iter().map(|sample| sample.bytes).sum::<u64>();
         let held = bytes(&samples);
         samples.retain(|sample| sample.is_needed);
         let needed = bytes(&samples);
         if needed * 100 < held * NEEDED_PERCENT_MIN {
-            return Ok(Vec::new());
+            return Ok(Pieces::default());
         }
         samples.sort_unstable_by(|a, b| a.key.cmp(&b.key));
         let pieces = frozen.funk.log_bytes() / self.chunk_bytes_rebalance(chunk).max(1);
         // Pieces of half the size are good enough, but not where bounds are long.
         let pieces = if self.has_long_bounds(chunk) { pieces } else { pieces.max(2) };
         let (mut cuts, mut before) = (Vec::new(), 0);
+        let mut live_bytes = Vec::new();
+        let mut cut_at = 0;
         for pair in samples.windows(2) {
             before += pair[0].bytes;
             let is_due = before * pieces >= needed * (cuts.len() as u64 + 1);
             // What is left is the last piece.
             if is_due && pair[0].key != pair[1].key && (cuts.len() as u64) + 1 < pieces {
                 cuts.push(pair[1].key.clone());
+                live_bytes.push(before - cut_at);
+                cut_at = before;
             }
         }
-        Ok(cuts)
+        live_bytes.push(needed - cut_at);
+        Ok(Pieces { cuts, live_bytes })
     }
 }
 

@@ -38,6 +38,8 @@ struct Kept {
     rows: u64,
     bytes: u64,
     live_bytes: u64,
+    /// Of live rows, the sum of the squares of their bytes.
+    squares: u128,
     has_older: bool,
     last_key: Vec<u8>,
 }
@@ -54,6 +56,7 @@ impl Kept {
         entry.key.clone_into(&mut self.last_key);
         if entry.kind == Kind::Put {
             self.live_bytes += bytes;
+            self.squares += u128::from(bytes) * u128::from(bytes);
         } else {
             self.has_older = true;
         }
@@ -63,7 +66,8 @@ impl Kept {
     fn count(&self, held: u64, begun: Count) -> Count {
         let live = u128::from(held) * u128::from(self.live_bytes);
         let live_bytes = live.checked_div(u128::from(self.bytes)).unwrap_or(0) as u64;
-        Count { live_bytes, rows: self.rows, ..begun }
+        let row_bytes = self.squares.checked_div(u128::from(self.live_bytes)).unwrap_or(0) as u64;
+        Count { live_bytes, row_bytes: Some(row_bytes), ..begun }
     }
 }
 
@@ -82,7 +86,7 @@ impl Store {
         let count = chunk.ledger.begin_count();
         let frozen = self.freeze_chunk(chunk);
         self.write_large_buffers(&frozen.funk)?;
-        if aim == Aim::Any && self.divide(chunk, &frozen)? {
+        if aim == Aim::Any && self.divide(chunk, &frozen, count)? {
             return Ok(());
         }
         let bytes = frozen.funk.table_bytes() + frozen.funk.log_bytes();

@@ -316,6 +316,7 @@ impl Store {
         if chunk.gate().is_retired {
             return Ok(false);
         }
+        self.count_munk(chunk);
         let (munk, hold, log, upto) = {
             let pin = pin();
             let _gate = chunk.gate();

@@ -1,17 +1,23 @@
-//! `Samples`: some records of a cold chunk's logs, in proportion, with whether they are still needed.
+//! Samples of a cold chunk's log records, each with how many records it stands for and whether it is still needed.
 //!
-//! Indexes of logs tell whether a newer record has the same hash; only the sampled records are read. Divides ask where
-//! to cut, and the keeper of space how much is dead.
+//! A record is chosen with a probability that grows with its length: half of the samples are spread over the records, half
+//! over their bytes. So few long records among many short ones are found, and many short ones among few long ones. Lengths
+//! come from the offsets in the indexes of logs, which also tell whether a newer record has the same hash; of a sampled
+//! record the key is read, and no value. Divides ask where to cut, and the keeper of space how much is dead.
 
 use std::sync::Arc;
 
 use kvilt_base::{Kind, Result, Version};
-use kvilt_format::log::record_len_max;
+use kvilt_format::log::HEADER_BYTES;
 use kvilt_sync::published::pin;
 
 use crate::{
     chunk::Chunk,
-    funk::{Funk, log_index::ChargedIndex},
+    funk::{
+        Funk,
+        log::ChunkLog,
+        log_index::{ChargedIndex, Record},
+    },
     store::Store,
 };
 
@@ -22,57 +28,90 @@ const SHARED_MAX: u64 = 4;
 pub(super) struct Sample {
     pub(super) key: Vec<u8>,
     pub(super) version: Version,
+    /// Bytes of it and of the records that it stands for.
     pub(super) bytes: u64,
+    /// How many records it stands for.
+    pub(super) records: f64,
     /// Whether it is its key's newest in the logs.
     pub(super) is_newest: bool,
     /// Whether it is that, and no tombstone.
     pub(super) is_needed: bool,
 }
 
-/// Records of a chunk, from all its logs in proportion.
-pub(super) struct Samples {
-    pub(super) of_chunk: Vec<Sample>,
-    /// Each stands for this many records.
-    pub(super) step: u64,
+/// A log's records, by their places.
+struct Places<'f> {
+    log: &'f Arc<ChunkLog>,
+    index: Arc<ChargedIndex>,
+    records: Vec<Record>,
+    end: u64,
+}
+
+impl Places<'_> {
+    /// Each record with its length, about: what follows that is none of the index's counts as well.
+    fn lengths(&self) -> impl Iterator<Item = (&Record, u64)> {
+        let ends = self.records.iter().skip(1).map(|next| next.offset).chain([self.end]);
+        self.records.iter().zip(ends).map(|(record, end)| (record, end - record.offset))
+    }
 }
 
 impl Store {
+    /// How many records the logs of `funk` have, a sibling's included.
+    pub(super) fn log_records(&self, funk: &Funk) -> Result<u64> {
+        funk.logs_newest_first().map(|log| Ok(log.index(&self.files)?.index.records())).sum()
+    }
+
     /// About `wanted` records of the chunk from the logs of `funk`.
-    pub(super) fn samples(&self, chunk: &Chunk, funk: &Funk, wanted: u64) -> Result<Samples> {
-        let logs: Vec<_> = funk.logs_newest_first().collect();
-        let indexes = logs.iter().map(|log| log.index(&self.files)).collect::<Result<Vec<_>>>()?;
-        let records: u64 = indexes.iter().map(|index| index.index.records()).sum();
+    pub(super) fn samples(&self, chunk: &Chunk, funk: &Funk, wanted: u64) -> Result<Vec<Sample>> {
+        let places = funk.logs_newest_first().map(|log| self.places(log)).collect::<Result<Vec<_>>>()?;
+        let records: u64 = places.iter().map(|of| of.records.len() as u64).sum();
+        let bytes: u64 = places.iter().flat_map(|of| of.lengths()).map(|(_, len)| len).sum();
         // Many records in logs that are shared may be a sibling's.
-        let lens: u64 = logs.iter().map(|log| log.len()).sum();
+        let lens: u64 = places.iter().map(|of| of.end).sum();
         let shared = (lens / funk.log_bytes().max(1)).clamp(1, SHARED_MAX);
-        let step = (records / (wanted * shared)).max(1);
-        let mut found = Vec::new();
-        {
-            let pin = pin();
-            for (age, (log, index)) in logs.iter().zip(&indexes).enumerate() {
-                let is_in =
-                    |hash: u32, newer: &Arc<ChargedIndex>| newer.index.offsets(&pin, hash).next().is_some();
-                found.extend(index.index.every(&pin, step as usize).map(|record| {
-                    let is_newest =
-                        record.is_newest && !indexes[..age].iter().any(|newer| is_in(record.hash, newer));
-                    (log, record.offset, is_newest)
-                }));
-            }
-        }
+        // A record's weight is its share of the records and its share of the bytes, each times `records * bytes`.
+        let weight = |len: u64| u128::from(len) * u128::from(records) + u128::from(bytes);
+        let step = (2 * u128::from(records) * u128::from(bytes) / u128::from(wanted * shared)).max(1);
         let mut of_chunk = Vec::new();
-        for (log, offset, is_newest) in found {
-            log.outline_at(&self.files, offset, |entry, value_len| {
-                if chunk.range.contains(entry.key) {
-                    of_chunk.push(Sample {
+        let mut passed = step / 2;
+        for (age, of) in places.iter().enumerate() {
+            for (record, len) in of.lengths() {
+                let before = passed / step;
+                passed += weight(len);
+                let hits = (passed / step - before) as f64;
+                if hits == 0.0 {
+                    continue;
+                }
+                let records = (hits * step as f64 / weight(len) as f64).max(1.0);
+                let is_newest = record.is_newest && {
+                    let pin = pin();
+                    let mut newer = places[..age].iter();
+                    !newer.any(|newer| newer.index.index.offsets(&pin, record.hash).next().is_some())
+                };
+                let sample = of.log.key_at(&self.files, record.offset, |entry, len| {
+                    chunk.range.contains(entry.key).then(|| Sample {
                         key: entry.key.to_vec(),
                         version: entry.version,
-                        bytes: record_len_max(entry.key.len(), value_len) as u64,
+                        bytes: (len as f64 * records) as u64,
+                        records,
                         is_newest,
                         is_needed: is_newest && entry.kind == Kind::Put,
-                    });
-                }
-            })?;
+                    })
+                })?;
+                of_chunk.extend(sample);
+            }
         }
-        Ok(Samples { of_chunk, step })
+        Ok(of_chunk)
+    }
+
+    fn places<'f>(&self, log: &'f Arc<ChunkLog>) -> Result<Places<'f>> {
+        // Records behind it come while this one is at work.
+        let end = log.len().max(HEADER_BYTES as u64);
+        let index = log.index(&self.files)?;
+        let mut records: Vec<Record> = {
+            let pin = pin();
+            index.index.every(&pin, 1).filter(|record| record.offset < end).collect()
+        };
+        records.sort_unstable_by_key(|record| record.offset);
+        Ok(Places { log, index, records, end })
     }
 }

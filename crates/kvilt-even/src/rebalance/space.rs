@@ -15,7 +15,8 @@
 //! Puts wait as well, and no more is rewritten, while replaced files that wait for a checkpoint take half of the live bytes
 //! and the slack. Files that the last checkpoint could not remove do not count: readers hold them, for as long as they like.
 //!
-//! A cold chunk's live bytes are counted from samples of its logs ([`super::samples`]); a munk's are known.
+//! A cold chunk's live bytes are counted from samples of its logs ([`super::samples`]); a munk's are known. Nothing is counted
+//! while even what every change since the last counts may have killed would not be too much.
 
 use std::{
     collections::{HashMap, VecDeque},
@@ -35,6 +36,7 @@ use crate::{
     chunk::{Chunk, ChunkState, Occupied, ledger::Count},
     files::Files,
     funk::{Funk, Part, PartFile},
+    munk::run::{RunReader, bytes_of},
     store::Store,
 };
 
@@ -67,8 +69,12 @@ const SLACK_PART_MIN: u64 = 256;
 const MUNK_WASTE_PART: usize = 2;
 /// … or this part, at rest.
 const MUNK_WASTE_PART_AT_REST: usize = 5;
-/// Records that a count reads, at most: it finds the dead part with an error of a few hundredths.
+/// Records of logs that a count reads, about: it finds the dead part with an error of a few hundredths …
 const SAMPLES: u64 = 64;
+/// … and where few long rows hold most bytes: one record may delete any of them.
+const SAMPLES_OF_FEW: u64 = 1024;
+/// Counts are made when this part of the dead bytes that may be could be dead, for all that is known.
+const UNCERTAIN_PART: u64 = 2;
 /// Blocks of a table that a count reads: tables of an earlier run may hold versions that a view kept.
 const SAMPLED_BLOCKS: usize = 4;
 /// A count of a victim is not older than the time in which this part of its bytes was appended.
@@ -196,6 +202,8 @@ struct ChunkSpace {
     /// Of its files, its part. Siblings that share a file may have more or less of it, so `live` may be more.
     held: u64,
     live: u64,
+    /// Live bytes if each change since the last count killed as much as it may have.
+    least_live: u64,
     munk: Option<MunkSpace>,
     /// Whether a rewrite would do anything: its files are not one table of its own, written in this run.
     can_shrink: bool,
@@ -221,6 +229,11 @@ impl SpaceByChunk {
     /// Bytes of them that are not live, about.
     pub(crate) fn dead_bytes(&self) -> u64 {
         self.held_bytes().saturating_sub(self.live_bytes())
+    }
+
+    /// Bytes of them that could be dead, for all that is known.
+    fn uncertain_bytes(&self) -> u64 {
+        self.held.saturating_sub(self.of_chunks.iter().map(|chunk| chunk.least_live).sum())
     }
 
     /// Bytes of files that no chunk has any more: they wait for a checkpoint, or for readers.
@@ -300,11 +313,11 @@ impl Store {
                 || chunk.ledger.kept_for() != 0
                 || state.funk.log.as_ref().is_some_and(|log| !log.is_empty());
             let munk = self.munk_space(chunk, state, &views, &pin);
-            let live = match &munk {
-                Some(munk) => munk.count.live_bytes,
-                None => chunk.ledger.live_bytes().unwrap_or(held),
+            let (live, least_live) = match &munk {
+                Some(munk) => (munk.count.live_bytes, munk.count.live_bytes),
+                None => (chunk.ledger.live_bytes().unwrap_or(held), chunk.ledger.least_live_bytes()),
             };
-            ChunkSpace { chunk: Arc::clone(chunk), held, live, munk, can_shrink }
+            ChunkSpace { chunk: Arc::clone(chunk), held, live, least_live, munk, can_shrink }
         };
         let of_chunks = chunks.iter().map(of_chunk).collect();
         SpaceByChunk { of_chunks, held: files.values().map(|(len, _)| len).sum() }
@@ -326,10 +339,19 @@ impl Store {
         let dead = wasted_bytes(chunk, munk, &[], least, pin).min(entries);
         let waste =
             if views.is_empty() { dead } else { wasted_bytes(chunk, munk, views, least, pin).min(entries) };
-        let rows = munk.run.run.len() as u64;
         let live_bytes = chunk.ledger.in_files((entries - dead) as u64);
-        let count = Count { live_bytes, rows, ..count };
+        let row_bytes =
+            (!chunk.ledger.knows_row_bytes()).then(|| weighted_row_bytes(munk.run.run.under(pin)));
+        let count = Count { live_bytes, row_bytes, ..count };
         Some(MunkSpace { count, dead, waste, entries })
+    }
+
+    /// Enters what is live of a munk that is about to go: nothing else is known of the chunk afterwards.
+    pub(super) fn count_munk(&self, chunk: &Chunk) {
+        let pin = pin();
+        if let Some(munk) = self.munk_space(chunk, chunk.state(&pin), &[], &pin) {
+            chunk.ledger.enter(munk.count);
+        }
     }
 
     /// Looks at all chunks, and says what is to be done to some.
@@ -354,6 +376,7 @@ impl Store {
         } else {
             live / 100 * LIVE_PERCENT + slack / 8 * 3
         };
+        let is_uncertain = space.uncertain_bytes() > may_be / UNCERTAIN_PART;
         let now = self.world.clock.now();
         let free = space
             .of_chunks
@@ -370,7 +393,8 @@ impl Store {
             // What an earlier run left can wait until the drive has time.
             let is_its_turn = || is_at_rest || of.chunk.ledger.appended() > 0;
             let is_count_due = || {
-                of.held > bytes_min && is_its_turn() && of.chunk.ledger.is_count_due(bytes_min, is_at_rest)
+                let is_due = || of.chunk.ledger.is_count_due(bytes_min, is_at_rest);
+                is_uncertain && of.held > bytes_min && is_its_turn() && is_due()
             };
             match &of.munk {
                 Some(munk) if is_copy_worth_it(munk, munk.waste, is_at_rest, bytes_min) => {
@@ -449,42 +473,47 @@ impl Store {
 
     fn count_of(&self, chunk: &Chunk, funk: &Funk) -> Result<Count> {
         let count = chunk.ledger.begin_count();
-        let samples = self.samples(chunk, funk, SAMPLES)?;
+        let records = self.log_records(funk)?;
+        let wanted = if chunk.ledger.has_few_long_rows(records) { SAMPLES_OF_FEW } else { SAMPLES };
+        let samples = self.samples(chunk, funk, wanted)?;
         let tombstones = funk.tombstones(&self.files, &self.versions)?;
         let is_hidden = |key: &[u8], version: Version| tombstones.iter().any(|t| t.delete(key, version));
-        let (mut sampled, mut needed, mut needed_rows) = (0, 0, 0);
-        for sample in &samples.of_chunk {
-            sampled += sample.bytes;
+        let (mut needed, mut squares) = (0, 0);
+        for sample in &samples {
             if sample.is_needed && !is_hidden(&sample.key, sample.version) {
                 needed += sample.bytes;
-                needed_rows += 1;
+                squares += (sample.bytes as f64 / sample.records) as u128 * u128::from(sample.bytes);
             }
         }
-        let log_bytes = funk.log_bytes();
-        let mut live_bytes =
-            (u128::from(log_bytes) * needed as u128).checked_div(sampled as u128).unwrap_or(0) as u64;
-        let mut rows = needed_rows * samples.step;
+        let mut live_bytes = needed;
         for part in &funk.parts {
             let PartFile::Table(table) = &part.file else { continue };
             let table = table.table(&self.files)?;
-            let killing = samples.of_chunk.iter().filter(|s| s.is_newest && table.may_have(&s.key)).count();
-            let killed = killing as u64 * samples.step;
-            let row_bytes = table.len() / table.entries().max(1);
+            let mut killed = 0.0;
+            for sample in samples.iter().filter(|sample| sample.is_newest) {
+                killed += sample.records * table.newest_bytes(&sample.key)? as f64;
+            }
             let mut wiped = 0;
             for tombstones in &tombstones {
                 tombstones.for_each_piece(|piece| {
                     wiped += table.approximate_bytes_in(&piece.intersection(&chunk.range));
                 });
             }
-            let (sampled, newest) = table.sampled_newest_bytes(SAMPLED_BLOCKS)?;
-            let newest = u128::from(part.share_bytes) * u128::from(newest);
-            let newest_bytes = newest.checked_div(u128::from(sampled)).unwrap_or(0) as u64;
-            let left = newest_bytes.saturating_sub(killed * row_bytes).saturating_sub(wiped);
+            let newest = part.share_bytes * table.sampled_newest_permille(SAMPLED_BLOCKS)? / 1000;
+            let left = newest.saturating_sub(killed as u64).saturating_sub(wiped);
             live_bytes += left;
-            rows += left / row_bytes.max(1);
+            squares += u128::from(left) * u128::from(table.weighted_row_bytes(self.config.block_bytes));
         }
-        Ok(Count { live_bytes, rows, ..count })
+        let row_bytes = squares.checked_div(u128::from(live_bytes)).unwrap_or(0) as u64;
+        Ok(Count { live_bytes, row_bytes: Some(row_bytes), ..count })
     }
+}
+
+/// Bytes of the row that holds an average byte of a run.
+fn weighted_row_bytes(run: RunReader<'_>) -> u64 {
+    let bytes = (0..run.run().len()).map(|at| bytes_of(run.entry_at(at)) as u128);
+    let (bytes, squares) = bytes.fold((0, 0), |(sum, squares), bytes| (sum + bytes, squares + bytes * bytes));
+    squares.checked_div(bytes).unwrap_or(0) as u64
 }
 
 /// Whether a copy of a munk gives back enough, if it leaves out this many bytes.

@@ -63,7 +63,7 @@ impl Store {
             };
             let funk = Arc::new(funk.inherited(&range, &all_ranges));
             let state = ChunkState { munk: Some(Arc::new(munk)), funk, cold_id: 0 };
-            let ledger = chunk.ledger.divided(all_ranges.len());
+            let ledger = chunk.ledger.divided(all_ranges.len(), None);
             children.push(Chunk::new(self.next_id(), range, state, chunk.heat.halved(), ledger));
         }
         self.counters.splits.add(children.len() as u64 - 1);

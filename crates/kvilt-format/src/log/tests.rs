@@ -215,3 +215,21 @@ fn a_length_beyond_the_limits_is_bad_before_memory_is_taken() {
     push_varint(&mut overflow, u64::MAX);
     assert!(matches!(decode_record(&overflow, ID, 64, BASE), Decoded::Bad(_)), "a version beyond 64 bits");
 }
+
+#[test]
+fn a_key_is_decoded_from_the_start_of_its_record() {
+    let row = (b"some key".to_vec(), 7, 0, vec![3; 10_000], 5);
+    let bytes = log_of(std::slice::from_ref(&row));
+    let record = &bytes[HEADER_BYTES..];
+    let head_bytes = record.len() - 10_000 - row.0.len();
+    for there in 0..head_bytes + row.0.len() {
+        let decoded = decode_key(&record[..there], BASE);
+        assert!(matches!(decoded, Decoded::Incomplete { needed } if needed > there), "{there}: {decoded:?}");
+    }
+    let Decoded::Record { entry: found, batch, len } = decode_key(&record[..head_bytes + row.0.len()], BASE)
+    else {
+        panic!("head and key are there")
+    };
+    assert_eq!((found.key, found.version, found.kind), (entry(&row).key, entry(&row).version, Kind::Put));
+    assert_eq!((found.value, batch, len), (&[][..], 5, record.len()));
+}

@@ -10,6 +10,9 @@ use super::{
     reader::Table,
 };
 
+/// Blocks of more bytes than this are not read for an estimate. Only a row that long, or `block_bytes` as large, makes one.
+const LARGE_BLOCK_BYTES: usize = 64 << 10;
+
 impl Table {
     /// Stored bytes of the blocks that hold entries of `range`; one that the range cuts counts half. Reads nothing.
     pub fn approximate_bytes_in(&self, range: &KeyRange) -> u64 {
@@ -62,27 +65,82 @@ impl Table {
         Ok(None)
     }
 
-    /// Bytes of keys and values in about `blocks` of its blocks, and how many of them are of puts that are their keys'
-    /// newest entries.
+    /// Thousandths of the table's bytes that are of puts that are their keys' newest entries, from about `blocks` blocks
+    /// that lie at equal distances. A large block counts as one row, and is not read.
     ///
     /// Errors: `Corrupted`, `Io`.
-    pub fn sampled_newest_bytes(&self, blocks: usize) -> Result<(u64, u64)> {
-        let (mut all, mut newest) = (0, 0);
-        for block in (0..self.index().len()).step_by((self.index().len() / blocks.max(1)).max(1)) {
-            let mut last_key: Option<Vec<u8>> = None;
-            if let Some(before) = block.checked_sub(1) {
-                self.for_each_key(before, |key| key.clone_into(last_key.get_or_insert_default()))?;
-            }
-            self.for_each_entry(block, |cursor| {
-                let bytes = (cursor.key.len() + cursor.value.len()) as u64;
-                all += bytes;
-                if last_key.as_deref() != Some(cursor.key.as_slice()) {
-                    cursor.key.clone_into(last_key.get_or_insert_default());
-                    newest += if cursor.kind == Kind::Put { bytes } else { 0 };
-                }
-            })?;
+    pub fn sampled_newest_permille(&self, blocks: usize) -> Result<u64> {
+        let index = self.index();
+        if index.len() == 0 {
+            return Ok(0);
         }
-        Ok((all, newest))
+        let (start, end) = (index.offset(0), index.offset(index.len()));
+        let wanted = blocks.clamp(1, index.len()) as u64;
+        let mut permille = 0;
+        for number in 0..wanted {
+            let block = index.block_at(start + (end - start) / wanted * number);
+            permille += self.newest_permille_of(block)?;
+        }
+        Ok(permille / wanted)
+    }
+
+    fn newest_permille_of(&self, block: usize) -> Result<u64> {
+        if self.is_large(block) {
+            // Where versions of one key go on in the next block, the separator has a version.
+            let is_older = block > 0 && self.index().separator(block - 1).1 > Version::ZERO;
+            return Ok(if is_older { 0 } else { 1000 });
+        }
+        let (mut all, mut newest) = (0, 0);
+        let mut last_key: Option<Vec<u8>> = None;
+        if let Some(before) = block.checked_sub(1).filter(|&before| !self.is_large(before)) {
+            self.for_each_key(before, |key| key.clone_into(last_key.get_or_insert_default()))?;
+        }
+        self.for_each_entry(block, |cursor| {
+            let bytes = (cursor.key.len() + cursor.value.len()) as u64;
+            all += bytes;
+            if last_key.as_deref() != Some(cursor.key.as_slice()) {
+                cursor.key.clone_into(last_key.get_or_insert_default());
+                newest += if cursor.kind == Kind::Put { bytes } else { 0 };
+            }
+        })?;
+        Ok((newest * 1000).checked_div(all).unwrap_or(1000))
+    }
+
+    /// Bytes that the newest entry of `key` takes, about; none if there is no such entry. A large block counts as one row,
+    /// and is not read.
+    ///
+    /// Errors: `Corrupted`, `Io`.
+    pub fn newest_bytes(&self, key: &[u8]) -> Result<u64> {
+        if !self.may_have(key) {
+            return Ok(0);
+        }
+        let block = self.index().find(key, Version::NEWEST);
+        if block < self.index().len() && self.is_large(block) {
+            return Ok(self.index().stored_len(block) as u64);
+        }
+        let mut bytes = 0;
+        self.get(key, Version::NEWEST, |_, _, value| bytes = (key.len() + value.len()) as u64)?;
+        Ok(bytes)
+    }
+
+    /// Bytes of the row that holds an average byte of the table, about, if it has blocks of `block_bytes`. Reads nothing.
+    pub fn weighted_row_bytes(&self, block_bytes: usize) -> u64 {
+        let index = self.index();
+        let (mut long_rows, mut long_bytes, mut squares) = (0, 0, 0);
+        // A row of `block_bytes` has a block of its own.
+        let is_long = |&block: &usize| index.stored_len(block) > 2 * block_bytes;
+        for block in (0..index.len()).filter(is_long) {
+            let bytes = index.stored_len(block) as u128;
+            (long_rows, long_bytes, squares) = (long_rows + 1, long_bytes + bytes, squares + bytes * bytes);
+        }
+        let other_bytes = u128::from(self.len()).saturating_sub(long_bytes);
+        let other_rows = u128::from(self.entries().saturating_sub(long_rows).max(1));
+        ((squares + other_bytes * other_bytes / other_rows) / u128::from(self.len().max(1))) as u64
+    }
+
+    /// Whether to read a block costs too much for an estimate.
+    fn is_large(&self, block: usize) -> bool {
+        self.index().stored_len(block) > LARGE_BLOCK_BYTES
     }
 
     /// First and last block that can hold entries of the range.

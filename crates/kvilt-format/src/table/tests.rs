@@ -659,3 +659,33 @@ fn a_damaged_large_block_is_found_before_it_counts() {
         assert_eq!(fetched().unwrap_err().kind(), ErrorKind::Corrupted, "byte {at}");
     }
 }
+
+/// What counts of dead bytes ask: long rows are known by their blocks, and their values are not read.
+#[test]
+fn rows_are_measured_without_reading_long_ones() {
+    let options = TableOptions { block_bytes: 256, ..TableOptions::default() };
+    let mut rows: Vec<Row> =
+        (0..400).map(|i| (format!("k{i:03}").into_bytes(), 9, Some(vec![1; 20]))).collect();
+    rows.insert(201, (b"k200x".to_vec(), 9, Some(vec![2; 100_000])));
+    let (file, summary) = build(&rows, options);
+    let table = Table::open(file.clone(), ID, summary.len).unwrap();
+    let reads = || file.reads.load(SeqCst);
+    let before = reads();
+    assert!((100_000..100_100).contains(&table.newest_bytes(b"k200x").unwrap()));
+    assert!((80_000..100_000).contains(&table.weighted_row_bytes(256)), "nearly all bytes are of one row");
+    assert_eq!(reads(), before);
+    assert_eq!(table.newest_bytes(b"k200").unwrap(), 24);
+    assert_eq!(table.newest_bytes(b"nobody put this").unwrap(), 0);
+    assert_eq!(table.sampled_newest_permille(8).unwrap(), 1000);
+    let alike: Vec<Row> = rows.iter().filter(|row| row.0.len() == 4).cloned().collect();
+    assert!((24..40).contains(&open(&alike, options).weighted_row_bytes(256)));
+    let versions = |key: &Row| [9, 5, 4, 2].map(|version| (key.0.clone(), version, Some(vec![1; 20])));
+    let table = open(&alike.iter().flat_map(versions).collect::<Vec<_>>(), options);
+    let permille = table.sampled_newest_permille(8).unwrap();
+    assert!((200..=330).contains(&permille), "{permille} thousandths of four versions");
+    let large = |version| (b"k200".to_vec(), version, Some(vec![2; 100_000]));
+    let permille =
+        open(&[large(9), large(7), large(5), large(3)], options).sampled_newest_permille(8).unwrap();
+    assert_eq!(permille, 250, "of four versions of a large row, one is the newest");
+    assert_eq!(open(&[], options).sampled_newest_permille(8).unwrap(), 0);
+}

@@ -15,7 +15,7 @@
 use std::sync::{Arc, atomic::Ordering};
 
 use kvilt_base::{
-    EntryRef, Error, ErrorKind, FileName, Kind, Mutant, RangeTombstone, Result, Version, limits, mutant,
+    EntryRef, Error, ErrorKind, FileName, Kind, Mutant, RangeTombstone, Result, Version, mutant,
 };
 use kvilt_format::log::{HEADER_BYTES, encode_header};
 use kvilt_sync::{
@@ -267,10 +267,6 @@ impl ChunkLog {
         let buffer = tail.filling.as_ref().expect("room was reserved");
         let at = buffer.bytes.append_parts(&[record, value]).expect("room was reserved");
         let record_len = record.len() + value.len();
-        if record_len > limits::STREAMED_BYTES_MIN {
-            // Relaxed: a hint.
-            self.has_large.store(true, Ordering::Relaxed);
-        }
         if buffer.is_across(at, at + record_len) {
             writer.across = Some(at);
         }

@@ -12,8 +12,8 @@ use std::{
     sync::{Arc, atomic::Ordering},
 };
 
-use kvilt_base::{EntryRef, Error, File, FileName, Kind, Large, Mutant, Result, Streamed, Version, mutant};
-use kvilt_format::log::{Decoded, HEADER_BYTES, LargeRecord, decode_header, decode_record};
+use kvilt_base::{EntryRef, Error, File, FileName, Kind, Large, Mutant, Result, Version, mutant};
+use kvilt_format::log::{Decoded, HEADER_BYTES, LargeRecord, decode_header, decode_key, decode_record};
 use kvilt_sync::published::pin;
 
 use super::ChunkLog;
@@ -27,6 +27,8 @@ const SCRATCH_BYTES_MAX: usize = 1 << 20;
 const LARGE_RECORD_BYTES: usize = 128 << 10;
 /// What stands before a record's value has no more bytes: the longest key, and a little.
 const BEGINNING_BYTES: usize = 66 << 10;
+/// Bytes that are read of a record whose key alone is wanted.
+const KEY_BYTES: usize = 256;
 /// What an index that is wrong would come to.
 const NO_ENTRY: &str = "a summary stands where an entry must be";
 
@@ -167,13 +169,39 @@ impl ChunkLog {
                 }
             };
         }
-        let mut scratch = SCRATCH.take();
-        let result = self.read_from_file(files, offset, tail.start, &mut scratch, read);
-        // One huge value must not pin its size in every thread that ever read one.
-        if scratch.capacity() <= SCRATCH_BYTES_MAX {
-            SCRATCH.set(scratch);
+        self.read_from_file(
+            files,
+            offset..tail.start,
+            self.likely_record_bytes(),
+            |bytes| decode_record(bytes, self.identity, offset, self.base),
+            |entry, batch, _| read(entry, batch),
+        )
+    }
+
+    /// Gives what is known of the record at `offset` without its value, and its length, to `read`. Nothing is checked: this
+    /// is for estimates.
+    pub(crate) fn key_at<R>(
+        &self,
+        files: &Files,
+        offset: u64,
+        read: impl FnOnce(EntryRef<'_>, usize) -> R,
+    ) -> Result<R> {
+        let tail = self.end();
+        if offset >= tail.start {
+            return match decode_key(tail.bytes_from(offset), self.base) {
+                Decoded::Record { entry, len, .. } => Ok(read(entry, len)),
+                Decoded::Summary { .. } | Decoded::Incomplete { .. } | Decoded::Bad(_) => {
+                    unreachable!("a buffer holds whole records, and an entry is asked for")
+                }
+            };
         }
-        result
+        self.read_from_file(
+            files,
+            offset..tail.start,
+            KEY_BYTES,
+            |bytes| decode_key(bytes, self.base),
+            |entry, _, len| read(entry, len),
+        )
     }
 
     /// Whether its records are so large, on average, that each is better read by itself.
@@ -208,23 +236,6 @@ impl ChunkLog {
         }
     }
 
-    /// What the record at `offset` says, and how many bytes its value has; a large value need not be read for that, nor is it verified.
-    pub(crate) fn outline_at(
-        &self,
-        files: &Files,
-        offset: u64,
-        mut read: impl FnMut(EntryRef<'_>, usize),
-    ) -> Result<()> {
-        // Relaxed: a hint.
-        let has_large = self.has_large.load(Ordering::Relaxed);
-        let large = if has_large { self.large_record(files, offset)? } else { None };
-        match large {
-            Some((large, beginning)) => read(large.entry(&beginning), large.len()),
-            None => self.record_at(files, offset, |entry, _| read(entry, entry.value.len()))?,
-        }
-        Ok(())
-    }
-
     /// The record at `offset`, and its beginning, of which no more is read; none if it is not large, or not in the file yet.
     pub(crate) fn large_record(&self, files: &Files, offset: u64) -> Result<Option<(LargeRecord, Vec<u8>)>> {
         let end = self.end().start;
@@ -250,18 +261,37 @@ impl ChunkLog {
         begun.filter(|(large, _)| large.record_len() as u64 <= end - offset)
     }
 
+    /// Reads `wanted` bytes at the start of `place`, and more as long as `decode` finds them incomplete.
     fn read_from_file<R>(
         &self,
         files: &Files,
-        offset: u64,
-        end: u64,
+        place: Range<u64>,
+        wanted: usize,
+        decode: impl for<'b> Fn(&'b [u8]) -> Decoded<'b>,
+        read: impl FnOnce(EntryRef<'_>, u64, usize) -> R,
+    ) -> Result<R> {
+        let mut scratch = SCRATCH.take();
+        let result = self.read_into(files, place, wanted, &mut scratch, decode, read);
+        // One huge value must not pin its size in every thread that ever read one.
+        if scratch.capacity() <= SCRATCH_BYTES_MAX {
+            SCRATCH.set(scratch);
+        }
+        result
+    }
+
+    fn read_into<R>(
+        &self,
+        files: &Files,
+        place: Range<u64>,
+        mut wanted: usize,
         scratch: &mut Vec<u8>,
-        read: impl FnOnce(EntryRef<'_>, u64) -> R,
+        decode: impl for<'b> Fn(&'b [u8]) -> Decoded<'b>,
+        read: impl FnOnce(EntryRef<'_>, u64, usize) -> R,
     ) -> Result<R> {
         let file = self.opened(files)?;
-        let mut wanted = self.likely_record_bytes();
+        let (offset, there) = (place.start, (place.end - place.start) as usize);
         loop {
-            let len = wanted.min((end - offset) as usize);
+            let len = wanted.min(there);
             if scratch.capacity() < len {
                 // To grow would copy what is read again, and might take twice as much as is needed.
                 *scratch = vec![0; len];
@@ -269,11 +299,9 @@ impl ChunkLog {
                 scratch.resize(len, 0);
             }
             file.read_exact_at(offset, &mut scratch[..len]).map_err(|e| self.read_failed(offset, e))?;
-            match decode_record(&scratch[..len], self.identity, offset, self.base) {
-                Decoded::Record { entry, batch, .. } => return Ok(read(entry, self.batch_now(batch))),
-                Decoded::Incomplete { needed } if (needed as u64) <= end - offset && needed > len => {
-                    wanted = needed
-                }
+            match decode(&scratch[..len]) {
+                Decoded::Record { entry, batch, len } => return Ok(read(entry, self.batch_now(batch), len)),
+                Decoded::Incomplete { needed } if needed <= there && needed > len => wanted = needed,
                 Decoded::Incomplete { .. } => {
                     return Err(self.bad_record(offset, "the record runs past the synced length"));
                 }
