@@ -29,6 +29,7 @@ pub mod merge;
 pub mod mutant;
 pub mod rows;
 pub mod stats;
+pub mod steps;
 pub mod value;
 pub mod version;
 pub mod visible;

@@ -139,6 +139,10 @@ mutants! {
     KeptForReaders,
 
     // Range deletes.
+    /// Range tombstones stay below newer ones though nobody tells them apart.
+    TombstonesPiledUp,
+    /// A tree of range tombstones is as deep as it has nodes.
+    TombstonesInAList,
     /// A range tombstone deletes the first key behind its range.
     RangeEndIncluded,
     /// A log's range tombstones do not count for the keys it may have, so a split leaves the log out.

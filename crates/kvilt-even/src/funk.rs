@@ -29,6 +29,7 @@ use std::{
 
 use kvilt_base::{
     Direction, EntryRef, KeyRange, Kind, LargeValues, Merge, Mutant, Result, Source, Version, mutant,
+    steps::steps,
 };
 use kvilt_format::log::HEADER_BYTES;
 use kvilt_sync::{published::pin, versions::Versions};
@@ -185,6 +186,7 @@ impl Funk {
             in_order.reverse();
         }
         for part in in_order {
+            steps(1);
             let (outcome, place) = match part {
                 PartRef::Log(log) => (lookup.in_log(log, found)?, Place::Log),
                 PartRef::Table(table) => (lookup.in_table(table, found)?, Place::Table),

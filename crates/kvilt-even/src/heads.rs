@@ -4,7 +4,10 @@
 //! first and the last key share tell most keys apart. Searching this array touches a few cache lines, where
 //! comparing keys would touch one or two for each step.
 
-use kvilt_base::key::{begins_with, shared_prefix_len};
+use kvilt_base::{
+    key::{begins_with, shared_prefix_len},
+    steps::steps,
+};
 use kvilt_sync::fetch_ahead;
 
 /// Heads in a block: four cache lines of them.
@@ -48,6 +51,13 @@ impl HeadsWeaver<'_> {
         self.heads.shrink_to_fit();
         self.is_of_prefix.then(|| Heads::of(self.before.prefix.clone(), self.heads))
     }
+}
+
+/// One step of a search.
+#[inline]
+fn is_below(head: u64, wanted: u64) -> bool {
+    steps(1);
+    head < wanted
 }
 
 /// The eight bytes of `key` behind `skip`, padded with zeros, as a number with the same order.
@@ -117,6 +127,7 @@ impl Heads {
             _ => low + usize::from(self.heads[low] == wanted),
         };
         while low < high {
+            steps(1);
             let middle = low + (high - low) / 2;
             if key_at(middle) < key {
                 low = middle + 1;
@@ -138,13 +149,13 @@ impl Heads {
     /// The position of the first head that is `>= wanted`, or the count of heads.
     fn first_at_or_above(&self, wanted: u64, block: impl FnOnce(usize)) -> usize {
         // It lies in the last block that begins below, or is the first of the next.
-        let below = self.blocks.partition_point(|&h| h < wanted);
+        let below = self.blocks.partition_point(|&h| is_below(h, wanted));
         let start = below.saturating_sub(1) * BLOCK;
         let end = (below * BLOCK).min(self.heads.len());
         // Its lines at once: the search would wait for one after the other.
         self.heads[start..end].iter().step_by(HEADS_A_LINE).for_each(fetch_ahead);
         block(start);
-        start + self.heads[start..end].partition_point(|&h| h < wanted)
+        start + self.heads[start..end].partition_point(|&h| is_below(h, wanted))
     }
 }
 

@@ -27,7 +27,9 @@ use std::{
     },
 };
 
-use kvilt_base::{Direction, EntryRef, Hiding as _, KeyRange, Kind, Merge, RangeTombstone, Source, Version};
+use kvilt_base::{
+    Direction, EntryRef, Hiding as _, KeyRange, Kind, Merge, RangeTombstone, Source, Version, steps::steps,
+};
 use kvilt_sync::{
     budget::{Budget, Part},
     published::Pin,
@@ -174,6 +176,7 @@ impl Munk {
         let mut over = Over::new(self.over());
         let mut key: Option<Vec<u8>> = None;
         for _ in 0..ENTRIES_LOOKED_AT_MAX {
+            steps(1);
             let Some(entry) = entries.entry() else { return true };
             if key.as_deref() != Some(entry.key) {
                 if entry.kind == Kind::Put && !over.hides(entry.key, entry.version, Version::NEWEST) {

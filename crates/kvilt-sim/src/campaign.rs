@@ -26,6 +26,7 @@ use crate::{
     run::run,
     shrink::reduce,
     threads::{act_in_peace, act_through_power_cuts},
+    work::keep_to_steps,
     workload::Shape,
     world::{Subject, World},
 };
@@ -208,6 +209,9 @@ type Failed = Option<(Failure, Option<(crate::Script, Failure)>)>;
 fn run_model(campaign: &Campaign, seed: u64, subject: &dyn Subject, own: &mut Outcome) -> Failed {
     let script = Shape::long().script(seed);
     let play = |script: &crate::Script| run(subject, &World::fresh(seed), script);
+    if let Err(complaint) = keep_to_steps(seed) {
+        return Some((Failure::at_step(0, complaint.to_string()), None));
+    }
     match play(&script) {
         Ok(summary) => {
             own.operations += summary.operations;

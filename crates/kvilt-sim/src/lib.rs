@@ -56,6 +56,7 @@ pub mod settle;
 pub mod shrink;
 mod taste;
 pub mod threads;
+pub mod work;
 pub mod workload;
 pub mod world;
 

@@ -21,6 +21,7 @@ use crate::{
     faults::{Case, Coverage},
     report::catching_panics,
     run::run,
+    work::keep_to_steps,
     workload::Shape,
     world::{Even, World},
 };
@@ -73,7 +74,8 @@ impl Layer {
         match self {
             Layer::Model => {
                 *cases += 1;
-                run(&even, &World::fresh(seed), &Shape::long().script(seed)).map(|_| ()).map_err(told)
+                run(&even, &World::fresh(seed), &Shape::long().script(seed)).map_err(told)?;
+                keep_to_steps(seed).map_err(told)
             }
             Layer::Crash | Layer::EveryCrash => {
                 let plan = Plan { is_sampled: self == Layer::Crash, ..Plan::default() };
@@ -220,6 +222,8 @@ pub fn finder_of(mutant: Mutant) -> (Layer, &'static str) {
         Mutant::TicketIgnored => (Model, "D3"),
         Mutant::MunksKept => (Model, "E-19"),
         Mutant::KeptForReaders => (Model, "S-19"),
+        Mutant::TombstonesInAList => (Model, "E-20"),
+        Mutant::TombstonesPiledUp => (Model, "E-20"),
         Mutant::RangeEndIncluded => (Model, "B-1"),
         Mutant::TombstoneNotInSpan => (Model, "E-4"),
         Mutant::RangeDeleteNotTold => (Model, "D3"),

@@ -283,6 +283,13 @@ impl Even {
         Even { options: Options::tiny(), budget_bytes: 256 << 10 }
     }
 
+    /// Limits as users have them, so that few rows are one chunk; nothing is written for want of time.
+    pub fn roomy() -> Self {
+        let mut options = Options::default();
+        options.durability = Durability::Async { interval: Duration::from_secs(3600) };
+        Even { options, budget_bytes: 64 << 20 }
+    }
+
     /// The configuration that a seed tests: one of [`CONFIGURATIONS`], by turns.
     pub fn of_seed(seed: u64) -> Self {
         Even::configuration(seed % CONFIGURATIONS)

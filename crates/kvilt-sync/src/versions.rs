@@ -197,8 +197,8 @@ impl Versions {
     pub fn is_viewed(&self, versions: std::ops::Range<Version>) -> bool {
         // Acquire: as in `open_views`.
         let expired_below = self.expired_below.load(Ordering::Acquire);
-        let is_one = |view: Version| view.to_u64() >= expired_below && versions.contains(&view);
-        !versions.is_empty() && self.views.any(is_one) && !mutant(Mutant::ViewsNotListed)
+        let versions = versions.start.max(Version::from_u64(expired_below))..versions.end;
+        !versions.is_empty() && self.views.any(versions) && !mutant(Mutant::ViewsNotListed)
     }
 
     /// Lets every view expire that was opened before this moment, with those that are older still by version; says how

@@ -12,7 +12,7 @@
 
 use std::{cmp::Ordering, sync::Arc};
 
-use kvilt_base::{KeyRange, Version};
+use kvilt_base::{KeyRange, Mutant, Version, mutant, steps::steps};
 
 use crate::key_hash::key_hash;
 
@@ -129,6 +129,7 @@ impl Marks {
             return if self.is_empty() { others.clone() } else { self.clone() };
         }
         let mut all: Vec<Version> = [self.list(), others.list()].concat();
+        steps(all.len());
         all.sort_unstable_by(|a, b| b.cmp(a));
         all.dedup();
         let mut kept = all[0];
@@ -185,7 +186,7 @@ impl Node {
             all: Marks::default(),
             own,
             summary: Summary::NONE,
-            hash: key_hash(start),
+            hash: if mutant(Mutant::TombstonesInAList) { 0 } else { key_hash(start) },
         };
         node.sum_up();
         Some(Arc::new(node))
@@ -269,7 +270,7 @@ fn covered(mut node: Arc<Node>, version: Version, is_needed: IsNeeded<'_>) -> Ar
 /// What begins before `key`, and the rest.
 fn split(tree: Tree, key: &[u8], is_needed: IsNeeded<'_>) -> (Tree, Tree) {
     let Some(mut node) = tree else { return (None, None) };
-    steps::count();
+    steps(1);
     let changed = Arc::make_mut(&mut node);
     changed.hand_down(is_needed);
     if *changed.start < *key {
@@ -291,7 +292,7 @@ fn join(before: Tree, behind: Tree, is_needed: IsNeeded<'_>) -> Tree {
         (Some(left), Some(right)) => (left, right),
         (left, right) => return left.or(right),
     };
-    steps::count();
+    steps(1);
     if left.hash >= right.hash {
         let changed = Arc::make_mut(&mut left);
         changed.hand_down(is_needed);
@@ -313,7 +314,7 @@ fn first(tree: &Tree) -> Option<&Node> {
 
 fn leftmost(mut node: &Node) -> &Node {
     while let Some(left) = &node.left {
-        steps::count();
+        steps(1);
         node = left;
     }
     node
@@ -324,7 +325,7 @@ fn descend<'t>(tree: &'t Tree, key: &[u8], fragment: &mut Fragment<'t>) -> (Opti
     let (mut found, mut at) = (None, tree);
     let (mut has_over_all, mut has_over_found) = (false, false);
     while let Some(node) = at {
-        steps::count();
+        steps(1);
         has_over_all |= !node.all.is_empty();
         if (*node.start).cmp(key) == Ordering::Greater {
             fragment.end = Some(&node.start);
@@ -351,7 +352,7 @@ pub(super) fn find_at<'t, A>(
     let mut answer = each(found.own.list());
     let mut at = tree;
     while let Some(node) = at.as_ref().filter(|_| answer.is_none() && has_over_all) {
-        steps::count();
+        steps(1);
         answer = each(node.all.list());
         at = match (*node.start).cmp(&*found.start) {
             Ordering::Less => &node.right,
@@ -415,25 +416,5 @@ impl Walk<'_> {
             let range = KeyRange { start: start.to_vec(), end: next.map(|node| node.start.to_vec()) };
             (self.each)(range, &marks);
         }
-    }
-}
-
-/// How many nodes were looked at: what tests hold the work to.
-pub(crate) mod steps {
-    #[cfg(test)]
-    thread_local! {
-        static COUNT: std::cell::Cell<u64> = const { std::cell::Cell::new(0) };
-    }
-
-    #[inline]
-    pub(super) fn count() {
-        #[cfg(test)]
-        COUNT.with(|count| count.set(count.get() + 1));
-    }
-
-    /// How many this thread has looked at since it asked last.
-    #[cfg(test)]
-    pub(crate) fn take() -> u64 {
-        COUNT.with(|count| count.replace(0))
     }
 }

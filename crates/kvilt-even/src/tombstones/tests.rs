@@ -2,11 +2,11 @@
 
 use std::sync::Arc;
 
-use kvilt_base::{Hiding as _, KeyRange, RangeTombstone, Version};
+use kvilt_base::{Hiding as _, KeyRange, RangeTombstone, Version, steps::take_steps};
 use kvilt_sync::versions::{Versions, View};
 use proptest::prelude::*;
 
-use super::{Hidden, Over, Tombstones, steps};
+use super::{Hidden, Over, Tombstones};
 
 fn versions() -> Arc<Versions> {
     Versions::new(Version::new(1, 1))
@@ -36,14 +36,14 @@ fn a_range_delete_and_a_get_cost_a_few_steps_beside_ten_thousand_others() {
     let versions = versions();
     let mut all = Tombstones::default();
     let (mut most_to_push, mut most_to_find) = (0, 0);
-    steps::take();
+    take_steps();
     for i in 0..10_000 {
         let start = i * 7919 % 10_000 * 10;
         let version = delete(&mut all, range_of(start, start + 5), &versions);
-        most_to_push = most_to_push.max(steps::take());
+        most_to_push = most_to_push.max(take_steps());
         let key = (start + 3).to_be_bytes();
         assert_eq!(all.hide(&key, Version::ZERO, version, &versions), Hidden::Yes);
-        most_to_find = most_to_find.max(steps::take());
+        most_to_find = most_to_find.max(take_steps());
     }
     assert!(
         most_to_push <= 4 * steps_max(20_000) && most_to_find <= steps_max(20_000) / 2,
@@ -53,7 +53,7 @@ fn a_range_delete_and_a_get_cost_a_few_steps_beside_ten_thousand_others() {
     for _ in 0..2 {
         delete(&mut all, KeyRange::all(), &versions);
     }
-    assert!(steps::take() <= 8 * steps_max(20_000));
+    assert!(take_steps() <= 8 * steps_max(20_000));
     assert!(all.bytes() < 1_000, "{}", all.bytes());
 }
 
@@ -61,10 +61,10 @@ fn a_range_delete_and_a_get_cost_a_few_steps_beside_ten_thousand_others() {
 fn the_same_range_deleted_many_times_is_one_piece() {
     let versions = versions();
     let mut all = Tombstones::default();
-    steps::take();
+    take_steps();
     for _ in 0..20_000 {
         delete(&mut all, range_of(3, 8), &versions);
-        assert!(steps::take() <= 100);
+        assert!(take_steps() <= 100);
     }
     assert!(all.bytes() < 1_000, "{}", all.bytes());
 }
@@ -78,10 +78,10 @@ fn beside_a_view_wide_range_deletes_cost_a_few_steps_as_well() {
         delete(&mut all, range_of(i * 10, i * 10 + 5), &versions);
     });
     let view = versions.open_view();
-    steps::take();
+    take_steps();
     for _ in 0..5_000 {
         delete(&mut all, KeyRange::all(), &versions);
-        assert!(steps::take() <= 4 * steps_max(10_000));
+        assert!(take_steps() <= 4 * steps_max(10_000));
     }
     let key = 21_u64.to_be_bytes();
     assert_eq!(all.hide(&key, Version::new(1, 2), view.version(), &versions), Hidden::Yes);
@@ -129,10 +129,10 @@ fn rows_of_one_piece_are_looked_up_together() {
     });
     let all = [Arc::new(all)];
     let mut over = Over::new(&all);
-    steps::take();
+    take_steps();
     let hidden = (0..100_000_u64).filter(|i| over.hides(&i.to_be_bytes(), Version::ZERO, Version::NEWEST));
     assert_eq!(hidden.count(), 50_000);
-    assert!(steps::take() <= 2_000 * steps_max(2_000));
+    assert!(take_steps() <= 2_000 * steps_max(2_000));
 }
 
 /// What is checked against: a list, asked one by one.

@@ -6,7 +6,7 @@
 //! Beside each version stands when its view was opened, written first. Who reads a version and then its moment may
 //! read that of a later view in the same place: the view looks younger than it is, and is taken for old a look later.
 
-use std::collections::BTreeMap;
+use std::{collections::BTreeMap, ops::Range};
 
 use kvilt_base::Version;
 
@@ -115,18 +115,19 @@ impl Registry {
         versions
     }
 
-    /// Whether `is_one` is true of the version of some view, or there is one that is about to take its version. Waits for nobody.
-    pub(super) fn any(&self, is_one: impl Fn(Version) -> bool) -> bool {
+    /// Whether the version of some view is among these, which are not none, or there is one that is about to take its version. Waits for
+    /// nobody, and beyond the places takes a few steps however many views there are.
+    pub(super) fn any(&self, versions: Range<Version>) -> bool {
         // Acquire: as in `version_in`.
         let is_one_in = |place: &AtomicU64| match place.load(Ordering::Acquire) {
             FREE => false,
             INTENDED => true,
-            version => is_one(Version::from_u64(version)),
+            version => versions.contains(&Version::from_u64(version)),
         };
         self.used().iter().any(is_one_in)
             // Acquire: pairs with the Release in `close`.
             || self.overflowing.load(Ordering::Acquire) > 0
-                && self.overflow.lock().keys().any(|version| is_one(*version))
+                && self.overflow.lock().range(versions.clone()).next().is_some()
     }
 
     /// Version and moment of opening of the views that have a version, in no order. Waits for nobody.

@@ -2,7 +2,7 @@
 
 use std::sync::{Arc, atomic::Ordering};
 
-use kvilt_base::{KeyRange, Version};
+use kvilt_base::{KeyRange, Version, steps::take_steps};
 use kvilt_io::{Keep, MemoryDisk};
 use kvilt_sync::published::pin;
 
@@ -13,7 +13,6 @@ use crate::{
     munk::Munk,
     options::Options,
     store::Store,
-    tombstones::steps,
 };
 
 fn open(disk: &Arc<MemoryDisk>) -> Arc<Store> {
@@ -78,21 +77,21 @@ fn of_many_range_deletes_each_and_every_get_beside_them_takes_a_few_steps() {
     let store = open(&disk);
     (0..20_000).for_each(|key| put(&store, key));
     let chunk = only_chunk(&store);
-    steps::take();
+    take_steps();
     let deletes_from = |from: u32| {
         (from..from + 1_000).for_each(|i| {
             let start = i * 7_919 % 2_000 * 10;
             delete(&store, start..start + 1);
         });
-        steps::take() / 1_000
+        take_steps() / 1_000
     };
     let (early, late) = (deletes_from(0), deletes_from(1_000));
     assert!(late <= 400 && late <= early + early / 2, "{early} and then {late} steps");
     assert_eq!(chunk.heat.deletes.load(Ordering::Relaxed), 2_000 * 16);
     let gets = || {
-        steps::take();
+        take_steps();
         let rows = (0..2_000).filter(|i| has(&store, i * 10 + 1) && !has(&store, i * 10)).count();
-        (rows, steps::take() / 4_000)
+        (rows, take_steps() / 4_000)
     };
     let (rows, mean_steps) = gets();
     assert!(rows == 2_000 && mean_steps <= 40, "{rows} rows, {mean_steps} steps");
@@ -100,9 +99,9 @@ fn of_many_range_deletes_each_and_every_get_beside_them_takes_a_few_steps() {
     let again = open(&disk.crash_image(Keep::SyncedOnly));
     assert!(only_chunk(&again).state(&pin()).munk.is_none());
     assert!(!has(&again, 0));
-    steps::take();
+    take_steps();
     let rows = (0..2_000).filter(|i| has(&again, i * 10 + 1) && !has(&again, i * 10)).count();
-    let mean_steps = steps::take() / 4_000;
+    let mean_steps = take_steps() / 4_000;
     assert!(rows == 2_000 && mean_steps <= 40, "{rows} rows, {mean_steps} steps");
 }
 
