@@ -4,7 +4,8 @@
 //!    (`commit.rs`). Under the structure lock: advance the global version (the *cut*) and note which chunks changed their
 //!    files, and to what. So the cut and the set of files belong together.
 //! 2. Wait for pending puts up to the cut; they take microseconds.
-//! 3. Write and sync every log that has unsynced bytes; sync the names of new files.
+//! 3. Sync the tables that were written since the last checkpoint; write and sync every log that has unsynced bytes; sync the
+//!    names of new files.
 //! 4. Append one edit to the manifest — the cut, the files, their durable lengths — and sync it; write to the witness
 //!    that it was synced. The witness is itself synced in step 3 of the next checkpoint, and at close.
 //! 5. Remove files that the manifest no longer names and nobody reads.
@@ -31,7 +32,11 @@ use parking_lot::Mutex;
 
 use crate::{
     commit::{CutOrder, Deed},
-    funk::{Funk, Part, PartFile, log::ChunkLog},
+    funk::{
+        Funk, Part, PartFile,
+        log::ChunkLog,
+        unsynced::{UnsyncedTable, sync_tables},
+    },
     reserve::{TRIES_MAX, Use},
     store::Store,
 };
@@ -131,6 +136,8 @@ pub(crate) struct Cut {
     /// First keys of changed chunks, with their funks of now; none if there is no such chunk any more. Not their
     /// munks: a cut lives as long as its checkpoint syncs, and would keep memory that was long since replaced.
     changed: BTreeMap<Vec<u8>, Option<Arc<Funk>>>,
+    /// What was written since the last checkpoint: every new table of those funks, and maybe others.
+    tables: Vec<UnsyncedTable>,
     /// Where the commit logs begin that hold what is behind this cut, if that changed.
     log_start: Option<LogStart>,
 }
@@ -244,7 +251,11 @@ impl Store {
         if mutant(Mutant::LogLeftOut) && dirty.len() > 1 {
             dirty.pop();
         }
-        let is_idle = dirty.is_empty() && cut.changed.is_empty() && !is_closing && cut.log_start.is_none();
+        let is_idle = dirty.is_empty()
+            && cut.changed.is_empty()
+            && cut.tables.is_empty()
+            && !is_closing
+            && cut.log_start.is_none();
         if is_idle && durable.manifest.is_some() {
             durable.witness.sync()?;
             // What nobody could give up before may be given up by now.
@@ -252,7 +263,9 @@ impl Store {
             self.checkpoint.is_settled.store(is_swept, Ordering::Release);
             return Ok(());
         }
-        let synced = self.sync_logs(&dirty).and_then(|()| self.sync_log_start(&cut));
+        let synced = sync_tables(&cut.tables)
+            .and_then(|()| self.sync_logs(&dirty))
+            .and_then(|()| self.sync_log_start(&cut));
         let done = synced.and_then(|()| self.files.sync_names()).and_then(|()| {
             durable.witness.sync()?;
             let edit = self.edit(durable, &cut, &dirty, is_closing);
@@ -313,7 +326,9 @@ impl Store {
                 (key, funk)
             })
             .collect();
-        Cut { version, changed, log_start }
+        // No chunk gets a table while the structure is locked, and each was added before (E-21).
+        let tables = self.unsynced_tables.take();
+        Cut { version, changed, tables, log_start }
     }
 
     /// Step 3. Of some at a time the system begins with all before the first is synced, so that one commit of the file system's journal is
@@ -365,6 +380,7 @@ impl Store {
 
     /// After a failure: everything is as dirty and as changed as before.
     fn take_back(&self, cut: Cut, dirty: Vec<Arc<ChunkLog>>) {
+        self.unsynced_tables.take_back(cut.tables);
         self.structure.lock().changed.extend(cut.changed.into_keys());
         let mut list = self.dirty.lock();
         list.extend(dirty.into_iter().filter(|log| log.becomes_dirty()));

@@ -21,6 +21,7 @@ pub(crate) mod log_order;
 mod log_rows;
 mod row;
 pub(crate) mod table_file;
+pub(crate) mod unsynced;
 
 use std::{
     ops::Range,

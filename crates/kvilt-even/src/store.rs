@@ -22,7 +22,7 @@ use crate::{
     chunk::Chunk,
     commit::CommitLog,
     files::Files,
-    funk::log::ChunkLog,
+    funk::{log::ChunkLog, unsynced::UnsyncedTables},
     index::ChunkIndex,
     munk::{Munk, run::Run, tail::Tail},
     options::Config,
@@ -58,6 +58,7 @@ pub(crate) struct Store {
     pub(crate) poison: Poison,
     /// Logs with bytes that no checkpoint has synced yet.
     pub(crate) dirty: Mutex<Vec<Arc<ChunkLog>>>,
+    pub(crate) unsynced_tables: UnsyncedTables,
     pub(crate) attention: Attention,
     pub(crate) progress: ProgressSignal,
     pub(crate) rest: Rest,

@@ -178,7 +178,7 @@ pub fn finder_of(mutant: Mutant) -> (Layer, &'static str) {
         Mutant::LogLeftOut => (Crash, "D2"),
         Mutant::LengthNotSynced => (Crash, "R4"),
         Mutant::SummaryNotSynced => (Crash, "E-14"),
-        Mutant::TableNotSynced => (Crash, "R5"),
+        Mutant::TableNotSynced => (Crash, "E-21"),
         Mutant::EditNotSynced => (Crash, "R5"),
         Mutant::ManifestNotSynced => (Crash, "R5"),
         Mutant::ManifestNameNotSynced => (Crash, "R5"),

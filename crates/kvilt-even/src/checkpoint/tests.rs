@@ -13,7 +13,7 @@ use std::{
     time::Duration,
 };
 
-use kvilt_base::{Disk, EntryRef, File, FileName, Kind, Listed, Version, disk::LockFailure};
+use kvilt_base::{Disk, EntryRef, ErrorKind, File, FileName, Kind, Listed, Version, disk::LockFailure};
 use kvilt_format::manifest::{Edit, FileKind, FileRecord};
 use kvilt_io::{Call, Fault, FaultyDisk, Keep, MemoryDisk, Times};
 
@@ -22,7 +22,10 @@ use crate::{
     bed,
     chunk::put::Change,
     files::Hold,
-    funk::log::{ChunkLog, IfFull},
+    funk::{
+        log::{ChunkLog, IfFull},
+        table_file::TableFile,
+    },
     options::Options,
     store::Store,
 };
@@ -79,6 +82,49 @@ fn logs_are_all_written_and_then_synced() {
     let durable = logs.each_ref().map(|log| log.durable_len() == log.len());
     assert_eq!(durable, [true, false, false], "the second sync failed");
     assert!(logs.iter().all(|log| log.buffered_bytes() == 0), "all were written before that");
+}
+
+/// A table without an entry in the store that a chunk could have.
+fn table(store: &Store) -> Arc<TableFile> {
+    let (number, hold) = (store.files.next_number(), Hold::default());
+    let file = store.files.create(FileName::Table(number), &hold).unwrap();
+    let table = TableFile::new(&store.files, number, 0, None, hold);
+    store.unsynced_tables.add(&table, file);
+    table
+}
+
+#[test]
+fn a_checkpoint_syncs_new_tables_once_and_none_that_was_replaced_meanwhile() {
+    let disk = FaultyDisk::new(MemoryDisk::new(1));
+    let store = open(disk.clone());
+    store.checkpoint_now(false).unwrap();
+    let syncs_of_checkpoint = || {
+        let before = disk.calls(Call::Sync);
+        put(&store, b"key");
+        store.checkpoint_now(false).unwrap();
+        disk.calls(Call::Sync) - before
+    };
+    // The first does not sync all that later ones do.
+    let without_tables = [syncs_of_checkpoint(), syncs_of_checkpoint()][1];
+    let (_kept, replaced) = ([table(&store), table(&store)], table(&store));
+    drop(replaced);
+    assert_eq!(syncs_of_checkpoint(), without_tables + 2);
+    assert_eq!(syncs_of_checkpoint(), without_tables);
+}
+
+/// Its rows may be lost, and the log that they came from goes with the checkpoint: nothing may be built on it.
+#[test]
+fn a_table_that_cannot_be_synced_poisons_the_store_and_is_not_named() {
+    let disk = FaultyDisk::new(MemoryDisk::new(1));
+    let store = open(disk.clone());
+    put(&store, b"key");
+    let _kept = table(&store);
+    let before = store.checkpoint.with_durable(|root| root.checkpoint);
+    disk.fail(Some(Call::Sync), 0, Fault::Io, Times::Once);
+    assert_eq!(store.checkpoint_now(false).unwrap_err().kind(), ErrorKind::Poisoned);
+    assert_eq!(disk.open_plans(), 0);
+    assert_eq!(store.checkpoint.with_durable(|root| root.checkpoint), before);
+    assert!(store.poison.allow_write().is_err() && has(&store, b"key"));
 }
 
 /// A disk that says when its directory is being synced, and notes whether somebody takes that for done meanwhile.

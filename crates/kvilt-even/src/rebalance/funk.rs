@@ -17,7 +17,7 @@ use super::munk::FrozenMunk;
 use crate::{
     chunk::{ChunkState, Occupied, ledger::Count},
     files::Hold,
-    funk::{Funk, Part, PartFile, Purpose, log::sync_failed, table_file::TableFile},
+    funk::{Funk, Part, PartFile, Purpose, table_file::TableFile},
     munk::{entries_of, run::bytes_of},
     retain::{KeepStreamed, Retain},
     store::Store,
@@ -246,17 +246,15 @@ impl<'s> Tables<'s> {
         let Some(OpenTable { number, first_key, writer, file, hold }) = self.open.take() else {
             return Ok(());
         };
-        let finished = writer.finish().and_then(|summary| {
-            if !mutant(Mutant::TableNotSynced) {
-                file.sync().map_err(|e| sync_failed(e, FileName::Table(number)))?;
-            }
-            Ok(summary)
-        });
         let summary =
-            finished.inspect_err(|_| self.store.files.remove_unfinished(FileName::Table(number)))?;
+            writer.finish().inspect_err(|_| self.store.files.remove_unfinished(FileName::Table(number)))?;
         self.store.counters.table_bytes_written.add(summary.len);
         let span = Some((summary.first_key, summary.last_key));
         let table = TableFile::new(&self.store.files, number, summary.len, span, hold);
+        if !mutant(Mutant::TableNotSynced) {
+            // Before any chunk has it: the checkpoint that names it syncs it.
+            self.store.unsynced_tables.add(&table, file);
+        }
         self.done.push((first_key, Part { file: PartFile::Table(table), share_bytes: summary.len }));
         Ok(())
     }
