@@ -138,6 +138,8 @@ pub(crate) struct Cut {
     changed: BTreeMap<Vec<u8>, Option<Arc<Funk>>>,
     /// What was written since the last checkpoint: every new table of those funks, and maybe others.
     tables: Vec<UnsyncedTable>,
+    /// Files with lower numbers were made before it.
+    made_before: u64,
     /// Where the commit logs begin that hold what is behind this cut, if that changed.
     log_start: Option<LogStart>,
 }
@@ -259,7 +261,7 @@ impl Store {
         if is_idle && durable.manifest.is_some() {
             durable.witness.sync()?;
             // What nobody could give up before may be given up by now.
-            let is_swept = self.sweep(durable, false);
+            let is_swept = self.sweep(durable, cut.made_before, false);
             self.checkpoint.is_settled.store(is_swept, Ordering::Release);
             return Ok(());
         }
@@ -284,7 +286,7 @@ impl Store {
             durable.witness.sync()?;
         }
         self.counters.checkpoints.add(1);
-        self.sweep(durable, is_closing);
+        self.sweep(durable, cut.made_before, is_closing);
         // The next syncs the witness, and comes by again for files.
         self.checkpoint.is_settled.swap(false, Ordering::SeqCst);
         self.want_checkpoint();
@@ -328,7 +330,7 @@ impl Store {
             .collect();
         // No chunk gets a table while the structure is locked, and each was added before (E-21).
         let tables = self.unsynced_tables.take();
-        Cut { version, changed, tables, log_start }
+        Cut { version, changed, tables, made_before: self.files.peek_number(), log_start }
     }
 
     /// Step 3. Of some at a time the system begins with all before the first is synced, so that one commit of the file system's journal is
@@ -475,7 +477,7 @@ impl Store {
     fn write_edit(&self, durable: &mut Durable, edit: &Edit) -> Result<()> {
         durable.root.apply(edit)?;
         if mutant(Mutant::RemovedEarly) {
-            self.sweep(durable, false);
+            self.sweep(durable, 0, false);
         }
         // Until it is written, the root in memory is ahead: a failure leaves no manifest to append to.
         let manifest = durable.manifest.take();
@@ -523,15 +525,17 @@ impl Store {
     }
 
     /// Step 5. True if no file waits for somebody to let go of it.
-    fn sweep(&self, durable: &Durable, is_closing: bool) -> bool {
+    fn sweep(&self, durable: &Durable, made_before: u64, is_closing: bool) -> bool {
         // What was replaced is freed, and gives up its files, unless a reader still sees it; so a store that is being closed does
         // not wait for it.
         settle();
         let root = &durable.root;
-        self.files.sweep(is_closing, |name| match name {
+        let swept = self.files.sweep(is_closing, made_before, |name| match name {
             FileName::Commit(number) => number >= root.commit_first,
             _ => root.files.contains_key(&name.number()),
-        })
+        });
+        self.space.left_by_checkpoint(swept.left_bytes);
+        swept.is_all
     }
 
     /// The bug of the paper's rule: the new funk becomes durable at once, with whatever it dropped.
@@ -542,7 +546,7 @@ impl Store {
         self.files.sync_names()?;
         let edit = self.edit(&durable, &cut, &[], false);
         self.write_edit(&mut durable, &edit)?;
-        self.sweep(&durable, false);
+        self.sweep(&durable, cut.made_before, false);
         Ok(())
     }
 }

@@ -69,6 +69,14 @@ pub(crate) struct Files {
     syncing_names: Mutex<()>,
 }
 
+/// What a sweep left.
+pub(crate) struct Swept {
+    /// Whether no file is left that is not claimed.
+    pub(crate) is_all: bool,
+    /// Bytes of files that somebody holds.
+    pub(crate) left_bytes: u64,
+}
+
 impl Files {
     /// The files of a store whose next free number is `next`.
     pub(crate) fn new(
@@ -173,10 +181,16 @@ impl Files {
     }
 
     /// Removes the files that nobody holds, or all when `is_closing`, and that `is_live` does not claim (E-8). A
-    /// failure to remove is no error: the next open removes what is left. True if none is left that is not claimed.
-    pub(crate) fn sweep(&self, is_closing: bool, is_live: impl Fn(FileName) -> bool) -> bool {
+    /// failure to remove is no error: the next open removes what is left. Files with numbers below `made_before` that are left
+    /// are held by readers.
+    pub(crate) fn sweep(
+        &self,
+        is_closing: bool,
+        made_before: u64,
+        is_live: impl Fn(FileName) -> bool,
+    ) -> Swept {
         let mut garbage = Vec::new();
-        let mut is_swept = true;
+        let mut swept = Swept { is_all: true, left_bytes: 0 };
         self.known.lock().retain(|_, (name, hold)| {
             if is_live(*name) {
                 return true;
@@ -185,7 +199,11 @@ impl Files {
             if is_garbage {
                 garbage.push(*name);
             } else {
-                is_swept = false;
+                swept.is_all = false;
+                if name.number() < made_before {
+                    // Relaxed: a statistic.
+                    swept.left_bytes += hold.load(Ordering::Relaxed);
+                }
             }
             !is_garbage
         });
@@ -195,7 +213,7 @@ impl Files {
             let _ = self.disk.remove(name);
         }
         while is_closing && self.remove_leftover() {}
-        is_swept
+        swept
     }
 
     /// Removes a file that was given up before anybody could name it; an error changes nothing, for the next sweep

@@ -112,6 +112,21 @@ fn a_checkpoint_syncs_new_tables_once_and_none_that_was_replaced_meanwhile() {
     assert_eq!(syncs_of_checkpoint(), without_tables);
 }
 
+/// What is replaced while a checkpoint runs is removed by the next one. It was taken for what readers hold, and files grew.
+#[test]
+fn a_sweep_says_what_readers_hold_of_what_was_there_before_its_checkpoint() {
+    let store = open(MemoryDisk::new(1));
+    let made = |bytes| TableFile::new(&store.files, store.files.next_number(), bytes, None, Hold::default());
+    let (before, after) = (made(1000), made(10));
+    let swept = store.files.sweep(false, after.number(), |_| false);
+    assert_eq!((swept.left_bytes, swept.is_all), (1000, false));
+    drop(before);
+    let swept = store.files.sweep(false, after.number(), |_| false);
+    assert_eq!((swept.left_bytes, swept.is_all), (0, false));
+    drop(after);
+    assert!(store.files.sweep(false, 0, |_| false).is_all);
+}
+
 /// Its rows may be lost, and the log that they came from goes with the checkpoint: nothing may be built on it.
 #[test]
 fn a_table_that_cannot_be_synced_poisons_the_store_and_is_not_named() {

@@ -1,4 +1,5 @@
-//! `UnsyncedTables`: tables that were written since the last checkpoint, which the next one syncs (docs/design/0063).
+//! `UnsyncedTables`: tables that were written since the last checkpoint, which the next one syncs
+//! (docs/design/0063-tables-are-synced-by-checkpoints.md).
 //!
 //! Always true: a table is added before any chunk has it, and a checkpoint takes the list with its cut, so that the manifest
 //! names no table that was not synced (E-21).

@@ -12,8 +12,8 @@
 //! | is written faster than rewrites can follow: puts wait | `LIVE_PERCENT_MAX` of the live ones, and three quarters |
 //! | is at rest | `LIVE_PERCENT_AT_REST` of the live ones, and an eighth |
 //!
-//! Puts wait as well, and no more is rewritten, while replaced files that wait for a checkpoint take half of the live bytes
-//! and the slack. Files that the last checkpoint could not remove do not count: readers hold them, for as long as they like.
+//! Puts wait as well, and no more is rewritten, while replaced files that wait for a checkpoint take a third of the live bytes
+//! and half of the slack. Files that the last checkpoint could not remove do not count: readers hold them, for as long as they like.
 //!
 //! A cold chunk's live bytes are counted from samples of its logs ([`super::samples`]); a munk's are known. Nothing is counted
 //! while even what every change since the last counts may have killed would not be too much.
@@ -22,14 +22,13 @@ use std::{
     collections::{HashMap, VecDeque},
     sync::{
         Arc, Weak,
-        atomic::{AtomicBool, Ordering},
+        atomic::{AtomicBool, AtomicU64, Ordering},
     },
     time::Duration,
 };
 
 use kvilt_base::{Result, Version};
 use kvilt_sync::published::{Pin, pin};
-use parking_lot::Mutex;
 
 use super::munk::wasted_bytes;
 use crate::{
@@ -47,9 +46,9 @@ const LIVE_PERCENT: u64 = 75;
 const LIVE_PERCENT_MAX: u64 = 90;
 /// Dead bytes in percent of live ones that a store at rest may keep.
 const LIVE_PERCENT_AT_REST: u64 = 20;
-/// Files that were replaced and wait for a checkpoint may be this part of the live bytes, and the slack; then no more are
-/// replaced, and puts wait. At half of that a checkpoint is taken early.
-const REPLACED_PART: u64 = 2;
+/// Files that were replaced and wait for a checkpoint may be this part of the live bytes, and half of the slack; then no more
+/// are replaced, and puts wait. At half of that a checkpoint is taken early.
+const REPLACED_PART: u64 = 3;
 /// A store is at rest when nothing was put for this time.
 const REST_AFTER: Duration = Duration::from_secs(2);
 /// Time between two looks at all chunks, at least: a look costs time for each chunk and each file.
@@ -87,8 +86,16 @@ pub(crate) struct Space {
     is_short: AtomicBool,
     /// Whether the next checkpoint is to come before its time.
     is_checkpoint_wanted: AtomicBool,
-    /// Checkpoints so far at the last look, and bytes of replaced files that waited at the first look behind the last of them.
-    left_by_checkpoint: Mutex<(u64, u64)>,
+    /// Bytes of replaced files that the last checkpoint had to leave, because readers hold them.
+    held_by_readers: AtomicU64,
+}
+
+impl Space {
+    /// A checkpoint had to leave so many bytes of files that were replaced before it.
+    pub(crate) fn left_by_checkpoint(&self, bytes: u64) {
+        // Relaxed: what is decided by it may be late.
+        self.held_by_readers.store(bytes, Ordering::Relaxed);
+    }
 }
 
 /// What is to be done to one chunk for the sake of space.
@@ -257,14 +264,8 @@ impl Store {
     /// Bytes of replaced files that the next checkpoint can remove, if `waiting` bytes wait in all. The rest was left by
     /// the last checkpoint, because readers hold it.
     fn removable_bytes(&self, waiting: u64) -> u64 {
-        let checkpoints = self.counters.checkpoints.sum();
-        let mut last = self.space.left_by_checkpoint.lock();
-        if last.0 != checkpoints {
-            *last = (checkpoints, waiting);
-        }
-        // Readers have let go of some meanwhile.
-        last.1 = last.1.min(waiting);
-        waiting - last.1
+        // What was replaced while it ran is not among them: the next one removes it.
+        waiting.saturating_sub(self.space.held_by_readers.load(Ordering::Relaxed))
     }
 
     /// Has the next checkpoint come before its time: it removes what was replaced.
@@ -365,10 +366,10 @@ impl Store {
         let (live, dead) = (space.live_bytes(), space.dead_bytes());
         let waiting = space.waiting_bytes(&self.files);
         let removable = self.removable_bytes(waiting);
-        let has_replaced_much = removable > live / REPLACED_PART + slack;
+        let has_replaced_much = removable > live / REPLACED_PART + slack / 2;
         let is_short = dead > live / 100 * LIVE_PERCENT_MAX + slack / 4 * 3 || has_replaced_much;
         self.space.is_short.store(is_short, Ordering::Relaxed);
-        if removable > live / REPLACED_PART / 2 + slack / 2 {
+        if removable > live / REPLACED_PART / 2 + slack / 4 {
             self.want_early_checkpoint();
         }
         let may_be = if is_at_rest {
