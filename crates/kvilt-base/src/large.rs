@@ -6,7 +6,7 @@
 //! 112 MiB in the heap. It looks at the size at the end, so what is large is made small first, which costs one system call and moves
 //! nothing.
 //!
-//! What is always true: bytes of less than [`LARGE_BYTES`] are freed as any vector's are.
+//! What is always true: bytes of less than `LARGE_BYTES` are freed as any vector's are.
 
 use std::ops::{Deref, DerefMut};
 
