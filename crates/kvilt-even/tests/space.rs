@@ -44,6 +44,10 @@ struct Bed {
 
 impl Bed {
     fn open(budget_bytes: u64, disk: Arc<MemoryDisk>) -> Bed {
+        Bed::open_with(budget_bytes, disk, options())
+    }
+
+    fn open_with(budget_bytes: u64, disk: Arc<MemoryDisk>, options: Options) -> Bed {
         let clock = ManualClock::new();
         let spawn = StepSpawn::new(clock.clone(), 1);
         let world = World {
@@ -53,12 +57,17 @@ impl Bed {
             budget: Budget::new(budget_bytes),
         };
         let disk_of_db: Arc<dyn Disk> = disk.clone();
-        let db = kvilt_even::open(disk_of_db, world, options()).expect("a store in memory opens");
+        let db = kvilt_even::open(disk_of_db, world, options).expect("a store in memory opens");
         Bed { clock, spawn, disk, db, steps: 0 }
     }
 
     fn put(&mut self, key: u32, round: u8) {
         self.db.put(format!("key{key:07}").as_bytes(), &[round; VALUE_BYTES]).expect("there is room");
+        self.step();
+    }
+
+    /// Some time passes, and the background does one thing.
+    fn step(&mut self) {
         self.clock.advance(Duration::from_millis(5));
         self.steps += 1;
         self.spawn.step(self.steps);
@@ -239,6 +248,26 @@ fn few_long_rows_among_short_ones_give_their_space_back() {
     }
 }
 
+/// A small budget makes small chunks. None of them had as many dead bytes as were worth a rewrite, and together they had all.
+fn many_small_chunks_give_their_space_back() {
+    const ROWS: u32 = 30_000;
+    let mut bed = Bed::open_with(1 << 20, MemoryDisk::new(1), Options::default());
+    let key = |i: u32| format!("key{:07}", i * 7919 % ROWS);
+    for i in 0..ROWS {
+        bed.db.put(key(i).as_bytes(), &[1; 1000]).expect("there is room");
+        bed.step();
+    }
+    bed.rest(4);
+    assert!(bed.db.stats().chunks_now > 200, "{:?}", bed.db.stats());
+    for i in 0..ROWS {
+        bed.db.delete(key(i).as_bytes()).expect("deleted");
+        bed.step();
+    }
+    bed.rest(20);
+    assert!(bed.file_bytes() <= (64 << 20) / 8, "{} bytes for none: {:?}", bed.file_bytes(), bed.db.stats());
+    bed.db.close().expect("a store in memory closes");
+}
+
 /// It holds the files that there were when it began. They are more than may wait for a checkpoint, and stop no rewrite.
 fn space_comes_back_beside_a_reader_that_holds_all_files_for_long() {
     let mut bed = Bed::open(64 << 20, MemoryDisk::new(1));
@@ -284,6 +313,7 @@ fn what_nobody_sees_gives_back_its_space() {
     rows_that_are_put_once_in_order_are_not_written_again_for_space();
     what_a_view_kept_goes_when_the_view_is_closed();
     few_long_rows_among_short_ones_give_their_space_back();
+    many_small_chunks_give_their_space_back();
     few_long_rows_give_their_space_back_when_short_ones_replace_them();
     space_comes_back_beside_a_reader_that_holds_all_files_for_long();
 }

@@ -58,12 +58,16 @@ const LOOK_INTERVAL: Duration = Duration::from_millis(100);
 const LOOK_INTERVAL_AT_REST: Duration = Duration::from_millis(500);
 /// … this often at most: every 16 seconds.
 const DOUBLINGS_MAX: u32 = 5;
-/// Chores that one look finds, at most: the next look knows better, and tells puts that need not wait any more.
+/// Chores that one look finds, at most: the next look knows better, and tells puts that need not wait any more …
 const CHORES_MAX: usize = 4;
+/// … or one for this many chunks, where there are more: a look costs time for each of them.
+const CHUNKS_A_CHORE: usize = 128;
 /// A chunk with fewer dead bytes than this part of its live ones is not worth a rewrite …
 const DEAD_PART_MIN: u64 = 8;
-/// … nor with fewer than this part of the slack.
+/// … nor with fewer than this part of the slack, …
 const SLACK_PART_MIN: u64 = 256;
+/// … nor than this part of a chunk's length: where memory is short, chunks are, and there are many.
+const CHUNK_PART_MIN: u64 = 16;
 /// A munk is copied if more than this part of its entries is dead …
 const MUNK_WASTE_PART: usize = 2;
 /// … or this part, at rest.
@@ -280,6 +284,12 @@ impl Store {
         self.space.is_checkpoint_wanted.swap(false, Ordering::Relaxed)
     }
 
+    /// Fewer dead bytes of a chunk are not worth any work.
+    fn worthwhile_bytes(&self) -> u64 {
+        (self.config.dead_bytes_slack / SLACK_PART_MIN)
+            .min(self.config.chunk_bytes_rebalance / CHUNK_PART_MIN)
+    }
+
     /// What each chunk holds and how much of that is live. Where nobody has counted, all is taken for live.
     pub(crate) fn space_by_chunk(&self) -> SpaceByChunk {
         let pin = pin();
@@ -390,7 +400,7 @@ impl Store {
         let (mut waits, mut has_kept) = (is_short || has_unfree, false);
         let oldest_view = self.versions.open_views().first().map_or(0, |view| view.to_u64());
         for of in free {
-            let bytes_min = slack / SLACK_PART_MIN;
+            let bytes_min = self.worthwhile_bytes();
             // What an earlier run left can wait until the drive has time.
             let is_its_turn = || is_at_rest || of.chunk.ledger.appended() > 0;
             let is_count_due = || {
@@ -413,10 +423,11 @@ impl Store {
             }
             has_kept |= is_worth_it && is_kept;
         }
-        chores.truncate(CHORES_MAX);
+        let chores_max = CHORES_MAX.max(space.of_chunks.len() / CHUNKS_A_CHORE);
+        chores.truncate(chores_max);
         candidates.sort_by_key(|of| std::cmp::Reverse(of.benefit()));
         let mut excess = dead.saturating_sub(may_be);
-        for of in candidates.into_iter().take(CHORES_MAX) {
+        for of in candidates.into_iter().take(chores_max) {
             // What was replaced is to go first.
             if excess == 0 || has_replaced_much {
                 break;
