@@ -10,7 +10,7 @@
 
 use std::ops::{Deref, DerefMut};
 
-/// A vector of so many bytes or more is large. Those of less are too many to give each back, and the heap may have them.
+/// The least bytes of a vector that gives its memory back when freed. Shorter ones are too many, and stay in the heap.
 const LARGE_BYTES: usize = 384 << 10;
 
 /// What is left of a large one when it is freed, in bytes: less than any allocator takes for large.
@@ -27,12 +27,12 @@ const SMALL_BYTES: usize = 64 << 10;
 pub struct Large(Vec<u8>);
 
 impl Large {
-    /// Empty, with room for so many bytes.
+    /// Empty, with room for `bytes`.
     pub fn with_capacity(bytes: usize) -> Self {
         Large(Vec::with_capacity(bytes))
     }
 
-    /// So many zeros.
+    /// A vector of `bytes` zeros.
     pub fn zeroed(bytes: usize) -> Self {
         Large(vec![0; bytes])
     }

@@ -11,7 +11,7 @@ mod counted {
         static COUNT: Cell<u64> = const { Cell::new(0) };
     }
 
-    /// So many steps were taken.
+    /// Counts `count` steps.
     #[inline]
     pub fn steps(count: usize) {
         COUNT.with(|all| all.set(all.get() + count as u64));

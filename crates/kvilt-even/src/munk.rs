@@ -54,7 +54,7 @@ const ENTRIES_LOOKED_AT_MAX: usize = 32;
 
 /// While rows are replaced, a run's memory is charged in steps of this part of it, so that a put seldom touches the shared gauge …
 const CHARGE_STEP_PART: u64 = 32;
-/// … of so many bytes at least, and so many at most.
+/// … within these bounds, in bytes.
 const CHARGE_STEP_BYTES: RangeInclusive<u64> = 1 << 10..=16 << 10;
 
 /// A run with the budget it is charged to.

@@ -101,8 +101,8 @@ impl<'a> Player<'a> {
         }
     }
 
-    /// With somebody who writes while the background waits for the disk; every second seed, one between steps of writes; and a reader
-    /// that stays now and then.
+    /// Adds a writer that comes while the background waits for the disk, for every second seed another one between steps of writes, and
+    /// now and then a reader that stays.
     #[must_use]
     pub fn with_bystander(mut self, seed: u64) -> Self {
         self.bystander = Some(Dice::new(mix(seed)));

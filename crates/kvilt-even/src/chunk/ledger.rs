@@ -144,7 +144,7 @@ impl Ledger {
         live.saturating_add(appended).saturating_sub(killed)
     }
 
-    /// Bytes that so many changes may have killed, if each is of another row.
+    /// Bytes that `changes` may have killed, if each is of another row.
     fn killable(&self, changes: &AtomicU64) -> u64 {
         let all = self.live.load(Relaxed).saturating_add(self.appended.load(Relaxed));
         changes.load(Relaxed).saturating_mul(self.row_bytes.load(Relaxed)).min(all)

@@ -82,7 +82,7 @@ impl Store {
 
     /// Where to cut; nowhere if so much was written over that a rewrite is worth it.
     fn pieces(&self, chunk: &Chunk, frozen: &FrozenChunk) -> Result<Pieces> {
-        let mut samples = self.samples(chunk, &frozen.funk, SAMPLES)?;
+        let mut samples = self.samples(chunk, &frozen.funk, |_| SAMPLES)?;
         let bytes = |samples: &[Sample]| samples.iter().map(|sample| sample.bytes).sum::<u64>();
         let held = bytes(&samples);
         samples.retain(|sample| sample.is_needed);

@@ -55,13 +55,13 @@ impl Places<'_> {
 }
 
 impl Store {
-    /// How many records the logs of `funk` have, a sibling's included.
-    pub(super) fn log_records(&self, funk: &Funk) -> Result<u64> {
-        funk.logs_newest_first().map(|log| Ok(log.index(&self.files)?.index.records())).sum()
-    }
-
-    /// About `wanted` records of the chunk from the logs of `funk`.
-    pub(super) fn samples(&self, chunk: &Chunk, funk: &Funk, wanted: u64) -> Result<Vec<Sample>> {
+    /// Samples of the chunk's records in the logs of `funk`: about as many as `wanted` says for the number of records there.
+    pub(super) fn samples(
+        &self,
+        chunk: &Chunk,
+        funk: &Funk,
+        wanted: impl FnOnce(u64) -> u64,
+    ) -> Result<Vec<Sample>> {
         let places = funk.logs_newest_first().map(|log| self.places(log)).collect::<Result<Vec<_>>>()?;
         let records: u64 = places.iter().map(|of| of.records.len() as u64).sum();
         let bytes: u64 = places.iter().flat_map(|of| of.lengths()).map(|(_, len)| len).sum();
@@ -70,7 +70,8 @@ impl Store {
         let shared = (lens / funk.log_bytes().max(1)).clamp(1, SHARED_MAX);
         // A record's weight is its share of the records and its share of the bytes, each times `records * bytes`.
         let weight = |len: u64| u128::from(len) * u128::from(records) + u128::from(bytes);
-        let step = (2 * u128::from(records) * u128::from(bytes) / u128::from(wanted * shared)).max(1);
+        let step =
+            (2 * u128::from(records) * u128::from(bytes) / u128::from(wanted(records) * shared)).max(1);
         let mut of_chunk = Vec::new();
         let mut passed = step / 2;
         for (age, of) in places.iter().enumerate() {
@@ -107,10 +108,8 @@ impl Store {
         // Records behind it come while this one is at work.
         let end = log.len().max(HEADER_BYTES as u64);
         let index = log.index(&self.files)?;
-        let mut records: Vec<Record> = {
-            let pin = pin();
-            index.index.every(&pin, 1).filter(|record| record.offset < end).collect()
-        };
+        let mut records: Vec<Record> = Vec::with_capacity(index.index.records() as usize);
+        records.extend(index.index.every(&pin(), 1).filter(|record| record.offset < end));
         records.sort_unstable_by_key(|record| record.offset);
         Ok(Places { log, index, records, end })
     }

@@ -95,7 +95,7 @@ pub(crate) struct Space {
 }
 
 impl Space {
-    /// A checkpoint had to leave so many bytes of files that were replaced before it.
+    /// Notes how many bytes of files replaced before a checkpoint it had to leave.
     pub(crate) fn left_by_checkpoint(&self, bytes: u64) {
         // Relaxed: what is decided by it may be late.
         self.held_by_readers.store(bytes, Ordering::Relaxed);
@@ -485,8 +485,7 @@ impl Store {
 
     fn count_of(&self, chunk: &Chunk, funk: &Funk) -> Result<Count> {
         let count = chunk.ledger.begin_count();
-        let records = self.log_records(funk)?;
-        let wanted = if chunk.ledger.has_few_long_rows(records) { SAMPLES_OF_FEW } else { SAMPLES };
+        let wanted = |records| if chunk.ledger.has_few_long_rows(records) { SAMPLES_OF_FEW } else { SAMPLES };
         let samples = self.samples(chunk, funk, wanted)?;
         let tombstones = funk.tombstones(&self.files, &self.versions)?;
         let is_hidden = |key: &[u8], version: Version| tombstones.iter().any(|t| t.delete(key, version));

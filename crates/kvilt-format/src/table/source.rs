@@ -234,7 +234,7 @@ impl TableSource {
     }
 
     /// Stands on the only entry of `block`, of which it reads no more than the beginning, if this one is large, and the entry is in the
-    /// range. Whatever is wrong is found when the value is copied, or by who reads the block instead.
+    /// range. Whatever is wrong is found when the value is copied, or when the whole block is read instead.
     fn begin_large(&mut self, block: usize) -> Result<bool> {
         if self.direction == Direction::Backward || self.large_values == LargeValues::AtOnce {
             return Ok(false);

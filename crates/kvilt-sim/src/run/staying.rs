@@ -10,9 +10,9 @@ use crate::{
     script::Step,
 };
 
-/// One step in so many is played within a get …
+/// A get that stays begins at one step in this many …
 const STAYS_IN: usize = 150;
-/// … with up to so many in all.
+/// … and at most this many steps are played within it.
 const STEPS_MAX: usize = 120;
 
 impl Player<'_> {

@@ -81,7 +81,7 @@ impl Rows {
 /// What is wanted of an ascent.
 #[derive(Clone, Copy)]
 pub(crate) struct Wanted {
-    /// So many rows, if that is known.
+    /// How many rows the caller wants, if that is known.
     pub(crate) rows: Option<u64>,
     /// What is done with large values.
     pub(crate) large_values: LargeValues,

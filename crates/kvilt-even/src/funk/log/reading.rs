@@ -160,18 +160,9 @@ impl ChunkLog {
         offset: u64,
         read: impl FnOnce(EntryRef<'_>, u64) -> R,
     ) -> Result<R> {
-        let tail = self.end();
-        if offset >= tail.start {
-            return match decode_record(tail.bytes_from(offset), self.identity, offset, self.base) {
-                Decoded::Record { entry, batch, .. } => Ok(read(entry, batch)),
-                Decoded::Summary { .. } | Decoded::Incomplete { .. } | Decoded::Bad(_) => {
-                    unreachable!("a buffer holds whole records, and an entry is asked for")
-                }
-            };
-        }
-        self.read_from_file(
+        self.decoded_at(
             files,
-            offset..tail.start,
+            offset,
             self.likely_record_bytes(),
             |bytes| decode_record(bytes, self.identity, offset, self.base),
             |entry, batch, _| read(entry, batch),
@@ -186,18 +177,9 @@ impl ChunkLog {
         offset: u64,
         read: impl FnOnce(EntryRef<'_>, usize) -> R,
     ) -> Result<R> {
-        let tail = self.end();
-        if offset >= tail.start {
-            return match decode_key(tail.bytes_from(offset), self.base) {
-                Decoded::Record { entry, len, .. } => Ok(read(entry, len)),
-                Decoded::Summary { .. } | Decoded::Incomplete { .. } | Decoded::Bad(_) => {
-                    unreachable!("a buffer holds whole records, and an entry is asked for")
-                }
-            };
-        }
-        self.read_from_file(
+        self.decoded_at(
             files,
-            offset..tail.start,
+            offset,
             KEY_BYTES,
             |bytes| decode_key(bytes, self.base),
             |entry, _, len| read(entry, len),
@@ -261,17 +243,26 @@ impl ChunkLog {
         begun.filter(|(large, _)| large.record_len() as u64 <= end - offset)
     }
 
-    /// Reads `wanted` bytes at the start of `place`, and more as long as `decode` finds them incomplete.
-    fn read_from_file<R>(
+    /// Gives what `decode` finds at `offset`, in a buffer or in the file, to `read`. Of the file `wanted` bytes are read first.
+    fn decoded_at<R>(
         &self,
         files: &Files,
-        place: Range<u64>,
+        offset: u64,
         wanted: usize,
         decode: impl for<'b> Fn(&'b [u8]) -> Decoded<'b>,
         read: impl FnOnce(EntryRef<'_>, u64, usize) -> R,
     ) -> Result<R> {
+        let tail = self.end();
+        if offset >= tail.start {
+            return match decode(tail.bytes_from(offset)) {
+                Decoded::Record { entry, batch, len } => Ok(read(entry, batch, len)),
+                Decoded::Summary { .. } | Decoded::Incomplete { .. } | Decoded::Bad(_) => {
+                    unreachable!("a buffer holds whole records, and an entry is asked for")
+                }
+            };
+        }
         let mut scratch = SCRATCH.take();
-        let result = self.read_into(files, place, wanted, &mut scratch, decode, read);
+        let result = self.read_from_file(files, offset..tail.start, wanted, &mut scratch, decode, read);
         // One huge value must not pin its size in every thread that ever read one.
         if scratch.capacity() <= SCRATCH_BYTES_MAX {
             SCRATCH.set(scratch);
@@ -279,7 +270,8 @@ impl ChunkLog {
         result
     }
 
-    fn read_into<R>(
+    /// Reads `wanted` bytes at the start of `place`, and more as long as `decode` finds them incomplete.
+    fn read_from_file<R>(
         &self,
         files: &Files,
         place: Range<u64>,
