@@ -147,7 +147,7 @@ pub trait Disk: Send + Sync + fmt::Debug {
     }
     /// Makes a new directory for a copy of the store; it must not exist, have nothing in it but a lock, or
     /// bear [`FileName::Unfinished`].
-    /// `DirectoryNotEmpty` if not. `path` is the user's.
+    /// `DirectoryNotEmpty` if not; `InvalidInput`, in words, if it would be inside of a store's directory. `path` is the user's.
     fn new_directory(&self, path: &std::path::Path) -> io::Result<Arc<dyn Disk>>;
     /// Gives a file a second name, the same one, in another directory made by [`Disk::new_directory`]; copies
     /// it where the system cannot link.

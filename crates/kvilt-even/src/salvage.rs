@@ -60,7 +60,11 @@ pub fn lock_to_salvage(disk: &dyn Disk) -> Result<Box<dyn std::any::Any + Send +
 }
 
 fn nothing_of_a_store(disk: &dyn Disk) -> Error {
-    Error::invalid(format!("there is nothing of a store in {}", disk.place()))
+    let what = match disk.list() {
+        Ok(listed) if listed.is_empty() => "the directory is empty",
+        Ok(_) | Err(_) => "no file in it is a table, a log or a manifest of a store",
+    };
+    Error::invalid(format!("there is nothing of a store in {}: {what}", disk.place()))
 }
 
 /// Gives all that can be saved of the store in `disk`, which nobody can open to write meanwhile, to `save`. `progress` is told the bytes read

@@ -11,6 +11,7 @@ mod allocation;
 mod descriptors;
 mod likeness;
 mod lock;
+mod nesting;
 mod node;
 
 use std::{
@@ -102,6 +103,12 @@ impl NativeDisk {
     /// Errors: as [`NativeDisk::open`].
     pub fn open_to_read(path: &Path) -> io::Result<Arc<Self>> {
         NativeDisk::with(path, true, Vec::new())
+    }
+
+    /// The directory of a store that `path` is in, however deep, links followed; `path` itself need not be there. No store is to be
+    /// made there.
+    pub fn store_around(path: &Path) -> Option<PathBuf> {
+        nesting::store_around(path)
     }
 
     fn with(path: &Path, is_read_only: bool, made: Vec<PathBuf>) -> io::Result<Arc<Self>> {
@@ -294,6 +301,11 @@ impl Disk for NativeDisk {
     }
 
     fn new_directory(&self, path: &Path) -> io::Result<Arc<dyn Disk>> {
+        if let Some(store) = NativeDisk::store_around(path) {
+            let message =
+                format!("it would be inside {}, which is the directory of a store", store.display());
+            return Err(io::Error::new(io::ErrorKind::InvalidInput, message));
+        }
         let is_new = !path.exists();
         let disk = NativeDisk::open(path, true)?;
         let listed = disk.list()?;

@@ -222,7 +222,8 @@ impl Builder {
     /// Opens the store.
     ///
     /// A directory that does not exist or is empty becomes a store. A directory that holds other files and no
-    /// store is refused as [`ErrorKind::InvalidArgument`], and nothing is written to it.
+    /// store is refused as [`ErrorKind::InvalidArgument`], and nothing is written to it; and so is one inside of a store's directory,
+    /// unless it is a store already.
     ///
     /// ```
     /// # fn main() -> kvilt::Result<()> {
@@ -259,15 +260,12 @@ impl Builder {
 
     /// Opens the store in its directory, which may bear the mark of the unfinished if the caller has marked it.
     pub(crate) fn open_in(self, env: &Env, found: Option<Arc<dyn Disk>>, is_unfinished: bool) -> Result<Db> {
-        let has_store = found.as_ref().map_or(Ok(false), |disk| has_store(&**disk, is_unfinished))?;
+        let has_store = found.as_ref().map_or(Ok(false), |disk| self.has_store(&**disk, is_unfinished))?;
         if has_store && self.error_if_exists {
             return Err(self.refuse("there is a store already").by_setting("error_if_exists"));
         }
-        if !has_store && self.read_only {
-            return Err(self.refuse("there is no store").by_setting("read_only"));
-        }
-        if !has_store && !self.create_if_missing {
-            return Err(self.refuse("there is no store").by_setting("create_if_missing"));
+        if !has_store {
+            self.allow_making(found.as_deref())?;
         }
         let disk = match found {
             Some(disk) => disk,
@@ -283,6 +281,43 @@ impl Builder {
         Ok(Db::over(engine, self.path))
     }
 
+    /// Refuses to make a store where none may be made.
+    fn allow_making(&self, found: Option<&dyn Disk>) -> Result<()> {
+        if let Some(setting) = self.why_none_is_made() {
+            let is_empty = found.is_none_or(|disk| disk.list().is_ok_and(|listed| listed.is_empty()));
+            let reason = match is_empty {
+                true => "the directory is empty, so there is no store in it",
+                false => "there is no store in the directory, only what an open that was cut short has left",
+            };
+            return Err(self.refuse(reason).by_setting(setting));
+        }
+        match NativeDisk::store_around(&self.path) {
+            None => Ok(()),
+            Some(store) => Err(Error::invalid(format!(
+                "cannot make a store in {}: it would be inside {}, which is the directory of a store; name a directory outside of it",
+                self.path.display(),
+                store.display()
+            ))),
+        }
+    }
+
+    /// The setting by which no store is made, if none may be made.
+    fn why_none_is_made(&self) -> Option<&'static str> {
+        match (self.read_only, self.create_if_missing) {
+            (true, _) => Some("read_only"),
+            (false, false) => Some("create_if_missing"),
+            (false, true) => None,
+        }
+    }
+
+    /// What to name in place of a directory that cannot be opened.
+    fn what_to_name(&self) -> &'static str {
+        match self.why_none_is_made() {
+            Some(_) => "name the directory of a store",
+            None => "name a directory that is a store, is empty, or does not exist",
+        }
+    }
+
     fn chosen_env(&self) -> Result<Env> {
         match (&self.env, self.memory_budget_bytes) {
             (Some(_), Some(_)) => Err(Error::invalid(
@@ -294,9 +329,10 @@ impl Builder {
         }
     }
 
-    /// The directory, made if there is none and it may be.
+    /// The directory for a new store, made if there is none and it may be.
     pub(crate) fn made_disk(&self) -> Result<Arc<dyn Disk>> {
-        self.found_disk()?;
+        let found = self.found_disk()?;
+        self.allow_making(found.as_deref())?;
         let disk = NativeDisk::open(&self.path, true).map_err(|error| self.not_opened(error))?;
         Ok(disk)
     }
@@ -309,22 +345,22 @@ impl Builder {
         };
         match found {
             Ok(disk) => Ok(Some(disk)),
-            Err(error) if error.kind() == io::ErrorKind::NotFound && self.read_only => {
-                Err(self.refuse("there is no such directory").by_setting("read_only"))
-            }
-            Err(error) if error.kind() == io::ErrorKind::NotFound && !self.create_if_missing => {
-                Err(self.refuse("there is no such directory").by_setting("create_if_missing"))
-            }
-            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => match self.why_none_is_made() {
+                Some(setting) => Err(self.refuse("there is no such directory").by_setting(setting)),
+                None => Ok(None),
+            },
             Err(error) => Err(self.not_opened(error)),
         }
     }
 
     fn not_opened(&self, error: io::Error) -> Error {
         if matches!(error.kind(), io::ErrorKind::NotADirectory | io::ErrorKind::AlreadyExists) {
-            return self.refuse(
-                "it is not a directory; name a directory that is a store, is empty, or does not exist",
-            );
+            let what = if self.path.symlink_metadata().is_ok() {
+                "it"
+            } else {
+                "something that its path leads through"
+            };
+            return self.refuse(&format!("{what} is not a directory; {}", self.what_to_name()));
         }
         Error::io(format!("open the directory {}", self.path.display()), error)
     }
@@ -349,52 +385,55 @@ impl Builder {
     pub(crate) fn refuse(&self, reason: &str) -> Error {
         Error::invalid(format!("cannot open {}: {reason}", self.path.display()))
     }
-}
 
-/// Whether the directory holds a store. One that holds anything else, and no store, is refused: it may be a
-/// mistyped path.
-pub(crate) fn has_store(disk: &dyn Disk, is_unfinished: bool) -> Result<bool> {
-    let place = disk.place();
-    let listed = disk.list().map_err(|error| Error::io(format!("list the directory {place}"), error))?;
-    if !is_unfinished {
-        kvilt_even::refuse_unfinished(&listed, &place)?;
-    }
-    let mut foreign: Vec<&str> = Vec::new();
-    let mut rows_file = None;
-    for item in &listed {
-        match item {
-            Listed::Ours(FileName::Manifest(_)) => return Ok(true),
-            // What an open leaves that was cut short before there was a store.
-            Listed::Ours(
-                FileName::Lock
-                | FileName::Witness
-                | FileName::Reserve
-                | FileName::Unfinished
-                | FileName::ManifestTemp(_),
-            ) => {}
-            Listed::Ours(name @ (FileName::Table(_) | FileName::Log(_) | FileName::Commit(_))) => {
-                rows_file = Some(name);
-            }
-            Listed::Foreign(name) => foreign.push(name),
+    /// Whether the directory holds a store. One that holds anything else, and no store, is refused: it may be a
+    /// mistyped path.
+    pub(crate) fn has_store(&self, disk: &dyn Disk, is_unfinished: bool) -> Result<bool> {
+        let place = disk.place();
+        let listed = disk.list().map_err(|error| Error::io(format!("list the directory {place}"), error))?;
+        if !is_unfinished {
+            kvilt_even::refuse_unfinished(&listed, &place)?;
         }
+        let mut foreign: Vec<&str> = Vec::new();
+        let mut rows_file = None;
+        for item in &listed {
+            match item {
+                Listed::Ours(FileName::Manifest(_)) => return Ok(true),
+                // What an open leaves that was cut short before there was a store.
+                Listed::Ours(
+                    FileName::Lock
+                    | FileName::Witness
+                    | FileName::Reserve
+                    | FileName::Unfinished
+                    | FileName::ManifestTemp(_),
+                ) => {}
+                Listed::Ours(name @ (FileName::Table(_) | FileName::Log(_) | FileName::Commit(_))) => {
+                    rows_file = Some(name);
+                }
+                Listed::Foreign(name) => foreign.push(name),
+            }
+        }
+        if let Some(name) = rows_file {
+            return Err(Error::new(
+                ErrorKind::Corrupted,
+                format!("{place} holds files of a store, such as {name}, but its manifest is missing"),
+            ));
+        }
+        if !foreign.is_empty() {
+            foreign.sort_unstable();
+            let others = foreign.len().saturating_sub(FOREIGN_NAMES_MAX);
+            let shown: Vec<String> = foreign
+                .iter()
+                .take(FOREIGN_NAMES_MAX)
+                .map(|name| format!("`{}`", name.escape_debug()))
+                .collect();
+            let more = if others > 0 { format!(" and {others} more") } else { String::new() };
+            return Err(Error::invalid(format!(
+                "{place} is not a store: it has no manifest, but holds {}{more}; {}",
+                shown.join(", "),
+                self.what_to_name()
+            )));
+        }
+        Ok(false)
     }
-    if let Some(name) = rows_file {
-        return Err(Error::new(
-            ErrorKind::Corrupted,
-            format!("{place} holds files of a store, such as {name}, but its manifest is missing"),
-        ));
-    }
-    if !foreign.is_empty() {
-        foreign.sort_unstable();
-        let others = foreign.len().saturating_sub(FOREIGN_NAMES_MAX);
-        let shown: Vec<String> =
-            foreign.iter().take(FOREIGN_NAMES_MAX).map(|name| format!("`{}`", name.escape_debug())).collect();
-        let more = if others > 0 { format!(" and {others} more") } else { String::new() };
-        return Err(Error::invalid(format!(
-            "{place} is not a store: it has no manifest, but holds {}{more}; name a directory that is a store, is \
-             empty, or does not exist",
-            shown.join(", ")
-        )));
-    }
-    Ok(false)
 }

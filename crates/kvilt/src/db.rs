@@ -394,7 +394,7 @@ impl Db {
     /// A copy that fails removes what it made, and can be tried again. One that is cut short by a crash leaves a directory with
     /// the file `UNFINISHED`: no open takes it for a store, and the next copy into it replaces it.
     ///
-    /// Errors: `InvalidArgument` if the directory is not empty, or is none; `Busy` if another copy is made there; `NoSpace`; `Io`.
+    /// Errors: `InvalidArgument` if the directory is not empty, is none, or is inside of a store's; `Busy` if another copy is made there; `NoSpace`; `Io`.
     pub fn checkpoint_to(&self, directory: impl AsRef<Path>) -> Result<()> {
         self.engine().checkpoint_to(directory.as_ref())
     }

@@ -8,7 +8,7 @@ use kvilt_base::{
 use kvilt_even::{Salvaged, Unfinished, lock_to_salvage, salvage};
 use kvilt_io::NativeDisk;
 
-use crate::{Builder, Db, builder::has_store};
+use crate::{Builder, Db};
 
 /// Rows are written in batches of about so many bytes.
 const BATCH_BYTES: usize = 256 << 10;
@@ -43,7 +43,7 @@ pub fn repair(dir: impl AsRef<Path>, to: impl AsRef<Path>) -> Result<RepairRepor
 /// proves which files were the store's last: then all rows that can be found are copied, and
 /// [`RepairReport::is_proven`] is false; as it is if a commit log is damaged, whose writes may be lost from there on.
 ///
-/// Errors: `Busy` if the damaged store is open; `InvalidArgument` if there is none, or if the new one exists; and as for
+/// Errors: `Busy` if the damaged store is open; `InvalidArgument` if there is none, or if the new one exists, or would be inside a store's directory; and as for
 /// any write. A repair that fails removes what it made. One that is killed leaves a directory with the file `UNFINISHED`, which
 /// no open takes for a store, and which the next repair into it replaces.
 pub fn repair_with(
@@ -53,9 +53,14 @@ pub fn repair_with(
 ) -> Result<RepairReport> {
     let dir = dir.as_ref();
     let disk = NativeDisk::open_to_read(dir).map_err(|error| match error.kind() {
-        io::ErrorKind::NotFound | io::ErrorKind::NotADirectory => {
-            Error::invalid(format!("{} is not a directory with a store", dir.display()))
-        }
+        io::ErrorKind::NotFound => Error::invalid(format!(
+            "there is no directory {}; name the directory of a damaged store",
+            dir.display()
+        )),
+        io::ErrorKind::NotADirectory => Error::invalid(format!(
+            "{} is not a directory; name the directory of a damaged store",
+            dir.display()
+        )),
         _ => Error::io(format!("open the directory {}", dir.display()), error),
     })?;
     // Before a new store is made that would be in the way of the next try.
@@ -64,7 +69,7 @@ pub fn repair_with(
     let env = into.checked_env()?;
     let new = into.made_disk()?;
     let listed = new.list().map_err(|error| Error::io("list the directory", error).in_file(new.place()))?;
-    if !listed.contains(&Listed::Ours(FileName::Unfinished)) && has_store(&*new, false)? {
+    if !listed.contains(&Listed::Ours(FileName::Unfinished)) && into.has_store(&*new, false)? {
         return Err(into.refuse("there is a store already").by_setting("error_if_exists"));
     }
     let mut unfinished = Unfinished::begin(Arc::clone(&new))?;

@@ -3,7 +3,7 @@
 
 use std::{fs, path::Path};
 
-use kvilt::{Db, Env, ErrorKind};
+use kvilt::{Db, Env, Error, ErrorKind, repair};
 
 fn names(path: &Path) -> Vec<String> {
     let mut names: Vec<_> =
@@ -74,6 +74,75 @@ fn whether_to_make_or_to_refuse_is_the_callers_choice() {
     Db::builder(&path).error_if_exists(true).open().unwrap().close().unwrap();
     let error = Db::builder(&path).error_if_exists(true).open().unwrap_err();
     assert_eq!(error.kind(), ErrorKind::InvalidArgument);
+}
+
+/// It was made, and copied, moved and removed with the store around it.
+#[test]
+fn no_job_makes_a_store_inside_of_a_stores_directory() {
+    let dir = tempfile::tempdir().unwrap();
+    let (outer, other) = (dir.path().join("outer"), dir.path().join("other"));
+    let db = Db::open(&outer).unwrap();
+    Db::open(&other).unwrap().close().unwrap();
+    let check = |job: &str, error: Error| {
+        assert_eq!(error.kind(), ErrorKind::InvalidArgument, "{job}: {error}");
+        let words = error.message();
+        assert!(
+            words.contains("inside") && words.contains("outer") && words.contains("outside"),
+            "{job}: {words}"
+        );
+    };
+    fs::create_dir_all(outer.join("empty")).unwrap();
+    std::os::unix::fs::symlink(&outer, dir.path().join("link")).unwrap();
+    let before = names(&outer);
+    for place in ["outer/new", "outer/new/below", "outer/empty", "link/new", "other/../outer/new"] {
+        let place = dir.path().join(place);
+        check("open", Db::open(&place).unwrap_err());
+        check("repair", repair(&other, &place).unwrap_err());
+        check("checkpoint_to", db.checkpoint_to(&place).unwrap_err());
+        assert_eq!((names(&outer), names(&outer.join("empty"))), (before.clone(), vec![]));
+    }
+    // Beside it is no matter, and one that is there already opens as it did.
+    let beside = dir.path().join("beside");
+    db.checkpoint_to(&beside).unwrap();
+    fs::rename(&beside, outer.join("moved")).unwrap();
+    Db::open(outer.join("moved")).unwrap().close().unwrap();
+}
+
+#[test]
+fn who_wants_a_store_that_is_there_is_told_why_there_is_none() {
+    let dir = tempfile::tempdir().unwrap();
+    let at = |name: &str| dir.path().join(name);
+    for name in ["empty", "begun", "foreign"] {
+        fs::create_dir_all(at(name)).unwrap();
+    }
+    fs::write(at("begun/LOCK"), "").unwrap();
+    fs::write(at("foreign/thesis.tex"), "precious").unwrap();
+    fs::write(at("file"), "precious").unwrap();
+    for (name, told) in [
+        ("missing", "there is no such directory"),
+        ("empty", "the directory is empty"),
+        ("begun", "only what an open that was cut short has left"),
+        ("foreign", "holds `thesis.tex`; name the directory of a store"),
+        ("file", "it is not a directory; name the directory of a store"),
+        ("file/below", "its path leads through is not a directory; name the directory of a store"),
+    ] {
+        for builder in [Db::builder(at(name)).read_only(true), Db::builder(at(name)).create_if_missing(false)]
+        {
+            let error = builder.open().unwrap_err();
+            assert!(error.kind() == ErrorKind::InvalidArgument && error.message().contains(told), "{error}");
+            assert!(error.message().contains(name), "{error}");
+        }
+        let told = match name {
+            "missing" => "there is no directory",
+            "empty" => "the directory is empty",
+            "file" | "file/below" => "is not a directory",
+            _ => "no file in it is",
+        };
+        let error = repair(at(name), at("new")).unwrap_err();
+        assert!(error.kind() == ErrorKind::InvalidArgument && error.message().contains(told), "{error}");
+    }
+    let error = Db::open(at("file")).unwrap_err();
+    assert!(error.message().contains("is a store, is empty, or does not exist"), "{error}");
 }
 
 #[test]
