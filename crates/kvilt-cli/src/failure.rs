@@ -20,7 +20,7 @@ pub(crate) enum Failure {
     Usage(String),
     /// The input does not: a malformed row, an unreadable file.
     Input(String),
-    /// The store refused or failed.
+    /// The store refused the arguments, or failed.
     Store(Error),
     /// The same, after so much was done.
     StoreAfter(Error, String),
@@ -54,9 +54,9 @@ impl Failure {
             Failure::NotFound(message) => (1, "not-found", message),
             Failure::Usage(message) => (2, "usage", message),
             Failure::Input(message) => (2, "input", message),
-            Failure::Store(error) => (3, error.kind().name(), in_words(&error)),
+            Failure::Store(error) => (exit_code(&error), error.kind().name(), in_words(&error)),
             Failure::StoreAfter(error, done) => {
-                (3, error.kind().name(), format!("{}; {done}", in_words(&error)))
+                (exit_code(&error), error.kind().name(), format!("{}; {done}", in_words(&error)))
             }
             Failure::Damaged(message) => (3, "damaged", message),
             Failure::Cancelled(message) => (130, "cancelled", message),
@@ -70,6 +70,11 @@ impl Failure {
         let _ = writeln!(io::stderr(), "{line}");
         ExitCode::from(code)
     }
+}
+
+/// 2 for what the user can mend by another command line, and 3 for everything else that a store says no to.
+fn exit_code(error: &Error) -> u8 {
+    if error.kind() == ErrorKind::InvalidArgument { 2 } else { 3 }
 }
 
 /// What happened, where, and what to do about it on the command line.

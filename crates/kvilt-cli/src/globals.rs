@@ -158,7 +158,7 @@ impl Globals {
 pub(crate) fn within(bytes: Vec<u8>, what: &str, max: usize) -> Result<Vec<u8>, Failure> {
     if bytes.len() > max {
         let message = format!("the {what} has {} bytes; a {what} may have up to {max}", bytes.len());
-        return Err(Failure::Store(kvilt::Error::invalid(message)));
+        return Err(Failure::Usage(message));
     }
     Ok(bytes)
 }

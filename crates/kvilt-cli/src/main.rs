@@ -28,9 +28,12 @@ const EXIT_CODES: &str = "\
 Exit codes:
   0    done
   1    not found: no such key or keyspace
-  2    the command line or the input is wrong
-  3    the store: it could not be opened, read or written, or it is damaged, or
-       a repair found that something may be lost
+  2    the command line or the input is wrong: an option, a key or value that is
+       too long, a directory that is not what the command needs (none, empty, a
+       file, not a store, not empty), a malformed row
+  3    the command line may be right, but the store could not be opened, read or
+       written, or is in use or damaged, a repair found that something may be
+       lost, or the output could not be written
   130  cancelled with Ctrl-C
 
 Keys and values:
@@ -71,23 +74,27 @@ fn main() -> ExitCode {
         Ok(cli) => cli,
         Err(error) => return refuse(&error),
     };
-    let done = match command {
-        Command::Put(put) => put.run(&globals),
-        Command::Get(get) => get.run(&globals),
-        Command::Delete(delete) => delete.run(&globals),
-        Command::DeleteRange(delete_range) => delete_range.run(&globals),
-        Command::Scan(scan) => scan.run(&globals),
-        Command::Count(count) => count.run(&globals),
-        Command::Stats(stats) => stats.run(&globals),
-        Command::Check(check) => check.run(&globals),
-        Command::Repair(repair) => repair.run(&globals),
-        Command::Load(load) => load.run(&globals),
-        Command::Demo(demo) => demo.run(&globals),
-        Command::DemoChild(child) => child.run(&globals),
-    };
+    let done = globals.check_keyspace().and_then(|()| run(command, &globals));
     match done {
         Ok(()) => ExitCode::SUCCESS,
         Err(failure) => failure.report(globals.json),
+    }
+}
+
+fn run(command: Command, globals: &Globals) -> Result<(), Failure> {
+    match command {
+        Command::Put(put) => put.run(globals),
+        Command::Get(get) => get.run(globals),
+        Command::Delete(delete) => delete.run(globals),
+        Command::DeleteRange(delete_range) => delete_range.run(globals),
+        Command::Scan(scan) => scan.run(globals),
+        Command::Count(count) => count.run(globals),
+        Command::Stats(stats) => stats.run(globals),
+        Command::Check(check) => check.run(globals),
+        Command::Repair(repair) => repair.run(globals),
+        Command::Load(load) => load.run(globals),
+        Command::Demo(demo) => demo.run(globals),
+        Command::DemoChild(child) => child.run(globals),
     }
 }
 
@@ -101,6 +108,9 @@ fn refuse(error: &clap::Error) -> ExitCode {
         ErrorKind::InvalidUtf8 => {
             "an argument that must be text is not UTF-8; keys, values, --separator and files may be anything"
                 .to_string()
+        }
+        ErrorKind::MissingSubcommand | ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand => {
+            "there is no command; `kvilt help` lists them".to_string()
         }
         _ => {
             let text = error.render().to_string();

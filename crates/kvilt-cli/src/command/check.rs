@@ -41,10 +41,12 @@ impl Check {
         bar.finish_and_clear();
         let report = report?;
         db.close()?;
-        Output::new(globals).report(&lines(&report), &json(&report))?;
+        // What was found is the graver, also where nobody can read it.
+        let printed = Output::new(globals).report(&lines(&report), &json(&report));
         match report.damages.len() {
             0 if report.is_cancelled => Err(Failure::Cancelled("cancelled before the end".to_string())),
-            0 => Ok(()),
+            0 => Ok(printed?),
+            1 => Err(Failure::Damaged("the store is damaged in 1 place".to_string())),
             count => Err(Failure::Damaged(format!("the store is damaged in {count} places"))),
         }
     }
@@ -101,7 +103,8 @@ fn refused(globals: &Globals, error: &kvilt::Error) -> Result<(), Failure> {
         }],
         ..CheckReport::default()
     };
-    Output::new(globals).report(&lines(&report), &json(&report))?;
+    // What was found is the graver, also where nobody can read it.
+    let _ = Output::new(globals).report(&lines(&report), &json(&report));
     Err(Failure::Damaged("the store cannot be opened; `kvilt repair` copies what is left of it".to_string()))
 }
 

@@ -5,7 +5,9 @@ use std::path::PathBuf;
 use clap::Args;
 use serde_json::json;
 
-use crate::{failure::Failure, globals::Globals, output::Output, selection::Selection};
+use crate::{
+    failure::Failure, globals::Globals, interrupt, output::Output, selection::Selection, stopwatch::grouped,
+};
 
 /// Count rows, by reading their keys.
 #[derive(Debug, Args)]
@@ -18,12 +20,16 @@ pub(crate) struct Count {
 
 impl Count {
     pub(crate) fn run(self, globals: &Globals) -> Result<(), Failure> {
+        interrupt::listen();
         let range = self.selection.range(globals)?;
         let db = globals.open_to_read(&self.dir)?;
         let mut count = 0u64;
         for key in globals.keyspace_to_read(&db)?.range(range).keys() {
             key?;
             count += 1;
+            if interrupt::is_pressed() {
+                return Err(Failure::Cancelled(format!("cancelled after {} rows", grouped(count))));
+            }
         }
         db.close()?;
         let mut output = Output::new(globals);

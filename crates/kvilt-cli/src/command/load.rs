@@ -10,16 +10,24 @@ mod repeats;
 mod source;
 mod tally;
 
-use std::{ffi::OsString, io::IsTerminal, path::PathBuf, time::Duration};
+use std::{
+    collections::HashSet,
+    ffi::OsString,
+    io::{self, IsTerminal, Write},
+    path::PathBuf,
+    time::Duration,
+};
 
 use clap::{Args, ValueEnum};
 use indicatif::{ProgressBar, ProgressStyle};
 use kvilt::{KEY_BYTES_MAX, Keyspace, VALUE_BYTES_MAX, WriteBatch};
+use serde_json::{Value, json};
 
 use crate::{
     failure::Failure,
     globals::{DurabilityChoice, Globals, parse_size},
     interrupt,
+    notation::escape,
     output::Output,
     stopwatch::{Stopwatch, grouped},
 };
@@ -61,7 +69,7 @@ beginning of a field must be closed at the end of one, within --record-max. If i
 the next row is looked for on the line behind the one where the quote opened.
 
 JSON lines: one object a line, which is stored as it stands, without white space around it. Key columns must be
-strings, numbers or booleans. Empty lines are passed over.
+strings, numbers or booleans. An object that has a name twice is malformed. Empty lines are passed over.
 
 A file whose content is compressed with gzip is decompressed, whatever its name. `-` is standard input.
 
@@ -88,7 +96,7 @@ pub(crate) struct Load {
     #[arg(long, value_name = "FILE[.gz]")]
     jsonl: Option<PathBuf>,
 
-    /// The columns that make the key, separated by commas.
+    /// The columns that make the key, separated by commas; each of them once.
     #[arg(long, required = true, value_name = "COLUMNS", value_delimiter = ',')]
     key: Vec<String>,
 
@@ -152,10 +160,12 @@ type Rows = Box<dyn Iterator<Item = Result<LoadRow, BadRow>>>;
 impl Load {
     pub(crate) fn run(self, globals: &Globals) -> Result<(), Failure> {
         interrupt::listen();
-        globals.check_keyspace()?;
-        let (source, rows) = self.open_input(globals)?;
+        let (source, rows) = self.open_input(globals).map_err(unless_cancelled)?;
         let mut rows = rows.peekable();
         // No store is made for nothing.
+        if !self.dir.exists() && rows.peek().is_some() && interrupt::is_pressed() {
+            return Err(Failure::Cancelled(CANCELLED_AT_FIRST.to_string()));
+        }
         if !self.dir.exists()
             && let Some(Err(bad)) = rows.peek()
             && let Some(told) = bad.end_of_load(self.on_error)
@@ -174,6 +184,7 @@ impl Load {
             keyspace,
             rows_per_write: if globals.durability == DurabilityChoice::Sync { ROWS_PER_SYNC } else { 1 },
             on_error: self.on_error,
+            is_json: globals.json,
             pending: Vec::new(),
             pending_bytes: 0,
             bar: progress_bar(&source),
@@ -190,29 +201,37 @@ impl Load {
             return Err(Failure::StoreAfter(error, done));
         }
         closed?;
-        loading.report(globals, ended.is_ok())?;
-        ended.map_err(|failure| loading.explain(failure))
+        // Why it ended is the graver, also where nobody can read the report.
+        let printed = loading.report(globals, ended.is_ok());
+        ended.map_err(|failure| loading.explain(failure))?;
+        printed
     }
 
     fn open_input(&self, globals: &Globals) -> Result<(Source, Rows), Failure> {
+        let mut seen = HashSet::new();
+        if let Some(twice) = self.key.iter().find(|name| !seen.insert(name.as_str())) {
+            let message =
+                format!("--key names the column `{}` twice; name each once", escape(twice.as_bytes()));
+            return Err(Failure::Usage(message));
+        }
         let separator = match &self.separator {
             Some(separator) => globals.parse(separator)?,
             None => b"/".to_vec(),
         };
         let record_bytes_max = self.record_max as usize;
-        let unreadable =
+        let not_opened =
             |path: &PathBuf, error| Failure::Input(format!("cannot read `{}`: {error}", path.display()));
         let dash = PathBuf::from("-");
         match (&self.csv, &self.jsonl, &self.stdin) {
             (Some(path), _, _) => {
-                let (source, reader) = Source::open(path).map_err(|error| unreadable(path, error))?;
+                let (source, reader) = Source::open(path).map_err(|error| not_opened(path, error))?;
                 Ok((source, Box::new(CsvRows::new(reader, &self.key, &separator, record_bytes_max)?)))
             }
             (None, path, stdin) => {
                 let Some(path) = path.as_ref().or(stdin.is_some().then_some(&dash)) else {
                     return Err(Failure::Usage("say what to load: --csv FILE or --jsonl FILE".to_string()));
                 };
-                let (source, reader) = Source::open(path).map_err(|error| unreadable(path, error))?;
+                let (source, reader) = Source::open(path).map_err(|error| not_opened(path, error))?;
                 Ok((source, Box::new(JsonRows::new(reader, &self.key, &separator, record_bytes_max))))
             }
         }
@@ -226,6 +245,7 @@ struct Loading<'d> {
     repeats: Repeats,
     rows_per_write: usize,
     on_error: OnError,
+    is_json: bool,
     /// Rows read and not yet written.
     pending: Vec<LoadRow>,
     /// Bytes of their keys and values.
@@ -276,11 +296,18 @@ impl Loading<'_> {
                 }
                 self.tally.skip(reason, line);
                 if self.tally.skipped() <= MALFORMED_SHOWN_MAX {
-                    self.bar.suspend(|| eprintln!("kvilt: {told}; skipped"));
+                    let object = json!({ "line": line, "reason": reason.name(), "message": message });
+                    self.tell(&format!("{told}; skipped"), &json!({ "skipped": object }));
                 }
                 Ok(())
             }
         }
+    }
+
+    /// Says something beside the result, on standard error. If that is gone, the result still tells.
+    fn tell(&self, text: &str, object: &Value) {
+        let line = if self.is_json { object.to_string() } else { format!("kvilt: {text}") };
+        let _ = self.bar.suspend(|| writeln!(io::stderr(), "{line}"));
     }
 
     fn write_pending(&mut self) -> Result<(), Failure> {
@@ -327,12 +354,34 @@ impl Loading<'_> {
     fn report(&self, globals: &Globals, is_complete: bool) -> Result<(), Failure> {
         let untold = self.tally.skipped().saturating_sub(MALFORMED_SHOWN_MAX);
         if untold > 0 {
-            eprintln!("kvilt: {} more malformed rows skipped", grouped(untold));
+            let text = format!("{} more malformed rows skipped", grouped(untold));
+            self.tell(&text, &json!({ "skipped_more": { "rows": untold } }));
         }
         let lines = self.tally.lines(self.stopwatch, self.repeats.is_exact());
         let object = self.tally.json(self.stopwatch, self.repeats.is_exact(), is_complete);
         Ok(Output::new(globals).report(&lines, &object)?)
     }
+}
+
+/// What is told where Ctrl-C came before there was a store.
+const CANCELLED_AT_FIRST: &str = "cancelled; 0 rows are stored, so no store was made";
+
+/// The same failure, unless Ctrl-C is what caused it.
+fn unless_cancelled(failure: Failure) -> Failure {
+    match failure {
+        Failure::Input(_) if interrupt::is_pressed() => {
+            Failure::Cancelled("cancelled; 0 rows are stored".to_string())
+        }
+        other => other,
+    }
+}
+
+/// Says that the input cannot be read behind this line, the last of which all was read.
+fn unreadable(line: u64, error: &io::Error) -> BadRow {
+    BadRow::Unreadable(match line {
+        0 => format!("cannot read the first line of the input: {error}"),
+        _ => format!("cannot read on after line {line}, the last that is whole: {error}"),
+    })
 }
 
 /// The key of a row of these parts, and the row, if the store will take them.

@@ -31,7 +31,6 @@ pub(crate) struct Put {
 impl Put {
     pub(crate) fn run(self, globals: &Globals) -> Result<(), Failure> {
         // Whatever is wrong with the command line is told before a store is made.
-        globals.check_keyspace()?;
         let key = globals.key(&self.key)?;
         let value = match &self.value {
             Some(value) => globals.value(value)?,

@@ -28,9 +28,11 @@ impl Repair {
         });
         bar.finish_and_clear();
         let report = report?;
-        Output::new(globals).report(&lines(&report), &json(&report))?;
+        // What was lost is the graver, also where nobody can read it.
+        let printed = Output::new(globals).report(&lines(&report), &json(&report));
         match report.losses.len() {
-            0 => Ok(()),
+            0 => Ok(printed?),
+            1 => Err(Failure::Damaged("rows may be lost to damage in 1 place".to_string())),
             count => Err(Failure::Damaged(format!("rows may be lost to damage in {count} places"))),
         }
     }

@@ -4,7 +4,9 @@ use std::path::PathBuf;
 
 use clap::Args;
 
-use crate::{failure::Failure, globals::Globals, output::Output, selection::Selection};
+use crate::{
+    failure::Failure, globals::Globals, interrupt, output::Output, selection::Selection, stopwatch::grouped,
+};
 
 /// Print rows in order: key, tab, value. With --json, an object {"key":…,"value":…} a line.
 #[derive(Debug, Args)]
@@ -26,23 +28,38 @@ pub(crate) struct Scan {
 
 impl Scan {
     pub(crate) fn run(self, globals: &Globals) -> Result<(), Failure> {
+        interrupt::listen();
         let range = self.selection.range(globals)?;
         let db = globals.open_to_read(&self.dir)?;
         let rows = globals.keyspace_to_read(&db)?.range(range).limit(self.limit.unwrap_or(usize::MAX));
         let mut output = Output::new(globals);
+        let mut printed = 0u64;
         if self.keys_only {
             let mut keys = rows.keys();
             while let Some(key) = if self.reverse { keys.next_back() } else { keys.next() } {
                 output.row(&key?, None)?;
+                printed += 1;
+                if interrupt::is_pressed() {
+                    break;
+                }
             }
         } else {
             let mut rows = rows;
             while let Some(row) = if self.reverse { rows.next_back() } else { rows.next() } {
                 let (key, value) = row?;
                 output.row(&key, Some(&value))?;
+                printed += 1;
+                if interrupt::is_pressed() {
+                    break;
+                }
             }
         }
+        // The last line is whole, however it ends.
         output.end()?;
-        Ok(db.close()?)
+        db.close()?;
+        if interrupt::is_pressed() {
+            return Err(Failure::Cancelled(format!("cancelled; {} rows are printed", grouped(printed))));
+        }
+        Ok(())
     }
 }

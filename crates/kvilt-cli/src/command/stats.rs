@@ -71,13 +71,13 @@ impl Stats {
             lines.extend(figures.figures().into_iter().map(|(name, value)| format!("{name:<26}{value:>16}")));
             lines.push(format!("{:<26}{:>16.2}", "write_amplification", figures.write_amplification()));
         }
-        Output::new(globals).report(&lines, &object)?;
+        let printed = Output::new(globals).report(&lines, &object);
         if description.is_cancelled {
             return Err(Failure::Cancelled(
                 "cancelled before the end; rows are of what was read".to_string(),
             ));
         }
-        Ok(())
+        Ok(printed?)
     }
 }
 

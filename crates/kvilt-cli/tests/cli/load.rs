@@ -121,7 +121,7 @@ fn a_malformed_row_stops_the_load_and_what_was_before_stays() {
         let told = store.run("load", &["--csv", &csv, "--key", "a", "--durability", durability]).failed(2);
         assert_eq!(
             told,
-            "kvilt: line 4: the row has 1 fields, the first line has 2; the 2 rows before it are stored\n"
+            "kvilt: line 4: the row has 1 field, the first line has 2; the 2 rows before it are stored\n"
         );
         assert_eq!(store.run("scan", &["--keys-only"]).ok(), "1\n2\n");
     }
@@ -132,18 +132,108 @@ fn malformed_rows_are_skipped_if_so_told() {
     let store = Store::new();
     let csv = store.file("input.csv", "a,b\n1,x\n2,y\n3\n4,z\n");
     let ran = store.run("load", &["--csv", &csv, "--key", "a", "--on-error", "skip"]);
-    assert_eq!(ran.stderr, "kvilt: line 4: the row has 1 fields, the first line has 2; skipped\n");
+    assert_eq!(ran.stderr, "kvilt: line 4: the row has 1 field, the first line has 2; skipped\n");
     let told = ran.ok();
     assert!(told.lines().next().unwrap().ends_with("rows/s), 1 malformed rows skipped"), "{told}");
     assert!(told.ends_with("  1 skipped, more or fewer fields than the first line: line 4\n"), "{told}");
     assert_eq!(store.run("scan", &["--keys-only"]).ok(), "1\n2\n4\n");
     let json =
         "{\"a\":7}\n{\"a\":\n[]\n{\"a\":null}\n{\"b\":1}\n".to_string() + &"x\n".repeat(30) + "{\"a\":8}\n";
-    let ran = store.run_with("load", &["-", "--key", "a", "--on-error", "skip", "--json"], json.as_bytes());
+    let ran = store.run_with("load", &["-", "--key", "a", "--on-error", "skip"], json.as_bytes());
     assert!(ran.stderr.contains("line 2: not a JSON object: EOF while parsing a value at column 5; skipped"));
     assert!(ran.stderr.contains("kvilt: 14 more malformed rows skipped"), "{}", ran.stderr);
-    let report: serde_json::Value = serde_json::from_str(&ran.ok()).unwrap();
+}
+
+#[test]
+fn rows_that_are_skipped_are_told_as_json_if_so_wanted() {
+    let json =
+        "{\"a\":7}\n{\"a\":\n[]\n{\"a\":null}\n{\"b\":1}\n".to_string() + &"x\n".repeat(30) + "{\"a\":8}\n";
+    let store = Store::new();
+    let ran = store.run_with("load", &["-", "--key", "a", "--on-error", "skip", "--json"], json.as_bytes());
+    let told: Vec<serde_json::Value> =
+        ran.stderr.lines().map(|line| serde_json::from_str(line).expect("each line is JSON")).collect();
+    assert_eq!(told.len(), 21, "{told:?}");
+    let first = serde_json::json!({
+        "line": 2, "reason": "not-an-object", "message": "not a JSON object: EOF while parsing a value at column 5",
+    });
+    assert_eq!(told[0], serde_json::json!({ "skipped": first }));
+    assert_eq!(told[3]["skipped"]["reason"], "no-key");
+    assert_eq!(told[20], serde_json::json!({ "skipped_more": { "rows": 14 } }));
+    let report = report(&ran);
     assert_eq!((&report["rows"], &report["skipped"]), (&2.into(), &34.into()));
+    let by_reason = serde_json::json!({
+        "not-an-object": { "rows": 32, "first_lines": [2, 3, 6, 7, 8] }, "no-key": { "rows": 2, "first_lines": [4, 5] },
+    });
+    assert_eq!(report["skipped_by_reason"], by_reason);
+}
+
+#[test]
+fn an_object_that_has_a_name_twice_is_a_malformed_row() {
+    let json = "{\"id\":1}\n{\"id\":2,\"v\":1,\"id\":3}\n{\"id\":4,\"v\":{\"x\":1,\"x\":2}}\n";
+    let store = Store::new();
+    let told = store.run_with("load", &["-", "--key", "id"], json.as_bytes()).failed(2);
+    assert!(told.contains("line 2: the object has the name `id` twice; the 1 rows before it"), "{told}");
+    let skip = ["-", "--key", "id", "--on-error", "skip", "--json"];
+    let told = report(&store.run_with("load", &skip, json.as_bytes()));
+    assert_eq!(
+        told["skipped_by_reason"]["repeated-name"],
+        serde_json::json!({ "rows": 1, "first_lines": [2] })
+    );
+    assert_eq!(store.run("scan", &["--keys-only"]).ok(), "1\n4\n");
+}
+
+#[test]
+fn a_column_is_in_the_key_once() {
+    let store = Store::new();
+    let json = "{\"id\":1,\"x\":2}\n";
+    for key in [&["--key", "id,id"][..], &["--key", "id", "--key", "x,id"], &["--key", "id,,x,"]] {
+        let told = store.run_with("load", &[&["-"], key].concat(), json.as_bytes()).failed(2);
+        assert!(told.contains("--key names the column `") && told.contains("` twice"), "{told}");
+    }
+    assert!(!store.path().exists());
+}
+
+/// It named line 0, or nothing.
+#[test]
+fn a_damaged_gzip_file_is_told_with_the_last_line_that_is_whole_and_the_byte() {
+    let lines: String =
+        (0..50_000u32).map(|i| format!("{{\"k\":{}}}\n", i.wrapping_mul(2_654_435_761))).collect();
+    let whole = gzip(&lines);
+    let flipped = |at: usize| {
+        let mut bytes = whole.clone();
+        bytes[at] ^= 0xff;
+        bytes
+    };
+    let inputs = [
+        ("cut in the midst", whole[..whole.len() / 2].to_vec()),
+        ("cut at the end", whole[..whole.len() - 1].to_vec()),
+        ("a checksum", flipped(whole.len() - 6)),
+        ("with junk behind", [&whole[..], b"junk that is no gzip"].concat()),
+    ];
+    for (what, bytes) in inputs {
+        for format in ["--jsonl", "--csv"] {
+            let store = Store::new();
+            let key = if format == "--csv" { "{\"k\":0}" } else { "k" };
+            let told = store.run_with("load", &[format, "-", "--key", key], &bytes).failed(2);
+            let rows: u64 = store.run("count", &[]).ok().trim().parse().unwrap();
+            let line = rows + u64::from(format == "--csv");
+            assert!(told.contains(&format!("after line {line}, the last that is whole")), "{what}: {told}");
+            assert!(
+                told.contains("the compressed input is damaged or cut short, at byte "),
+                "{what}: {told}"
+            );
+            assert!(rows > 10_000, "{what}: {told}");
+        }
+    }
+    for bytes in [&whole[..5], &whole[..12], &[&whole[..10], &[0xff; 100]].concat()] {
+        let store = Store::new();
+        for format in ["--jsonl", "--csv"] {
+            let told = store.run_with("load", &[format, "-", "--key", "k"], bytes).failed(2);
+            assert!(told.contains("cannot read the first line of the input: the compressed input"), "{told}");
+            assert!(!told.contains("line 0"), "{told}");
+        }
+        assert!(!store.path().exists());
+    }
 }
 
 /// What a load told in JSON on standard output, whatever its exit code.
@@ -160,7 +250,9 @@ fn a_quote_that_is_never_closed_is_told_and_swallows_nothing() {
     assert!(told.contains("the 0 rows before it are stored"), "{told}");
     let skip = ["--csv", "-", "--key", "id", "--on-error", "skip", "--json"];
     let ran = store.run_with("load", &skip, csv.as_bytes());
-    assert!(ran.stderr.starts_with("kvilt: line 2: the quote that opens on this line"), "{}", ran.stderr);
+    let skipped: serde_json::Value = serde_json::from_str(&ran.stderr).unwrap();
+    assert_eq!(skipped["skipped"]["line"], 2, "{skipped}");
+    assert_eq!(skipped["skipped"]["reason"], "open-quote", "{skipped}");
     let told = report(&ran);
     assert_eq!((&told["rows"], &told["skipped"]), (&3.into(), &1.into()), "{told}");
     assert_eq!(told["skipped_by_reason"]["open-quote"]["first_lines"], serde_json::json!([2]));
@@ -383,7 +475,7 @@ fn input_that_cannot_be_read_is_told_before_a_store_is_made() {
     let told = store.run("load", &["--csv", "/no/such/file", "--key", "a"]).failed(2);
     assert!(told.contains("cannot read `/no/such/file`"), "{told}");
     let told = store.run("load", &["--csv", &csv, "--key", "a,zip"]).failed(2);
-    assert!(told.contains("there is no column `zip`; there are: a, b"), "{told}");
+    assert!(told.contains("there is no column `zip`; there are: `a`, `b`"), "{told}");
     assert!(store.run("load", &["--key", "a"]).failed(2).contains("say what to load"));
     store.run("load", &["--csv", &csv]).failed(2);
     store.run("load", &["--csv", &csv, "--jsonl", &csv, "--key", "a"]).failed(2);

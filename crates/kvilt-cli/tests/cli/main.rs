@@ -12,3 +12,4 @@ mod kvilt;
 mod load;
 mod read_only;
 mod rows;
+mod strange;

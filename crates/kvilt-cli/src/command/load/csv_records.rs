@@ -75,7 +75,7 @@ pub(super) enum BadRecord {
     QuoteMisplaced { line: u64, closed_on: u64 },
     /// The record that begins on this line is longer than the limit.
     TooLong { line: u64 },
-    /// The input cannot be read; this was its last line.
+    /// The input cannot be read; this was the last line of the last record, or zero.
     Unreadable { line: u64, error: io::Error },
 }
 
@@ -199,7 +199,7 @@ impl<R: Read> CsvRecords<R> {
                 (Ok(Some(_)), Some(_)) => BadRecord::QuoteMisplaced { line, closed_on: scan.line },
                 (Ok(None), None) => BadRecord::QuoteOpen { line },
                 (Err(Stop::TooLong), _) => BadRecord::QuoteTooLong { line },
-                (Err(Stop::Io(error)), _) => return Err(BadRecord::Unreadable { line: scan.line, error }),
+                (Err(Stop::Io(error)), _) => return Err(self.unreadable(error)),
             };
             // What the quote swallowed is read again.
             self.pass_rest_of_line(opened, line)?;
@@ -223,7 +223,7 @@ impl<R: Read> CsvRecords<R> {
                 self.pass_rest_of_line(scan.at, scan.line)?;
                 Err(BadRecord::TooLong { line })
             }
-            Err(Stop::Io(error)) => Err(BadRecord::Unreadable { line: scan.line, error }),
+            Err(Stop::Io(error)) => Err(self.unreadable(error)),
         }
     }
 
@@ -250,7 +250,7 @@ impl<R: Read> CsvRecords<R> {
         let is_pair = line_end == b'\r'
             && self.byte(0).map_err(|stop| match stop {
                 Stop::TooLong => BadRecord::TooLong { line: self.line },
-                Stop::Io(error) => BadRecord::Unreadable { line: self.line, error },
+                Stop::Io(error) => self.unreadable(error),
             })? == Some(b'\n');
         self.start += usize::from(is_pair);
         Ok(())
@@ -271,8 +271,13 @@ impl<R: Read> CsvRecords<R> {
             if self.is_at_end {
                 return Ok(());
             }
-            self.read_piece().map_err(|error| BadRecord::Unreadable { line, error })?;
+            self.read_piece().map_err(|error| self.unreadable(error))?;
         }
+    }
+
+    /// The input ends in the midst of a record, the next one.
+    fn unreadable(&self, error: io::Error) -> BadRecord {
+        BadRecord::Unreadable { line: self.line.saturating_sub(1), error }
     }
 
     /// Appends a piece of the input to the window.

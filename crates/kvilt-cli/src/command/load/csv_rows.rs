@@ -1,12 +1,13 @@
 //! `CsvRows`: CSV records as rows of the store.
 
-use std::{collections::HashSet, io::Read};
+use std::{collections::HashMap, io::Read};
 
 use super::{
     BadRow, LoadRow, Reason, checked_row,
     csv_records::{BadRecord, CsvRecords, FIELDS_MAX, Record},
+    unreadable,
 };
-use crate::failure::Failure;
+use crate::{failure::Failure, notation::escape};
 
 /// So many columns are named in an error.
 const COLUMNS_SHOWN_MAX: usize = 20;
@@ -57,8 +58,9 @@ impl<R: Read> CsvRows<R> {
     fn row(&self) -> Result<LoadRow, BadRow> {
         let (record, line) = (&self.record, self.record.line);
         if record.len() != self.names.len() {
+            let fields = if record.len() == 1 { "field" } else { "fields" };
             let message =
-                format!("the row has {} fields, the first line has {}", record.len(), self.names.len());
+                format!("the row has {} {fields}, the first line has {}", record.len(), self.names.len());
             return Err(BadRow::Malformed { line, reason: Reason::FieldCount, message });
         }
         let mut value = Vec::with_capacity(record.bytes() * 2);
@@ -130,15 +132,21 @@ fn header<R: Read>(
         .map(|field| String::from_utf8(field.to_vec()))
         .collect::<Result<_, _>>()
         .map_err(|_| Failure::Input(format!("line {line}: the names of the columns are not UTF-8")))?;
-    let mut seen = HashSet::new();
-    match columns.iter().find(|column| !seen.insert(column.as_str())) {
-        Some(twice) => Err(Failure::Input(format!("line {line}: the column `{twice}` is there twice"))),
-        None => Ok(columns),
+    let mut places = HashMap::new();
+    for (i, column) in columns.iter().enumerate() {
+        if let Some(first) = places.insert(column.as_str(), i + 1) {
+            let (again, name) = (i + 1, escape(column.as_bytes()));
+            let message = format!("line {line}: columns {first} and {again} have the same name, `{name}`");
+            return Err(Failure::Input(message));
+        }
     }
+    Ok(columns)
 }
 
 fn no_column(name: &str, columns: &[String]) -> Failure {
-    let shown = columns[..columns.len().min(COLUMNS_SHOWN_MAX)].join(", ");
+    let in_quotes = |column: &String| format!("`{}`", escape(column.as_bytes()));
+    let shown: Vec<String> = columns.iter().take(COLUMNS_SHOWN_MAX).map(in_quotes).collect();
+    let (name, shown) = (escape(name.as_bytes()), shown.join(", "));
     let more = match columns.len().saturating_sub(COLUMNS_SHOWN_MAX) {
         0 => String::new(),
         count => format!(" and {count} more"),
@@ -176,9 +184,7 @@ fn bad_row(bad: BadRecord, record_bytes_max: usize) -> BadRow {
                  the limit"
             ),
         ),
-        BadRecord::Unreadable { line, error } => {
-            return BadRow::Unreadable(format!("cannot read on after line {line}: {error}"));
-        }
+        BadRecord::Unreadable { line, error } => return unreadable(line, &error),
     };
     BadRow::Malformed { line, reason, message }
 }
@@ -235,7 +241,7 @@ mod tests {
             rows,
             [
                 r#"2/1={"a":1,"b":2}"#,
-                "line 3: the row has 1 fields, the first line has 2",
+                "line 3: the row has 1 field, the first line has 2",
                 "line 4: the row has 3 fields, the first line has 2",
                 "line 6: field 2 is not UTF-8",
                 r#"9/8={"a":8,"b":9}"#,
@@ -250,7 +256,8 @@ mod tests {
             Err(Failure::Usage(message) | Failure::Input(message)) => message,
             _ => panic!("accepted"),
         };
-        assert_eq!(error(b"a,b\n"), "there is no column `zip`; there are: a, b");
+        assert_eq!(error(b"a,b\n"), "there is no column `zip`; there are: `a`, `b`");
+        assert_eq!(error(b" zip,\n"), "there is no column `zip`; there are: ` zip`, ``");
         assert_eq!(error(b""), "the input is empty; the first line of a CSV file names the columns");
         assert_eq!(error(b"\xff\xfez\0i\0p\0"), "the input is UTF-16; convert it to UTF-8 first");
         assert_eq!(error(b"zip,\xff\n"), "line 1: the names of the columns are not UTF-8");
@@ -258,7 +265,8 @@ mod tests {
         assert!(
             error(&[b'a'; 2000]).starts_with("line 1: the row that begins on this line has more than 1000")
         );
-        assert_eq!(error(b"zip,a,zip\n"), "line 1: the column `zip` is there twice");
+        assert_eq!(error(b"zip,a,zip\n"), "line 1: columns 1 and 3 have the same name, `zip`");
+        assert_eq!(error(b"zip,,\n"), "line 1: columns 2 and 3 have the same name, ``");
     }
 
     #[test]

@@ -1,13 +1,14 @@
 //! `JsonRows`: lines with a JSON object each as rows of the store.
 
 use std::{
-    collections::HashMap,
+    collections::{HashMap, HashSet},
     io::{self, BufRead, Read},
 };
 
 use serde_json::value::RawValue;
 
-use super::{BadRow, LoadRow, Reason, checked_row};
+use super::{BadRow, LoadRow, Reason, checked_row, unreadable};
+use crate::notation::escape;
 
 /// What some programs write before text in UTF-8.
 const BYTE_ORDER_MARK: &[u8] = b"\xef\xbb\xbf";
@@ -61,17 +62,25 @@ impl<R: BufRead> JsonRows<R> {
         let line = line.trim_ascii();
         let columns: HashMap<String, &RawValue> = serde_json::from_slice(line)
             .map_err(|error| malformed(Reason::NotAnObject, not_an_object(&error)))?;
+        // Of a name that is there twice the last value would count, here and not everywhere.
+        let names = member_names(line);
+        if names.len() > columns.len() {
+            let message = format!("the object has the name `{}` twice", escape(repeated(&names).as_bytes()));
+            return Err(malformed(Reason::RepeatedName, message));
+        }
         let mut key = Vec::new();
         for (i, name) in self.key.iter().enumerate() {
             let Some(value) = columns.get(name) else {
-                let message = format!("there is no `{name}`, which is part of the key");
+                let message = format!("there is no `{}`, which is part of the key", escape(name.as_bytes()));
                 return Err(malformed(Reason::NoKey, message));
             };
             if i > 0 {
                 key.extend_from_slice(&self.separator);
             }
             let Some(part) = key_part(value.get()) else {
-                let message = format!("`{name}` is part of the key, but no string, number or boolean");
+                let is_text = value.get().starts_with('"');
+                let what = if is_text { "text that is not Unicode" } else { "no string, number or boolean" };
+                let message = format!("`{}` is part of the key, but {what}", escape(name.as_bytes()));
                 return Err(malformed(Reason::NoKey, message));
             };
             key.extend_from_slice(part.as_bytes());
@@ -85,6 +94,43 @@ fn not_an_object(error: &serde_json::Error) -> String {
     let text = error.to_string();
     let what = text.split(" at line ").next().unwrap_or_default();
     format!("not a JSON object: {what} at column {}", error.column())
+}
+
+/// The names of an object's members as they are written, quotes included. The text must be an object, and nothing else.
+fn member_names(object: &[u8]) -> Vec<&[u8]> {
+    let mut names = Vec::new();
+    let (mut at, mut depth, mut is_name) = (0, 0u32, false);
+    while let Some(byte) = object.get(at) {
+        let start = at;
+        at += 1;
+        match byte {
+            b'"' => {
+                while object[at] != b'"' {
+                    at += 1 + usize::from(object[at] == b'\\');
+                }
+                at += 1;
+                if is_name {
+                    names.push(&object[start..at]);
+                }
+                is_name = false;
+            }
+            b'{' | b'[' => {
+                depth += 1;
+                is_name = depth == 1;
+            }
+            b'}' | b']' => depth -= 1,
+            b',' => is_name = depth == 1,
+            _ => {}
+        }
+    }
+    names
+}
+
+/// The first of these names that is there before; the same name may be written in several ways.
+fn repeated(names: &[&[u8]]) -> String {
+    let mut seen = HashSet::new();
+    let mut names = names.iter().map(|name| serde_json::from_slice::<String>(name).unwrap_or_default());
+    names.find(|name| !seen.insert(name.clone())).unwrap_or_default()
 }
 
 /// The text of a string, number or boolean.
@@ -107,8 +153,7 @@ impl<R: BufRead> Iterator for JsonRows<R> {
                 Ok(None) => self.is_done = true,
                 Err(error) => {
                     self.is_done = true;
-                    let message = format!("cannot read on after line {}: {error}", self.line);
-                    return Some(Err(BadRow::Unreadable(message)));
+                    return Some(Err(unreadable(self.line, &error)));
                 }
             }
         }
@@ -155,6 +200,23 @@ mod tests {
         for (row, line) in [(&rows[1], 2), (&rows[2], 3), (&rows[5], 4), (&rows[6], 5)] {
             assert!(row.starts_with(&format!("line {line}: the line has more than 100 bytes")), "{row}");
         }
+    }
+
+    #[test]
+    fn an_object_that_has_a_name_twice_is_malformed() {
+        let rows = read(concat!(
+            r#"{"a":1,"b":2,"a":3}"#,
+            "\n",
+            r#"{"a":1,"b":2,"x\"y":[{},"a"],"\u0078\"y":0}"#,
+            "\n",
+            r#"{"a":"\"\\","b":2,"c":{"d":1,"d":",\"a\":"},"":["b",{"a":{}},"a"]}"#,
+            "\n",
+            r#"{"":1,"a":1,"b":1,"":1}"#,
+        ));
+        assert_eq!(rows[0], "line 1: the object has the name `a` twice");
+        assert_eq!(rows[1], "line 2: the object has the name `x\"y` twice");
+        assert!(rows[2].contains("|2={"), "what is inside of values is no member: {}", rows[2]);
+        assert_eq!(rows[3], "line 4: the object has the name `` twice");
     }
 
     #[test]

@@ -17,6 +17,7 @@ pub(crate) enum Reason {
     LongRecord,
     NotUtf8,
     NotAnObject,
+    RepeatedName,
     NoKey,
     LongKey,
     LongValue,
@@ -24,13 +25,14 @@ pub(crate) enum Reason {
 
 impl Reason {
     /// As in JSON.
-    fn name(self) -> &'static str {
+    pub(super) fn name(self) -> &'static str {
         match self {
             Reason::FieldCount => "field-count",
             Reason::OpenQuote => "open-quote",
             Reason::LongRecord => "long-record",
             Reason::NotUtf8 => "not-utf-8",
             Reason::NotAnObject => "not-an-object",
+            Reason::RepeatedName => "repeated-name",
             Reason::NoKey => "no-key",
             Reason::LongKey => "long-key",
             Reason::LongValue => "long-value",
@@ -44,6 +46,7 @@ impl Reason {
             Reason::LongRecord => "longer than --record-max",
             Reason::NotUtf8 => "not UTF-8",
             Reason::NotAnObject => "not a JSON object",
+            Reason::RepeatedName => "an object that has a name twice",
             Reason::NoKey => "no key",
             Reason::LongKey => "a key that is too long",
             Reason::LongValue => "a value that is too long",
