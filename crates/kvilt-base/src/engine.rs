@@ -96,7 +96,8 @@ pub struct RepairReport {
     /// Rows that were found and not copied, as a newer value of theirs may have been lost.
     pub rows_withheld: u64,
     /// What is damaged, and which keys may be lost with it: a key in none of these ranges has its right value, or had
-    /// none.
+    /// none. Damage of what no reader would find any more is no loss. Where a store has keyspaces, there is one for each that is
+    /// concerned, whose name the message tells, with a range of its keys; without a name it is the default one's.
     pub losses: Vec<Damage>,
     /// Whether what was copied is the newest that the store had: it is known which files were its last, and no commit log is
     /// damaged. If not, a loss names all keys, and what was copied may be older than it was, or deleted since.

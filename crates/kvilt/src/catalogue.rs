@@ -114,14 +114,6 @@ impl Catalogue {
             .collect()
     }
 
-    /// The name of the keyspace with this id, if it can be read.
-    pub(crate) fn name_of(&self, store: &Arc<Store>, id: u32) -> Option<String> {
-        self.rows(store, &[NAME_TAG]).filter_map(Result::ok).find_map(|(key, value)| {
-            let is_it = decode_u32(&value).is_ok_and(|found| found == id);
-            is_it.then(|| String::from_utf8_lossy(&key[1..]).into_owned())
-        })
-    }
-
     /// Deletes the keyspace of this name and all its rows; false if there is none.
     pub(crate) fn drop_keyspace(&self, store: &Arc<Store>, name: &str) -> Result<bool> {
         check_name(name)?;

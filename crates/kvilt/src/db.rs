@@ -1,12 +1,13 @@
 //! `Db`: an open store. All methods are thin: they name the keyspace and hand over.
 
 use std::{
+    collections::{BTreeMap, BTreeSet},
     fmt,
     path::{Path, PathBuf},
     sync::Arc,
 };
 
-use kvilt_base::{CheckReport, Damage, Progress, Result, Stats, Swap, Value};
+use kvilt_base::{CheckReport, Damage, KeyRange, Progress, Result, Stats, Swap, Value};
 
 use crate::{
     batch::WriteBatch,
@@ -16,9 +17,12 @@ use crate::{
     keyspace::Keyspace,
     range::Range,
     snapshot::Snapshot,
-    space::{DEFAULT_ID, Space, user_range},
+    space::{CATALOGUE_ID, DEFAULT_ID, Space, user_ranges},
     store::Store,
 };
+
+/// So many keyspaces at most are named for one damage.
+const NAMES_TOLD_MAX: usize = 8;
 
 /// An open store: an ordered map from bytes to bytes, kept in a directory.
 ///
@@ -358,21 +362,25 @@ impl Db {
     /// [`Db::check`] that tells how far it is, and stops early when `progress` returns false.
     pub fn check_with(&self, mut progress: impl FnMut(Progress) -> bool) -> Result<CheckReport> {
         let mut report = self.engine().check(&mut progress)?;
-        for damage in &mut report.damages {
-            self.tell_in_users_keys(damage);
-        }
+        report.damages = self.in_users_keys(report.damages);
         Ok(report)
     }
 
-    /// An engine's damage names keys with their keyspace prefix; a user wants keyspace and key.
-    pub(crate) fn tell_in_users_keys(&self, damage: &mut Damage) {
-        let Some((id, range)) = damage.range.as_ref().and_then(user_range) else { return };
-        damage.range = Some(range);
-        if id != DEFAULT_ID {
-            let store = &self.default.store;
-            let name = store.catalogue.name_of(store, id).unwrap_or_else(|| format!("number {id}"));
-            damage.message.push_str(&format!(" (keyspace `{name}`)"));
+    /// An engine's damages name keys with their keyspace prefix; a user wants keyspace and key. One that reaches over several
+    /// keyspaces becomes several.
+    pub(crate) fn in_users_keys(&self, damages: Vec<Damage>) -> Vec<Damage> {
+        // Nothing is read where nothing is damaged.
+        if damages.is_empty() {
+            return damages;
         }
+        let store = &self.default.store;
+        // Names that cannot be read are damaged themselves.
+        let named = store.catalogue.ids(store).unwrap_or_default();
+        let mut names: BTreeMap<u32, String> =
+            named.into_iter().map(|(id, name)| (id, format!("keyspace `{name}`"))).collect();
+        names.insert(CATALOGUE_ID, "names of keyspaces, and keyspaces whose names are lost".to_string());
+        let known = names.keys().copied().collect();
+        damages.into_iter().flat_map(|damage| in_each_keyspace(damage, &names, &known)).collect()
     }
 
     /// Makes a copy of the store, as of now, in a directory that does not exist or is empty. By hard links
@@ -421,4 +429,38 @@ impl fmt::Debug for Db {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "Db({})", self.path().display())
     }
+}
+
+/// One damage for each keyspace of which a part is concerned, and one for all of which everything is.
+fn in_each_keyspace(damage: Damage, names: &BTreeMap<u32, String>, known: &BTreeSet<u32>) -> Vec<Damage> {
+    if damage.range == Some(KeyRange::all()) {
+        let message = format!("{} (in all keyspaces)", damage.message);
+        return vec![Damage { message, ..damage }];
+    }
+    let Some(ranges) = damage.range.as_ref().and_then(|range| user_ranges(range, known)) else {
+        return vec![damage];
+    };
+    let name_of = |id: u32| names.get(&id).cloned().unwrap_or_else(|| format!("keyspace `number {id}`"));
+    let told = |range: KeyRange, place: String| {
+        let message = format!("{}{place}", damage.message);
+        Damage { range: Some(range), message, ..damage.clone() }
+    };
+    let (whole, parts): (Vec<_>, Vec<_>) =
+        ranges.into_iter().partition(|(id, range)| *id != DEFAULT_ID && *range == KeyRange::all());
+    let mut damages: Vec<Damage> = parts
+        .into_iter()
+        .map(|(id, range)| match id {
+            DEFAULT_ID => told(range, String::new()),
+            id => told(range, format!(" ({})", name_of(id))),
+        })
+        .collect();
+    if !whole.is_empty() {
+        let mut places: Vec<String> = whole.iter().take(NAMES_TOLD_MAX).map(|(id, _)| name_of(*id)).collect();
+        let others = whole.len() - places.len();
+        if others > 0 {
+            places.push(format!("{others} more keyspaces"));
+        }
+        damages.push(told(KeyRange::all(), format!(" (all of: {})", places.join("; "))));
+    }
+    damages
 }

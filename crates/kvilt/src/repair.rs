@@ -2,9 +2,7 @@
 
 use std::{io, path::Path, sync::Arc};
 
-use kvilt_base::{
-    Disk, Engine, Error, FileName, KeyRange, Listed, Progress, RepairReport, Result, WriteBatch,
-};
+use kvilt_base::{Disk, Engine, Error, FileName, Listed, Progress, RepairReport, Result, WriteBatch};
 use kvilt_even::{Salvaged, Unfinished, lock_to_salvage, salvage};
 use kvilt_io::NativeDisk;
 
@@ -93,12 +91,7 @@ fn copy(disk: &dyn Disk, db: &Db, progress: &mut dyn FnMut(Progress)) -> Result<
         progress(Progress { done, total });
     })?;
     copy.write()?;
-    for loss in &mut report.losses {
-        if loss.range == Some(KeyRange::all()) {
-            loss.message.push_str(" (in all keyspaces)");
-        }
-        db.tell_in_users_keys(loss);
-    }
+    report.losses = db.in_users_keys(report.losses);
     Ok(report)
 }
 

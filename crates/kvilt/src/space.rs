@@ -12,7 +12,11 @@
 //! First bytes 252 … 255 are free. Id 0 is the default keyspace, id 1 the catalogue of names, users' own begin
 //! at 2. An id is never used twice, so a dropped keyspace cannot come back to life.
 
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::{
+    collections::BTreeSet,
+    ops::Bound,
+    sync::atomic::{AtomicBool, Ordering},
+};
 
 use kvilt_base::{
     Error, KeyRange, Result,
@@ -116,18 +120,27 @@ impl Space {
     }
 }
 
-/// The keyspace that an engine's range begins in, and the part of the range inside it, as its user writes keys.
-pub(crate) fn user_range(range: &KeyRange) -> Option<(u32, KeyRange)> {
-    if range.start.is_empty() {
-        // The first chunk of a store begins before the first keyspace.
-        return user_range(&KeyRange {
-            start: encode_id(DEFAULT_ID).0[..1].to_vec(),
-            end: range.end.clone(),
-        });
+/// The keyspaces that an engine's range reaches into, each with the part of the range inside it, as its user writes keys: of
+/// those in `known`, in order of their ids, and those in which it begins and ends. None if the range begins with no id.
+pub(crate) fn user_ranges(range: &KeyRange, known: &BTreeSet<u32>) -> Option<Vec<(u32, KeyRange)>> {
+    // The first chunk of a store begins before the first keyspace.
+    let (first, start) = if range.start.is_empty() { (0, &[][..]) } else { decode_id(&range.start)? };
+    let Some((last, end)) = range.end.as_deref().and_then(decode_id) else {
+        // The last chunk of a store ends behind the last keyspace.
+        let begun = (first, KeyRange { start: start.to_vec(), end: None });
+        let behind = known.range((Bound::Excluded(first), Bound::Unbounded));
+        return Some(std::iter::once(begun).chain(behind.map(|id| (*id, KeyRange::all()))).collect());
+    };
+    if first == last {
+        return Some(vec![(first, KeyRange { start: start.to_vec(), end: Some(end.to_vec()) })]);
     }
-    let (id, start) = decode_id(&range.start)?;
-    let end = range.end.as_deref().and_then(decode_id).filter(|(end_id, _)| *end_id == id);
-    Some((id, KeyRange { start: start.to_vec(), end: end.map(|(_, end)| end.to_vec()) }))
+    let mut ranges = vec![(first, KeyRange { start: start.to_vec(), end: None })];
+    let between = known.range((Bound::Excluded(first), Bound::Excluded(last)));
+    ranges.extend(between.map(|id| (*id, KeyRange::all())));
+    if !end.is_empty() {
+        ranges.push((last, KeyRange { start: Vec::new(), end: Some(end.to_vec()) }));
+    }
+    Some(ranges)
 }
 
 /// Refuses a key that is longer than the limit.
@@ -214,13 +227,28 @@ mod tests {
     }
 
     #[test]
-    fn an_engines_range_is_told_in_the_users_keys() {
-        let space = Space::new(300, "x");
-        let range = KeyRange::new("b".."d");
-        assert_eq!(user_range(&space.range(&range)), Some((300, range.clone())));
-        assert_eq!(user_range(&KeyRange::all()), Some((DEFAULT_ID, KeyRange::all())));
-        let across = KeyRange { start: vec![0, b'a'], end: Some(vec![1]) };
-        assert_eq!(user_range(&across), Some((DEFAULT_ID, KeyRange::new("a"..))));
+    fn an_engines_range_is_told_in_the_users_keys_of_each_keyspace_it_reaches_into() {
+        let known = BTreeSet::from([0, 1, 2, 300]);
+        let told = |start: &[u8], end: Option<&[u8]>| {
+            let range = KeyRange { start: start.to_vec(), end: end.map(<[u8]>::to_vec) };
+            user_ranges(&range, &known)
+        };
+        let whole = |ids: &[u32]| ids.iter().map(|id| (*id, KeyRange::all())).collect::<Vec<_>>();
+        let range = Space::new(300, "x").range(&KeyRange::new("b".."d"));
+        assert_eq!(user_ranges(&range, &known), Some(vec![(300, KeyRange::new("b".."d"))]));
+        assert_eq!(told(b"", None), Some(whole(&[0, 1, 2, 300])));
+        assert_eq!(told(&[0, b'a'], Some(&[1])), Some(vec![(0, KeyRange::new("a"..))]));
+        assert_eq!(
+            told(&[0, b'a'], Some(&[2, b'k'])),
+            Some(vec![(0, KeyRange::new("a"..)), (1, KeyRange::all()), (2, KeyRange::new("".."k"))])
+        );
+        assert_eq!(told(&[2, b'a'], None), Some(vec![(2, KeyRange::new("a"..)), (300, KeyRange::all())]));
+        // Keyspaces whose names are lost.
+        assert_eq!(
+            told(&[7, b'a'], Some(&[9, b'b'])),
+            Some(vec![(7, KeyRange::new("a"..)), (9, KeyRange::new("".."b"))])
+        );
+        assert_eq!(told(&[251, 1], None), None, "no id");
     }
 
     #[test]

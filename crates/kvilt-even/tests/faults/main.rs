@@ -5,5 +5,6 @@ mod bed;
 mod checking;
 mod closing;
 mod full_disk;
+mod layouts;
 mod old_views;
 mod salvaging;

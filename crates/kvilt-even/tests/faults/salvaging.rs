@@ -11,7 +11,7 @@ use crate::bed::{self, Bed};
 
 pub(crate) type Rows = BTreeMap<Vec<u8>, Vec<u8>>;
 
-fn salvaged(disk: &dyn Disk) -> Result<(Rows, RepairReport)> {
+pub(crate) fn salvaged(disk: &dyn Disk) -> Result<(Rows, RepairReport)> {
     salvaged_with(disk, &mut |done, total| assert!(done <= total))
 }
 

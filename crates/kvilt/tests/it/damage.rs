@@ -85,6 +85,14 @@ fn says_damage(path: &Path) -> bool {
     is_damaged
 }
 
+/// Whether the store says so to one who only reads.
+fn reads_say_damage(path: &Path) -> bool {
+    match Db::builder(path).read_only(true).open() {
+        Ok(db) => (0..ROWS).any(|i| db.get(key(i)).is_err()) || db.iter().any(|row| row.is_err()),
+        Err(_) => true,
+    }
+}
+
 /// Fault table, row 14: what bears a name of ours and is no file is neither followed nor removed.
 #[test]
 fn a_link_or_a_directory_under_a_name_of_ours_is_corruption() {
@@ -179,8 +187,10 @@ fn a_repair_copies_what_is_proven_and_lists_the_rest() {
         let report = kvilt::repair(&path, &new).unwrap();
         assert_eq!(fs::read(&file).unwrap(), bad, "nothing of the damaged store is changed");
         let missing = compare(&new, &report);
-        // Of the shortest logs only the header is hurt, and rows do not need it.
-        assert!(!report.losses.is_empty() || good.len() < 600, "{}", file.display());
+        // What nobody reads is no loss: the header of a log, or rows of a table that no chunk has any more, because a sibling with
+        // which its chunk shares it since a split was rewritten. How many files are like that depends on the threads.
+        // `crates/kvilt-even/tests/faults/layouts.rs` damages everything of stores whose layouts do not.
+        assert!(!report.losses.is_empty() || !reads_say_damage(&path), "{}: {report:?}", file.display());
         let extension = file.extension().and_then(|e| e.to_str()).unwrap_or_default();
         match extension {
             "table" => assert!(report.is_proven && missing < ROWS / 5, "{missing} missing: {report:?}"),
@@ -193,6 +203,49 @@ fn a_repair_copies_what_is_proven_and_lists_the_rest() {
         compare(&new, &report);
         fs::write(&file, &good).unwrap();
     }
+}
+
+/// The last chunk of a store ends behind the last keyspace: what is lost with it is told for each of them, in its own keys.
+#[test]
+fn a_loss_that_reaches_over_keyspaces_is_told_for_each() {
+    const NAMES: [&str; 3] = ["first", "second", "third"];
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("store");
+    store(&path);
+    let db = Db::open(&path).unwrap();
+    for name in NAMES {
+        let keyspace = db.keyspace(name).unwrap();
+        (0..9).for_each(|i| keyspace.put(key(i), name).unwrap());
+    }
+    db.close().unwrap();
+    drop(db);
+    let is_of_rows = |file: &PathBuf| file.extension().is_some_and(|e| e == "table" || e == "log");
+    let mut missing = 0;
+    for (number, file) in files(&path).into_iter().filter(is_of_rows).enumerate() {
+        let aside = dir.path().join("aside");
+        fs::rename(&file, &aside).unwrap();
+        let new = dir.path().join(format!("new{number}"));
+        let report = kvilt::repair(&path, &new).unwrap();
+        fs::rename(&aside, &file).unwrap();
+        let db = Db::open(&new).unwrap();
+        let names = db.keyspaces().unwrap();
+        for name in NAMES {
+            let whose = if names.contains(&name.to_string()) { name } else { "whose names are lost" };
+            let is_told = |i: u32| {
+                let is_of_it = |loss: &&kvilt::Damage| loss.message.contains(whose);
+                let mut ranges = report.losses.iter().filter(is_of_it).filter_map(|loss| loss.range.as_ref());
+                ranges.any(|range| range.contains(key(i).as_bytes()))
+            };
+            let keyspace = db.keyspace(name).unwrap();
+            for i in 0..9 {
+                if keyspace.get(key(i)).unwrap().as_deref() != Some(name.as_bytes()) {
+                    missing += 1;
+                    assert!(is_told(i), "{name} {i}: {report:?}");
+                }
+            }
+        }
+    }
+    assert!(missing >= 9 * NAMES.len(), "{missing}");
 }
 
 /// A link under the name of one of our files leads who knows where; a stranger's file says nothing of ours.
