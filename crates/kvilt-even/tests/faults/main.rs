@@ -3,6 +3,7 @@
 
 mod bed;
 mod checking;
+mod checkpoints;
 mod closing;
 mod full_disk;
 mod layouts;
