@@ -22,7 +22,9 @@ pub(crate) enum Failure {
     Input(String),
     /// The store refused the arguments, or failed.
     Store(Error),
-    /// The same, after so much was done.
+    /// The store is damaged where an open must read it, so none of it can be read.
+    NotOpened(Error),
+    /// The store refused or failed, after so much was done.
     StoreAfter(Error, String),
     /// The store, or this program, is not as it should be.
     Damaged(String),
@@ -45,6 +47,11 @@ impl From<io::Error> for Failure {
 }
 
 impl Failure {
+    /// Why a store could not be opened.
+    pub(crate) fn of_open(error: Error) -> Self {
+        if error.kind() == ErrorKind::Corrupted { Failure::NotOpened(error) } else { Failure::Store(error) }
+    }
+
     /// Tells it on standard error, and gives the exit code.
     pub(crate) fn report(self, as_json: bool) -> ExitCode {
         let (code, kind, message) = match self {
@@ -55,6 +62,7 @@ impl Failure {
             Failure::Usage(message) => (2, "usage", message),
             Failure::Input(message) => (2, "input", message),
             Failure::Store(error) => (exit_code(&error), error.kind().name(), in_words(&error)),
+            Failure::NotOpened(error) => (3, error.kind().name(), with_advice(&error, Some(NOT_OPENED))),
             Failure::StoreAfter(error, done) => {
                 (exit_code(&error), error.kind().name(), format!("{}; {done}", in_words(&error)))
             }
@@ -79,7 +87,14 @@ fn exit_code(error: &Error) -> u8 {
 
 /// What happened, where, and what to do about it on the command line.
 fn in_words(error: &Error) -> String {
-    let mut words = error.message().to_string();
+    with_advice(error, error.setting().and_then(setting_advice).or_else(|| advice(error)))
+}
+
+fn with_advice(error: &Error, advice: Option<&str>) -> String {
+    // Of a call that the system refused the library says what it was.
+    let is_of_system = std::error::Error::source(error).is_some();
+    let mut words = if is_of_system { "cannot ".to_string() } else { String::new() };
+    words.push_str(error.message());
     if let Some(file) = error.file() {
         match error.offset() {
             Some(offset) => words.push_str(&format!(" (file {file}, offset {offset})")),
@@ -89,13 +104,16 @@ fn in_words(error: &Error) -> String {
     if let Some(source) = std::error::Error::source(error) {
         words.push_str(&format!(": {source}"));
     }
-    let advice = error.setting().and_then(setting_advice).or_else(|| advice(error));
     if let Some(advice) = advice {
         words.push_str("; ");
         words.push_str(advice);
     }
     words
 }
+
+/// What to do with a store that cannot be opened.
+const NOT_OPENED: &str =
+    "`kvilt check` shows what is damaged, and `kvilt repair` copies what is left into a new store";
 
 /// What to do where a setting of the library says no. None of them is named: the command has options.
 fn setting_advice(setting: &str) -> Option<&'static str> {
@@ -114,7 +132,7 @@ fn advice(error: &Error) -> Option<&'static str> {
     match error.kind() {
         ErrorKind::InvalidArgument => None,
         ErrorKind::NoSpace => {
-            Some("free disk space, then run the command again; what was stored before is kept")
+            Some("free disk space, then run the command again; what the store held before is kept")
         }
         ErrorKind::Busy => Some("stop the other process, or wait until it has closed the store"),
         ErrorKind::Poisoned => Some("run the command again; what was durable before is safe"),
@@ -126,9 +144,17 @@ fn advice(error: &Error) -> Option<&'static str> {
         ErrorKind::Io if error.advice() == Error::new(ErrorKind::Io, "").advice() => {
             Some("remove the cause, then run the command again")
         }
-        // Who may not read or write is told the same by the library; the others never reach a command's user.
+        ErrorKind::Io if is_denied(error) => {
+            Some("run the command as the owner of the store's files, or ask the owner for access")
+        }
+        // Who may not write is told the same by the library; the others never reach a command's user.
         _ => Some(error.advice()),
     }
+}
+
+fn is_denied(error: &Error) -> bool {
+    let source = std::error::Error::source(error).and_then(|source| source.downcast_ref::<io::Error>());
+    source.is_some_and(|source| source.kind() == io::ErrorKind::PermissionDenied)
 }
 
 #[cfg(test)]
@@ -144,9 +170,9 @@ mod tests {
         let error = Error::io("open a file", io::Error::from(io::ErrorKind::NotFound)).in_file("0001.log");
         assert_eq!(
             in_words(&error),
-            "open a file (file 0001.log): entity not found; remove the cause, then run the command again"
+            "cannot open a file (file 0001.log): entity not found; remove the cause, then run the command again"
         );
         let error = Error::io("open a file", io::Error::from(io::ErrorKind::PermissionDenied));
-        assert!(in_words(&error).contains("run it as the owner"), "{}", in_words(&error));
+        assert!(in_words(&error).contains("run the command as the owner"), "{}", in_words(&error));
     }
 }

@@ -61,17 +61,17 @@ impl DurabilityChoice {
 impl Globals {
     /// Opens the store in `dir`, which must be there, to be read only.
     pub(crate) fn open_to_read(&self, dir: &Path) -> Result<Db, Failure> {
-        Ok(self.builder(dir).read_only(true).open()?)
+        self.builder(dir).read_only(true).open().map_err(Failure::of_open)
     }
 
     /// Opens the store in `dir`, which must be there.
     pub(crate) fn open(&self, dir: &Path) -> Result<Db, Failure> {
-        Ok(self.builder(dir).create_if_missing(false).open()?)
+        self.builder(dir).create_if_missing(false).open().map_err(Failure::of_open)
     }
 
     /// Opens the store in `dir`, or makes one.
     pub(crate) fn open_or_create(&self, dir: &Path) -> Result<Db, Failure> {
-        Ok(self.builder(dir).open()?)
+        self.builder(dir).open().map_err(Failure::of_open)
     }
 
     /// A store in `dir` with these options, yet to be opened.

@@ -35,9 +35,19 @@ pub(crate) fn grouped(count: u64) -> String {
     text
 }
 
+/// So many of a thing, of which more than one have an `s`.
+pub(crate) fn counted(count: u64, noun: &str) -> String {
+    format!("{} {noun}{}", grouped(count), if count == 1 { "" } else { "s" })
+}
+
 #[cfg(test)]
 mod tests {
-    use super::grouped;
+    use super::{counted, grouped};
+
+    #[test]
+    fn one_of_a_thing_is_not_several() {
+        assert_eq!([0, 1, 1000].map(|count| counted(count, "row")), ["0 rows", "1 row", "1,000 rows"]);
+    }
 
     #[test]
     fn counts_are_grouped_by_three() {

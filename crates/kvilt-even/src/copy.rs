@@ -56,6 +56,9 @@ fn no_directory(error: io::Error, place: &str) -> Error {
         io::ErrorKind::NotADirectory | io::ErrorKind::AlreadyExists => Error::invalid(format!(
             "{place} is not a directory; name one that does not exist, or is empty, in a directory that is there"
         )),
+        io::ErrorKind::InvalidFilename => Error::invalid(format!(
+            "a name in {place} is longer than the file system allows; name a shorter one"
+        )),
         io::ErrorKind::InvalidInput => {
             Error::invalid(format!("cannot make a store in {place}: {error}; name a directory outside of it"))
         }

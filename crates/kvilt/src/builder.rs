@@ -362,6 +362,10 @@ impl Builder {
             };
             return self.refuse(&format!("{what} is not a directory; {}", self.what_to_name()));
         }
+        if error.kind() == io::ErrorKind::InvalidFilename {
+            return self
+                .refuse("a name in its path is longer than the file system allows; name a shorter one");
+        }
         Error::io(format!("open the directory {}", self.path.display()), error)
     }
 

@@ -55,6 +55,9 @@ pub fn repair_with(
             "there is no directory {}; name the directory of a damaged store",
             dir.display()
         )),
+        io::ErrorKind::InvalidFilename => {
+            Error::invalid(format!("a name in {} is longer than the file system allows", dir.display()))
+        }
         io::ErrorKind::NotADirectory => Error::invalid(format!(
             "{} is not a directory; name the directory of a damaged store",
             dir.display()

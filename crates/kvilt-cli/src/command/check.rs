@@ -4,7 +4,7 @@ use std::{io::IsTerminal, path::PathBuf};
 
 use clap::Args;
 use indicatif::{ProgressBar, ProgressStyle};
-use kvilt::{CheckReport, Damage, ErrorKind, KeyRange};
+use kvilt::{CheckReport, Damage, KeyRange};
 use serde_json::{Value, json};
 
 use crate::{
@@ -13,7 +13,7 @@ use crate::{
     interrupt,
     notation::{escape, to_json},
     output::Output,
-    stopwatch::grouped,
+    stopwatch::{counted, grouped},
 };
 
 /// Read and verify every byte of a store. Exit code 3 if something is damaged.
@@ -27,7 +27,7 @@ impl Check {
     pub(crate) fn run(self, globals: &Globals) -> Result<(), Failure> {
         interrupt::listen();
         let db = match globals.open_to_read(&self.dir) {
-            Err(Failure::Store(error)) if error.kind() == ErrorKind::Corrupted => {
+            Err(Failure::NotOpened(error)) => {
                 return refused(globals, &error);
             }
             opened => opened?,
@@ -68,10 +68,11 @@ fn lines(report: &CheckReport) -> Vec<String> {
         (true, false) => "sound",
     };
     let summary = format!(
-        "{verdict}: {} files, {} bytes, {} entries verified",
-        grouped(report.files),
-        grouped(report.bytes),
-        grouped(report.entries)
+        "{verdict}: {}, {}, {} {} verified",
+        counted(report.files, "file"),
+        counted(report.bytes, "byte"),
+        grouped(report.entries),
+        if report.entries == 1 { "entry" } else { "entries" }
     );
     report.damages.iter().map(describe).chain([summary]).collect()
 }

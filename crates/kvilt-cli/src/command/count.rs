@@ -6,7 +6,7 @@ use clap::Args;
 use serde_json::json;
 
 use crate::{
-    failure::Failure, globals::Globals, interrupt, output::Output, selection::Selection, stopwatch::grouped,
+    failure::Failure, globals::Globals, interrupt, output::Output, selection::Selection, stopwatch::counted,
 };
 
 /// Count rows, by reading their keys.
@@ -28,7 +28,7 @@ impl Count {
             key?;
             count += 1;
             if interrupt::is_pressed() {
-                return Err(Failure::Cancelled(format!("cancelled after {} rows", grouped(count))));
+                return Err(Failure::Cancelled(format!("cancelled after {}", counted(count, "row"))));
             }
         }
         db.close()?;

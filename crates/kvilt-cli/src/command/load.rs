@@ -29,7 +29,7 @@ use crate::{
     interrupt,
     notation::escape,
     output::Output,
-    stopwatch::{Stopwatch, grouped},
+    stopwatch::{Stopwatch, counted, grouped},
 };
 use csv_rows::CsvRows;
 use json_rows::JsonRows;
@@ -85,8 +85,8 @@ pub(crate) struct Load {
     dir: PathBuf,
 
     /// `-`: the same as `--jsonl -`.
-    #[arg(value_name = "-", value_parser = ["-"], conflicts_with_all = ["csv", "jsonl"])]
-    stdin: Option<String>,
+    #[arg(value_name = "-", conflicts_with_all = ["csv", "jsonl"])]
+    stdin: Option<PathBuf>,
 
     /// A file of comma-separated values, or `-`.
     #[arg(long, value_name = "FILE[.gz]", conflicts_with = "jsonl")]
@@ -163,10 +163,11 @@ impl Load {
         let (source, rows) = self.open_input(globals).map_err(unless_cancelled)?;
         let mut rows = rows.peekable();
         // No store is made for nothing.
-        if !self.dir.exists() && rows.peek().is_some() && interrupt::is_pressed() {
+        let is_place_free = self.is_place_free();
+        if is_place_free && rows.peek().is_some() && interrupt::is_pressed() {
             return Err(Failure::Cancelled(CANCELLED_AT_FIRST.to_string()));
         }
-        if !self.dir.exists()
+        if is_place_free
             && let Some(Err(bad)) = rows.peek()
             && let Some(told) = bad.end_of_load(self.on_error)
         {
@@ -196,15 +197,19 @@ impl Load {
         // Whatever ended it, what was loaded is to stay.
         let closed = db.close();
         loading.bar.finish_and_clear();
-        if let Err(Failure::Store(error)) = ended {
-            let done = format!("the {} rows before it are stored", grouped(loading.tally.stored));
-            return Err(Failure::StoreAfter(error, done));
-        }
-        closed?;
         // Why it ended is the graver, also where nobody can read the report.
-        let printed = loading.report(globals, ended.is_ok());
-        ended.map_err(|failure| loading.explain(failure))?;
+        let printed = loading.report(globals, ended.is_ok() && closed.is_ok(), closed.is_ok());
+        loading.outcome(ended, closed)?;
         printed
+    }
+
+    /// Whether there is nothing yet where the store shall be.
+    #[expect(
+        clippy::disallowed_methods,
+        reason = "looks whether the user's own directory is empty, and opens no file"
+    )]
+    fn is_place_free(&self) -> bool {
+        !self.dir.exists() || std::fs::read_dir(&self.dir).is_ok_and(|mut entries| entries.next().is_none())
     }
 
     fn open_input(&self, globals: &Globals) -> Result<(Source, Rows), Failure> {
@@ -222,6 +227,11 @@ impl Load {
         let not_opened =
             |path: &PathBuf, error| Failure::Input(format!("cannot read `{}`: {error}", path.display()));
         let dash = PathBuf::from("-");
+        if let Some(path) = self.stdin.as_ref().filter(|path| **path != dash) {
+            let path = path.display();
+            let message = format!("say what `{path}` is: `--csv {path}` or `--jsonl {path}`");
+            return Err(Failure::Usage(message));
+        }
         match (&self.csv, &self.jsonl, &self.stdin) {
             (Some(path), _, _) => {
                 let (source, reader) = Source::open(path).map_err(|error| not_opened(path, error))?;
@@ -339,26 +349,38 @@ impl Loading<'_> {
         self.bar.set_message(format!("{} rows, {} rows/s", grouped(self.tally.stored), grouped(rate)));
     }
 
-    /// Says, with the reason, what is in the store now.
-    fn explain(&self, failure: Failure) -> Failure {
-        let stored = grouped(self.tally.stored);
-        match failure {
-            Failure::Input(message) => {
-                Failure::Input(format!("{message}; the {stored} rows before it are stored"))
+    /// How the load ended, and what is in the store now. What a failed close leaves undone, nobody knows.
+    fn outcome(&self, ended: Result<(), Failure>, closed: kvilt::Result<()>) -> Result<(), Failure> {
+        let rows = counted(self.tally.stored, "row");
+        let what_is = match (&closed, self.tally.stored) {
+            (Ok(()), 1) => "is stored",
+            (Ok(()), _) => "are stored",
+            (Err(_), _) => "may be lost from the last checkpoint on, since the store could not be closed",
+        };
+        match ended {
+            Ok(()) => closed.map_err(|error| Failure::StoreAfter(error, format!("the {rows} {what_is}"))),
+            Err(Failure::Input(message)) => {
+                Err(Failure::Input(format!("{message}; the {rows} before it {what_is}")))
             }
-            Failure::Cancelled(message) => Failure::Cancelled(format!("{message}; {stored} rows are stored")),
-            other => other,
+            Err(Failure::Cancelled(message)) => {
+                Err(Failure::Cancelled(format!("{message}; {rows} {what_is}")))
+            }
+            Err(Failure::Store(error)) => {
+                Err(Failure::StoreAfter(error, format!("the {rows} before it {what_is}")))
+            }
+            Err(other) => Err(other),
         }
     }
 
-    fn report(&self, globals: &Globals, is_complete: bool) -> Result<(), Failure> {
+    fn report(&self, globals: &Globals, is_complete: bool, is_durable: bool) -> Result<(), Failure> {
         let untold = self.tally.skipped().saturating_sub(MALFORMED_SHOWN_MAX);
         if untold > 0 {
-            let text = format!("{} more malformed rows skipped", grouped(untold));
+            let text = format!("{} skipped", counted(untold, "more malformed row"));
             self.tell(&text, &json!({ "skipped_more": { "rows": untold } }));
         }
         let lines = self.tally.lines(self.stopwatch, self.repeats.is_exact());
-        let object = self.tally.json(self.stopwatch, self.repeats.is_exact(), is_complete);
+        let mut object = self.tally.json(self.stopwatch, self.repeats.is_exact(), is_complete);
+        object["durable"] = is_durable.into();
         Ok(Output::new(globals).report(&lines, &object)?)
     }
 }

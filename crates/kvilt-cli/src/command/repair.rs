@@ -7,7 +7,7 @@ use kvilt::RepairReport;
 use serde_json::{Value, json};
 
 use super::check::{damage_to_json, describe, progress_bar};
-use crate::{failure::Failure, globals::Globals, output::Output, stopwatch::grouped};
+use crate::{failure::Failure, globals::Globals, output::Output, stopwatch::counted};
 
 /// Copy everything provably intact of a damaged store into a new one. Exit code 3 if anything may be lost.
 #[derive(Debug, Args)]
@@ -45,10 +45,10 @@ fn lines(report: &RepairReport) -> Vec<String> {
         (false, false) => "not proven",
     };
     let summary = format!(
-        "{verdict}: {} rows with {} bytes copied, {} older rows withheld",
-        grouped(report.rows),
-        grouped(report.bytes),
-        grouped(report.rows_withheld)
+        "{verdict}: {} with {} copied, {} withheld",
+        counted(report.rows, "row"),
+        counted(report.bytes, "byte"),
+        counted(report.rows_withheld, "older row")
     );
     report.losses.iter().map(describe).chain([summary]).collect()
 }

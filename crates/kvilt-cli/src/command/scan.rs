@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use clap::Args;
 
 use crate::{
-    failure::Failure, globals::Globals, interrupt, output::Output, selection::Selection, stopwatch::grouped,
+    failure::Failure, globals::Globals, interrupt, output::Output, selection::Selection, stopwatch::counted,
 };
 
 /// Print rows in order: key, tab, value. With --json, an object {"key":…,"value":…} a line.
@@ -58,7 +58,7 @@ impl Scan {
         output.end()?;
         db.close()?;
         if interrupt::is_pressed() {
-            return Err(Failure::Cancelled(format!("cancelled; {} rows are printed", grouped(printed))));
+            return Err(Failure::Cancelled(format!("cancelled behind {}", counted(printed, "row"))));
         }
         Ok(())
     }

@@ -16,7 +16,7 @@ use crate::{
     interrupt,
     notation::{escape, to_hex, to_json},
     output::Output,
-    stopwatch::grouped,
+    stopwatch::{counted, grouped},
 };
 
 /// The name of the engine that every store has so far.
@@ -125,8 +125,8 @@ impl Shown<'_> {
                 name => format!("`{}`", escape(name.as_bytes())),
             };
             lines.push(format!(
-                "  {name}: {about}{} rows, {about}{} of keys and values, about {} on disk",
-                grouped(keyspace.rows),
+                "  {name}: {about}{}, {about}{} of keys and values, about {} on disk",
+                counted(keyspace.rows, "row"),
                 size(keyspace.row_bytes),
                 size(keyspace.file_bytes)
             ));
@@ -235,7 +235,7 @@ fn line(name: &str, text: &str) -> String {
 }
 
 fn files_text(files: u64) -> String {
-    if files == 1 { "1 file".to_string() } else { format!("{} files", grouped(files)) }
+    counted(files, "file")
 }
 
 fn plural(kind: &str) -> String {

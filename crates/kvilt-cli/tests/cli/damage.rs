@@ -61,7 +61,7 @@ fn a_sound_store_is_repaired_whole() {
     store.run("put", &["a", "1"]).ok();
     let new = store.path().with_file_name("new");
     let told = kvilt(&["repair", store.path().to_str().unwrap(), "--to", new.to_str().unwrap()], b"").ok();
-    assert!(told.starts_with("whole: 1 rows"), "{told}");
+    assert!(told.starts_with("whole: 1 row"), "{told}");
     let again = kvilt(&["repair", store.path().to_str().unwrap(), "--to", new.to_str().unwrap()], b"");
     assert!(again.failed(2).contains("there is a store already"));
 }

@@ -134,7 +134,7 @@ fn malformed_rows_are_skipped_if_so_told() {
     let ran = store.run("load", &["--csv", &csv, "--key", "a", "--on-error", "skip"]);
     assert_eq!(ran.stderr, "kvilt: line 4: the row has 1 field, the first line has 2; skipped\n");
     let told = ran.ok();
-    assert!(told.lines().next().unwrap().ends_with("rows/s), 1 malformed rows skipped"), "{told}");
+    assert!(told.lines().next().unwrap().ends_with("rows/s), 1 malformed row skipped"), "{told}");
     assert!(told.ends_with("  1 skipped, more or fewer fields than the first line: line 4\n"), "{told}");
     assert_eq!(store.run("scan", &["--keys-only"]).ok(), "1\n2\n4\n");
     let json =
@@ -172,7 +172,7 @@ fn an_object_that_has_a_name_twice_is_a_malformed_row() {
     let json = "{\"id\":1}\n{\"id\":2,\"v\":1,\"id\":3}\n{\"id\":4,\"v\":{\"x\":1,\"x\":2}}\n";
     let store = Store::new();
     let told = store.run_with("load", &["-", "--key", "id"], json.as_bytes()).failed(2);
-    assert!(told.contains("line 2: the object has the name `id` twice; the 1 rows before it"), "{told}");
+    assert!(told.contains("line 2: the object has the name `id` twice; the 1 row before it"), "{told}");
     let skip = ["-", "--key", "id", "--on-error", "skip", "--json"];
     let told = report(&store.run_with("load", &skip, json.as_bytes()));
     assert_eq!(

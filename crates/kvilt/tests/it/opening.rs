@@ -146,6 +146,23 @@ fn who_wants_a_store_that_is_there_is_told_why_there_is_none() {
 }
 
 #[test]
+fn a_name_that_the_file_system_cannot_have_is_the_callers_mistake() {
+    let dir = tempfile::tempdir().unwrap();
+    let long = dir.path().join("n".repeat(300));
+    let db = Db::open(dir.path().join("store")).unwrap();
+    for error in [
+        Db::open(&long).unwrap_err(),
+        Db::open(long.join("below")).unwrap_err(),
+        Db::builder(&long).read_only(true).open().unwrap_err(),
+        db.checkpoint_to(&long).unwrap_err(),
+        repair(&long, dir.path().join("new")).unwrap_err(),
+    ] {
+        assert_eq!(error.kind(), ErrorKind::InvalidArgument, "{error}");
+        assert!(error.message().contains("longer than the file system allows"), "{error}");
+    }
+}
+
+#[test]
 fn one_store_is_open_once_and_the_second_is_told_who_has_it() {
     let dir = tempfile::tempdir().unwrap();
     let first = Db::open(dir.path()).unwrap();

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use serde_json::{Value, json};
 
-use crate::stopwatch::{Stopwatch, grouped};
+use crate::stopwatch::{Stopwatch, counted, grouped};
 
 /// So many lines are named for each thing that is counted.
 const LINES_NAMED_MAX: usize = 5;
@@ -105,11 +105,11 @@ impl Tally {
     pub(super) fn lines(&self, stopwatch: Stopwatch, is_exact: bool) -> Vec<String> {
         let skipped = match self.skipped() {
             0 => String::new(),
-            count => format!(", {} malformed rows skipped", grouped(count)),
+            count => format!(", {} skipped", counted(count, "malformed row")),
         };
         let mut lines = vec![format!(
-            "loaded {} rows in {:.2} s ({} rows/s){skipped}",
-            grouped(self.stored),
+            "loaded {} in {:.2} s ({} rows/s){skipped}",
+            counted(self.stored, "row"),
             stopwatch.elapsed().as_secs_f64(),
             grouped(stopwatch.rate(self.stored) as u64)
         )];
