@@ -173,6 +173,9 @@ pub(crate) fn parse_size(text: &str) -> Result<u64, String> {
         "m" | "mb" | "mib" => 20,
         "g" | "gb" | "gib" => 30,
         "t" | "tb" | "tib" => 40,
+        fraction if fraction.starts_with(['.', ',']) => {
+            return Err(format!("`{text}` is not a whole number; use a smaller unit"));
+        }
         _ => return Err(format!("`{unit}` is not a unit; use KiB, MiB, GiB or TiB")),
     };
     let number: u64 = number.parse().map_err(|_| format!("`{text}` does not begin with a number"))?;

@@ -3,6 +3,7 @@
 use std::path::PathBuf;
 
 use clap::Args;
+use kvilt::KeyRange;
 
 use crate::{failure::Failure, globals::Globals, output::Output, selection::Selection};
 
@@ -25,6 +26,11 @@ impl DeleteRange {
             return Err(Failure::Usage(message.to_string()));
         }
         let range = self.selection.range(globals)?;
+        // An empty variable of a script is no wish to delete everything.
+        if !self.all && range == KeyRange::all() {
+            let message = "an empty --from or --prefix means every key; say --all to delete everything";
+            return Err(Failure::Usage(message.to_string()));
+        }
         let db = globals.open(&self.dir)?;
         globals.keyspace_to_read(&db)?.delete_range(range)?;
         db.close()?;

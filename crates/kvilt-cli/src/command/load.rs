@@ -398,6 +398,14 @@ fn unless_cancelled(failure: Failure) -> Failure {
     }
 }
 
+/// What is told of an input in UTF-16.
+const UTF_16: &str = "the input is UTF-16; convert it to UTF-8 first";
+
+/// Whether the first bytes of an input say that it is.
+fn is_utf_16(first: &[u8]) -> bool {
+    first.starts_with(b"\xff\xfe") || first.starts_with(b"\xfe\xff")
+}
+
 /// Says that the input cannot be read behind this line, the last of which all was read.
 fn unreadable(line: u64, error: &io::Error) -> BadRow {
     BadRow::Unreadable(match line {

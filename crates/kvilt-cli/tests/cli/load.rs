@@ -140,7 +140,7 @@ fn malformed_rows_are_skipped_if_so_told() {
     let json =
         "{\"a\":7}\n{\"a\":\n[]\n{\"a\":null}\n{\"b\":1}\n".to_string() + &"x\n".repeat(30) + "{\"a\":8}\n";
     let ran = store.run_with("load", &["-", "--key", "a", "--on-error", "skip"], json.as_bytes());
-    assert!(ran.stderr.contains("line 2: not a JSON object: EOF while parsing a value at column 5; skipped"));
+    assert!(ran.stderr.contains("line 2: not a JSON object: the line ends before the object does; skipped"));
     assert!(ran.stderr.contains("kvilt: 14 more malformed rows skipped"), "{}", ran.stderr);
 }
 
@@ -154,7 +154,7 @@ fn rows_that_are_skipped_are_told_as_json_if_so_wanted() {
         ran.stderr.lines().map(|line| serde_json::from_str(line).expect("each line is JSON")).collect();
     assert_eq!(told.len(), 21, "{told:?}");
     let first = serde_json::json!({
-        "line": 2, "reason": "not-an-object", "message": "not a JSON object: EOF while parsing a value at column 5",
+        "line": 2, "reason": "not-an-object", "message": "not a JSON object: the line ends before the object does",
     });
     assert_eq!(told[0], serde_json::json!({ "skipped": first }));
     assert_eq!(told[3]["skipped"]["reason"], "no-key");
@@ -350,6 +350,12 @@ fn what_is_no_table_of_text_is_told() {
     check("--csv", b"", "the input is empty");
     check("--csv", b"\xff\xfea\0,\0b\0\n\0", "UTF-16");
     check("--csv", &junk, "line 1: ");
+    check("--jsonl", b"\xff\xfe{\0}\0\n\0", "the input is UTF-16");
+    check("--jsonl", b"\xfe\xff\0{\0}\0\n", "the input is UTF-16");
+    check("--jsonl", b"[{\"a\":1},\n{\"a\":2}]\n", "line 1: not a JSON object, but an array");
+    check("--jsonl", b"[{\"a\":1}]\n", "line 1: not a JSON object, but an array; write one object a line");
+    check("--jsonl", b"{\n\"a\":1}\n", "line 1: not a JSON object: the line ends before the object does");
+    check("--jsonl", b"7\n", "line 1: not a JSON object, but a number");
     check("--csv", b"a,b\n\xff,1\n", "line 2: field 1 is not UTF-8");
     check("--csv", b"\x28\xb5\x2f\xfd rest", "compressed with zstd");
     check("--jsonl", b"PK\x03\x04 rest", "compressed with zip");

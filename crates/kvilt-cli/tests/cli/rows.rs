@@ -75,6 +75,11 @@ fn a_scan_selects_limits_and_reverses() {
 fn a_range_is_deleted_if_it_is_named() {
     let store = alphabet();
     assert!(store.run("delete-range", &[]).failed(2).contains("--all"));
+    // As where a script's variable is empty.
+    for all in [&["--prefix", ""][..], &["--from", ""], &["--from", "", "--prefix", ""]] {
+        assert!(store.run("delete-range", all).failed(2).contains("--all"), "{all:?}");
+    }
+    assert_eq!(keys(&store, &[]), "abcdefghij");
     store.run("delete-range", &["--from", "c", "--to", "f"]).ok();
     assert_eq!(keys(&store, &[]), "abfghij");
     assert_eq!(store.run("delete-range", &["--all", "--json"]).ok(), "{\"ok\":true}\n");

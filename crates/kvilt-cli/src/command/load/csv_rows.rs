@@ -3,9 +3,9 @@
 use std::{collections::HashMap, io::Read};
 
 use super::{
-    BadRow, LoadRow, Reason, checked_row,
+    BadRow, LoadRow, Reason, UTF_16, checked_row,
     csv_records::{BadRecord, CsvRecords, FIELDS_MAX, Record},
-    unreadable,
+    is_utf_16, unreadable,
 };
 use crate::{failure::Failure, notation::escape};
 
@@ -114,8 +114,8 @@ fn header<R: Read>(
         BadRow::Unreadable(message) => Failure::Input(message),
     };
     let first = records.begin().map_err(|error| bad(BadRecord::Unreadable { line: 0, error }))?;
-    if first.starts_with(b"\xff\xfe") || first.starts_with(b"\xfe\xff") {
-        return Err(Failure::Input("the input is UTF-16; convert it to UTF-8 first".to_string()));
+    if is_utf_16(first) {
+        return Err(Failure::Input(UTF_16.to_string()));
     }
     if !records.read(record).map_err(bad)? {
         let message = "the input is empty; the first line of a CSV file names the columns";

@@ -5,9 +5,9 @@ use std::{
     io::{self, BufRead, Read},
 };
 
-use serde_json::value::RawValue;
+use serde_json::{error::Category, value::RawValue};
 
-use super::{BadRow, LoadRow, Reason, checked_row, unreadable};
+use super::{BadRow, LoadRow, Reason, UTF_16, checked_row, is_utf_16, unreadable};
 use crate::notation::escape;
 
 /// What some programs write before text in UTF-8.
@@ -61,7 +61,7 @@ impl<R: BufRead> JsonRows<R> {
         }
         let line = line.trim_ascii();
         let columns: HashMap<String, &RawValue> = serde_json::from_slice(line)
-            .map_err(|error| malformed(Reason::NotAnObject, not_an_object(&error)))?;
+            .map_err(|error| malformed(Reason::NotAnObject, not_an_object(line, &error)))?;
         // Of a name that is there twice the last value would count, here and not everywhere.
         let names = member_names(line);
         if names.len() > columns.len() {
@@ -89,11 +89,22 @@ impl<R: BufRead> JsonRows<R> {
     }
 }
 
-/// What is wrong and where. The error's own text speaks of line 1, since it was given one line.
-fn not_an_object(error: &serde_json::Error) -> String {
+/// What is wrong and where. The error's own text speaks of line 1, since it was given one line, and of types of this program.
+fn not_an_object(line: &[u8], error: &serde_json::Error) -> String {
     let text = error.to_string();
     let what = text.split(" at line ").next().unwrap_or_default();
-    format!("not a JSON object: {what} at column {}", error.column())
+    match (error.classify(), line.first()) {
+        (Category::Data, Some(b'[')) => {
+            "not a JSON object, but an array; write one object a line, with no array around them".to_string()
+        }
+        (Category::Data, Some(b'"')) => "not a JSON object, but a string".to_string(),
+        (Category::Data, Some(b'0'..=b'9' | b'-')) => "not a JSON object, but a number".to_string(),
+        (Category::Data, Some(b't' | b'f' | b'n')) => {
+            "not a JSON object, but true, false or null".to_string()
+        }
+        (Category::Eof, _) => "not a JSON object: the line ends before the object does".to_string(),
+        _ => format!("not a JSON object: {what} at column {}", error.column()),
+    }
 }
 
 /// The names of an object's members as they are written, quotes included. The text must be an object, and nothing else.
@@ -149,6 +160,10 @@ impl<R: BufRead> Iterator for JsonRows<R> {
         while !self.is_done {
             match self.read_line() {
                 Ok(Some(line)) if line.trim_ascii().is_empty() && line.len() <= self.line_bytes_max => {}
+                Ok(Some(line)) if self.line == 1 && is_utf_16(&line) => {
+                    self.is_done = true;
+                    return Some(Err(BadRow::Unreadable(UTF_16.to_string())));
+                }
                 Ok(Some(line)) => return Some(self.row(&line)),
                 Ok(None) => self.is_done = true,
                 Err(error) => {
