@@ -114,9 +114,12 @@ impl Globals {
         })
     }
 
-    /// Refuses a name that no keyspace can have, before anything is made.
-    pub(crate) fn check_keyspace(&self) -> Result<(), Failure> {
+    /// Refuses a name that no keyspace can have, and any name for a command that is about the whole store, before anything is made.
+    pub(crate) fn check_keyspace(&self, whole_store: Option<&str>) -> Result<(), Failure> {
         match &self.keyspace {
+            Some(_) if let Some(command) = whole_store => Err(Failure::Usage(format!(
+                "`{command}` is about the whole store, all keyspaces together; leave --keyspace away"
+            ))),
             Some(name) if name.is_empty() || name.len() > KEYSPACE_NAME_BYTES_MAX => {
                 Err(Failure::Usage(format!(
                     "the name of a keyspace has 1 to {KEYSPACE_NAME_BYTES_MAX} bytes, this one has {}",

@@ -74,10 +74,30 @@ fn main() -> ExitCode {
         Ok(cli) => cli,
         Err(error) => return refuse(&error),
     };
-    let done = globals.check_keyspace().and_then(|()| run(command, &globals));
+    let done = globals.check_keyspace(command.whole_store()).and_then(|()| run(command, &globals));
     match done {
         Ok(()) => ExitCode::SUCCESS,
         Err(failure) => failure.report(globals.json),
+    }
+}
+
+impl Command {
+    /// Its name, if it is about all keyspaces together.
+    fn whole_store(&self) -> Option<&'static str> {
+        match self {
+            Command::Stats(_) => Some("stats"),
+            Command::Check(_) => Some("check"),
+            Command::Repair(_) => Some("repair"),
+            Command::Demo(_) => Some("demo"),
+            Command::Put(_)
+            | Command::Get(_)
+            | Command::Delete(_)
+            | Command::DeleteRange(_)
+            | Command::Scan(_)
+            | Command::Count(_)
+            | Command::Load(_)
+            | Command::DemoChild(_) => None,
+        }
     }
 }
 

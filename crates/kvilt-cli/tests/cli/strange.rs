@@ -42,6 +42,9 @@ fn what_was_typed_wrong_is_code_2_whoever_finds_it() {
         &["put", "k", "v", "--durability", "perhaps"],
         &["get", "k", "--raw", "--json"],
         &["load", "rows.csv", "--key", "k"],
+        &["stats", "--keyspace", "users"],
+        &["check", "--keyspace", "users"],
+        &["repair", "--to", "new", "--keyspace", "users"],
     ] {
         let ran = store.run_with(words[0], &words[1..], b"{\"k\":1}\n");
         assert_eq!(ran.code, 2, "{words:?}: {}{}", ran.stdout, ran.stderr);
