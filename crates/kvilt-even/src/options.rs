@@ -3,6 +3,10 @@
 use std::time::Duration;
 
 use kvilt_base::{Error, Result, limits};
+
+/// Chunks are not made shorter than this for the sake of a small memory budget, in bytes. Each chunk has files, a log's index
+/// and bounds: where there are thousands of them for a megabyte of memory, those take all of it, and a checkpoint takes seconds.
+const CHUNK_BYTES_FLOOR: u64 = 256 << 10;
 pub use kvilt_format::table::Compression;
 
 use crate::funk::log::SummaryRule;
@@ -201,9 +205,10 @@ impl Options {
         Ok(Config { budget_bytes, ..self.fitted(budget_bytes) })
     }
 
-    /// A munk must be small against the budget, or two chunks would fill it: chunks shrink with it.
+    /// A munk must be small against the budget, or two chunks would fill it: chunks shrink with it, down to
+    /// `CHUNK_BYTES_FLOOR`.
     fn fitted(&self, budget_bytes: u64) -> Config {
-        let rebalance = self.chunk_bytes_rebalance.min((budget_bytes / 16).max(4 << 10));
+        let rebalance = self.chunk_bytes_rebalance.min((budget_bytes / 16).max(CHUNK_BYTES_FLOOR));
         let shrink = |bytes: u64| {
             // Scaled in u128, so that no product overflows.
             ((u128::from(bytes) * u128::from(rebalance)) / u128::from(self.chunk_bytes_rebalance)) as u64
@@ -215,9 +220,9 @@ impl Options {
             chunk_bytes_rebalance: rebalance,
             chunk_bytes_min: shrink(self.chunk_bytes_min),
             // A cold log costs an index in memory, and a rewrite holds it there whole.
-            log_bytes_max_cold: self.log_bytes_max_cold.min((budget_bytes / 32).max(1 << 10)),
-            log_bytes_max_cached: self.log_bytes_max_cached.min((budget_bytes / 4).max(4 << 10)),
-            log_bytes_max_unread: self.log_bytes_max_unread.min((budget_bytes / 8).max(4 << 10)),
+            log_bytes_max_cold: self.log_bytes_max_cold.min((budget_bytes / 32).max(CHUNK_BYTES_FLOOR / 2)),
+            log_bytes_max_cached: self.log_bytes_max_cached.min((budget_bytes / 4).max(CHUNK_BYTES_FLOOR)),
+            log_bytes_max_unread: self.log_bytes_max_unread.min((budget_bytes / 8).max(CHUNK_BYTES_FLOOR)),
             log_buffer_bytes_max: self.log_buffer_bytes_max.min((budget_bytes / 1024).max(512) as usize),
             // Who does not write keeps no room for it.
             reserve_bytes_max: if self.read_only { 0 } else { self.reserve_bytes_max },

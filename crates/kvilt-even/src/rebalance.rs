@@ -412,12 +412,14 @@ impl Store {
             return log_bytes > self.config.log_bytes_max_cached
                 || log_bytes + funk.table_bytes() > garbage_limit;
         }
+        if log_bytes > self.log_bytes_max_unread(chunk) {
+            return true;
+        }
         // Relaxed: a statistic.
         let is_index_unwanted = chunk.heat.is_index_unwanted.load(Ordering::Relaxed);
         let short = self.config.log_bytes_max_cold / 16;
-        self.is_order_due(chunk, funk)
-            || (is_index_unwanted && log_bytes > short)
-            || log_bytes > self.log_bytes_max_unread(chunk)
+        (self.is_order_due(chunk, funk) || (is_index_unwanted && log_bytes > short))
+            && !self.has_replaced_much()
     }
 
     /// Whether scans have paid as much for want of order in a cold chunk's logs as its rewrite costs: who rewrites then,

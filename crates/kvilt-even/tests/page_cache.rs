@@ -72,6 +72,10 @@ impl Bed {
         let clock = Arc::new(LookedAt { clock: manual, step_us: AtomicU64::new(0) });
         let mut options = Options::default();
         options.durability = Durability::Async { interval: Duration::from_secs(3600) };
+        options.chunk_bytes_rebalance = options.chunk_bytes_rebalance.min(budget / 16);
+        options.chunk_bytes_max = options.chunk_bytes_max.min(budget / 11);
+        options.chunk_bytes_min = options.chunk_bytes_min.min(budget / 112);
+        options.log_bytes_max_cold = options.log_bytes_max_cold.min(budget / 32);
         let world = World {
             clock: clock.clone(),
             rng: Arc::new(SeededRng::new(7)),

@@ -1,9 +1,9 @@
 //! `Ledger`: how many bytes of a chunk's files are live, as far as is known.
 //!
 //! Dead bytes are what a chunk's files hold beyond that. The background counts live bytes now and then
-//! (`rebalance/space.rs`); between two counts the ledger extrapolates from the bytes that puts appended and from the
-//! part of earlier bytes that turned out to be dead. All figures are estimates: they decide when a chunk is rewritten,
-//! and nothing else.
+//! (`rebalance/space.rs`); between two counts the ledger extrapolates from what puts and deletes could have killed since
+//! and from the part of that which earlier ones did kill. All figures are estimates: they decide when a chunk is
+//! rewritten, and nothing else.
 //!
 //! Thread rule: every field is a statistic, so all accesses are relaxed; the background alone writes counts.
 
@@ -11,14 +11,22 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 
 /// Not known: the files are of an earlier run, and nobody has counted yet.
 const UNKNOWN: u64 = u64::MAX;
-/// The dead part of appended bytes is learned from counts that lie at least this many appended bytes apart.
+/// The part that changes kill is learned from counts between which they could have killed this many bytes.
 const LEARNED_BYTES_MIN: u64 = 256;
+/// The part that puts kill is learned from counts between which they could have killed this part of all that could have
+/// been killed; likewise for deletes.
+const LEARNED_PART: u64 = 8;
 /// Bytes that a record of a log takes besides key and value, about.
 pub(crate) const RECORD_BYTES: usize = 12;
 /// A file takes this many thousandths of its rows' bytes in memory, at most, as far as estimates are concerned.
 const FILE_PERMILLE_MAX: u128 = 100_000;
-/// A count is due when a chunk saw deletes that may have killed this part of its live bytes.
-const DELETES_PART: u64 = 8;
+/// A count is due when deletes, or puts of short rows over long ones, may have killed this part of the live bytes, if it is
+/// not known which part they kill …
+const SHRINKS_PART: u64 = 8;
+/// … and this part if it is known.
+const SHRINKS_PART_KNOWN: u64 = 2;
+/// Puts are of short rows over long ones if they could have killed this many times as much as they appended.
+const SHRINKS_FACTOR: u64 = 2;
 /// A range delete weighs as much as this many deletes: any row may be dead.
 const RANGE_DELETE_CHANGES: u64 = 1 << 40;
 /// Few rows are long if they hold most bytes and are at most this part of all.
@@ -28,6 +36,9 @@ const FEW_PART: u64 = 8;
 const APPENDED_PART: u64 = 2;
 /// A count is due when appended bytes are this part of the live ones, in a store at rest: it has the time.
 const APPENDED_PART_AT_REST: u64 = 8;
+/// A chunk is counted before a rewrite if this part of its bytes was appended since the last count, or may have been deleted
+/// while it is not known what deletes kill.
+const DOUBTFUL_PART: u64 = 8;
 
 /// What is known of a chunk's live bytes.
 pub(crate) struct Ledger {
@@ -44,8 +55,10 @@ pub(crate) struct Ledger {
     deletes: AtomicU64,
     /// Whether `live` was counted for this chunk, and is not its part of what its parent had.
     is_counted: AtomicBool,
-    /// The part of appended bytes that replaces older rows, in thousandths.
-    dead_permille: AtomicU64,
+    /// The part of what puts can kill that they do kill, in thousandths.
+    puts_kill: AtomicU64,
+    /// The same of deletes.
+    deletes_kill: AtomicU64,
     /// Bytes that rows take in files, in thousandths of what they take in memory; learned by rewrites.
     file_permille: AtomicU64,
     /// The oldest view for which the last rewrite kept rows that are not live; zero if there was none.
@@ -66,6 +79,12 @@ pub(crate) struct Count {
     pub(crate) deletes: u64,
 }
 
+/// Bytes that puts and deletes could have killed.
+struct Kills {
+    puts: u64,
+    deletes: u64,
+}
+
 impl Ledger {
     /// The ledger of a new chunk, and how many bytes are live if that is known.
     pub(crate) fn new(live_bytes: Option<u64>) -> Self {
@@ -76,7 +95,8 @@ impl Ledger {
             changes: AtomicU64::new(0),
             deletes: AtomicU64::new(0),
             is_counted: AtomicBool::new(live_bytes.is_some()),
-            dead_permille: AtomicU64::new(UNKNOWN),
+            puts_kill: AtomicU64::new(UNKNOWN),
+            deletes_kill: AtomicU64::new(UNKNOWN),
             file_permille: AtomicU64::new(1000),
             kept_for: AtomicU64::new(0),
         }
@@ -95,7 +115,8 @@ impl Ledger {
             changes: part(&self.changes),
             deletes: part(&self.deletes),
             is_counted: AtomicBool::new(false),
-            dead_permille: AtomicU64::new(self.dead_permille.load(Relaxed)),
+            puts_kill: AtomicU64::new(self.puts_kill.load(Relaxed)),
+            deletes_kill: AtomicU64::new(self.deletes_kill.load(Relaxed)),
             file_permille: AtomicU64::new(self.file_permille.load(Relaxed)),
             kept_for: AtomicU64::new(self.kept_for.load(Relaxed)),
         }
@@ -125,12 +146,21 @@ impl Ledger {
         self.deletes.fetch_add(RANGE_DELETE_CHANGES, Relaxed);
     }
 
-    /// Live bytes by now, extrapolated; none if they were never counted.
+    /// Live bytes by now, extrapolated; none if they were never counted. Until a count says otherwise, puts are of new
+    /// rows and deletes are of old ones.
     pub(crate) fn live_bytes(&self) -> Option<u64> {
         let live = self.live.load(Relaxed);
-        let dead = self.dead_permille.load(Relaxed).min(1000) * u64::from(self.knows_dead_part());
-        let new = u128::from(self.appended.load(Relaxed)) * u128::from(1000 - dead) / 1000;
-        (live != UNKNOWN).then(|| live.saturating_add(new as u64))
+        let kills = self.could_have_killed(&self.begin_count());
+        let part = |killable: u64, part: &AtomicU64, unknown: u64| {
+            let permille = match part.load(Relaxed) {
+                UNKNOWN => unknown,
+                known => known,
+            };
+            (u128::from(killable) * u128::from(permille) / 1000) as u64
+        };
+        let killed = part(kills.puts, &self.puts_kill, 0) + part(kills.deletes, &self.deletes_kill, 1000);
+        let all = live.saturating_add(self.appended.load(Relaxed));
+        (live != UNKNOWN).then(|| all.saturating_sub(killed))
     }
 
     /// Live bytes by now if each change since the last count killed as much as it may have; zero if they were never counted.
@@ -140,14 +170,23 @@ impl Ledger {
             return 0;
         }
         // An overwrite kills as much as it appends, if rows are alike.
-        let killed = appended.max(self.killable(&self.changes));
+        let killed = appended.max(self.killable(self.changes.load(Relaxed)));
         live.saturating_add(appended).saturating_sub(killed)
     }
 
-    /// Bytes that `changes` may have killed, if each is of another row.
-    fn killable(&self, changes: &AtomicU64) -> u64 {
+    /// Bytes that this many changes may have killed, if each is of another row.
+    fn killable(&self, changes: u64) -> u64 {
         let all = self.live.load(Relaxed).saturating_add(self.appended.load(Relaxed));
-        changes.load(Relaxed).saturating_mul(self.row_bytes.load(Relaxed)).min(all)
+        changes.saturating_mul(self.row_bytes.load(Relaxed)).min(all)
+    }
+
+    /// What the changes of a count could have killed, but for range deletes: those kill any part.
+    fn could_have_killed(&self, count: &Count) -> Kills {
+        let killable = |changes| if self.knows_row_bytes() { self.killable(changes) } else { 0 };
+        Kills {
+            puts: count.appended.max(killable(count.changes.saturating_sub(count.deletes))),
+            deletes: killable(count.deletes % RANGE_DELETE_CHANGES),
+        }
     }
 
     /// Whether the length of rows was ever found out.
@@ -162,13 +201,9 @@ impl Ledger {
         self.knows_row_bytes() && row_bytes.saturating_mul(records) / FEW_PART > all
     }
 
-    fn knows_dead_part(&self) -> bool {
-        self.dead_permille.load(Relaxed) != UNKNOWN
-    }
-
-    /// Bytes appended since the last count.
-    pub(crate) fn appended(&self) -> u64 {
-        self.appended.load(Relaxed)
+    /// Whether anything was put or deleted since the last count.
+    pub(crate) fn has_changed(&self) -> bool {
+        self.changes.load(Relaxed) > 0
     }
 
     /// A count with the figures of this moment in it, for who counts afterwards.
@@ -188,19 +223,37 @@ impl Ledger {
         if live == UNKNOWN {
             return true;
         }
-        let appended_max = match (is_at_rest, self.knows_dead_part()) {
-            (true, _) => live / APPENDED_PART_AT_REST,
-            (false, false) => live / APPENDED_PART,
-            (false, true) => live,
+        let count = self.begin_count();
+        let knows = |part: &AtomicU64| part.load(Relaxed) != UNKNOWN;
+        let puts = count.appended.max(self.killable(count.changes.saturating_sub(count.deletes)));
+        let puts_part = match (is_at_rest, puts > SHRINKS_FACTOR * count.appended, knows(&self.puts_kill)) {
+            (true, ..) => APPENDED_PART_AT_REST,
+            (_, true, false) => SHRINKS_PART,
+            (_, true, true) => SHRINKS_PART_KNOWN,
+            (_, false, false) => APPENDED_PART,
+            (_, false, true) => 1,
         };
-        let is_kind_unknown =
-            self.appended.load(Relaxed).max(self.killable(&self.changes)) >= bytes_min.max(appended_max);
-        let is_any_deleted = self.deletes.load(Relaxed) > 0;
-        is_kind_unknown || is_any_deleted && self.killable(&self.deletes) >= live / DELETES_PART
+        let deletes_part = if knows(&self.deletes_kill) && !is_at_rest && count.deletes < RANGE_DELETE_CHANGES
+        {
+            SHRINKS_PART_KNOWN
+        } else {
+            SHRINKS_PART
+        };
+        puts >= bytes_min.max(live / puts_part)
+            || count.deletes > 0 && self.killable(count.deletes) >= live / deletes_part
     }
 
-    /// Enters a count, and learns from it which part of the appended bytes was dead on arrival or killed as much.
+    /// Whether more of this many bytes than is worth a count may be live, or dead, than the extrapolation says.
+    pub(crate) fn is_doubtful(&self, bytes: u64) -> bool {
+        let count = self.begin_count();
+        let is_unknown = self.deletes_kill.load(Relaxed) == UNKNOWN || count.deletes >= RANGE_DELETE_CHANGES;
+        let deletes = if is_unknown { self.killable(count.deletes) } else { 0 };
+        count.appended.max(deletes) > bytes / DOUBTFUL_PART
+    }
+
+    /// Enters a count, and learns from it which part of what puts and deletes could have killed they did kill.
     pub(crate) fn enter(&self, count: Count) {
+        let kills = self.could_have_killed(&count);
         let before = self.live.swap(count.live_bytes, Relaxed);
         if let Some(bytes) = count.row_bytes {
             self.row_bytes.store(bytes, Relaxed);
@@ -209,14 +262,22 @@ impl Ledger {
         self.changes.fetch_sub(count.changes.min(self.changes.load(Relaxed)), Relaxed);
         self.deletes.fetch_sub(count.deletes.min(self.deletes.load(Relaxed)), Relaxed);
         let was_counted = self.is_counted.swap(true, Relaxed);
-        if !was_counted || count.appended < LEARNED_BYTES_MIN {
+        let killable = kills.puts + kills.deletes;
+        // What a range delete killed says nothing of the others.
+        if !was_counted || killable < LEARNED_BYTES_MIN || count.deletes >= RANGE_DELETE_CHANGES {
             return;
         }
-        let gained = count.live_bytes.saturating_sub(before).min(count.appended);
-        let dead = 1000 - (u128::from(gained) * 1000 / u128::from(count.appended)) as u64;
-        let learned =
-            if self.knows_dead_part() { (self.dead_permille.load(Relaxed) + dead) / 2 } else { dead };
-        self.dead_permille.store(learned, Relaxed);
+        let killed = before.saturating_add(count.appended).saturating_sub(count.live_bytes).min(killable);
+        let permille = (u128::from(killed) * 1000 / u128::from(killable)) as u64;
+        for (of, part) in [(kills.puts, &self.puts_kill), (kills.deletes, &self.deletes_kill)] {
+            if of >= killable / LEARNED_PART {
+                let learned = match part.load(Relaxed) {
+                    UNKNOWN => permille,
+                    known => (known + permille) / 2,
+                };
+                part.store(learned, Relaxed);
+            }
+        }
     }
 
     /// Rows of this many bytes in memory took this many in files when they were rewritten: small files have their heads.
@@ -253,7 +314,7 @@ mod tests {
         assert_eq!(ledger.live_bytes(), Some(2000), "new rows, as long as nothing else is known");
         assert!(ledger.is_count_due(100, false));
         ledger.enter(Count { live_bytes: 1250, row_bytes: Some(125), ..ledger.begin_count() });
-        assert_eq!((ledger.live_bytes(), ledger.appended()), (Some(1250), 0));
+        assert_eq!((ledger.live_bytes(), ledger.has_changed()), (Some(1250), false));
         ledger.append(1000, 0, 0, 100);
         assert_eq!(ledger.live_bytes(), Some(1500), "three quarters were overwrites");
         assert!(!ledger.is_count_due(100, false) && ledger.is_count_due(100, true));
@@ -286,7 +347,7 @@ mod tests {
         assert!(!ledger.rewritten(3, 1 << 20).is_count_due(1 << 10, false), "the rewrite saw the delete");
         ledger.append(20, 1, 1, 10);
         let piece = ledger.rewritten(3, 1 << 20);
-        assert_eq!(piece.live_bytes(), Some((1 << 20) + 7));
+        assert_eq!(piece.live_bytes(), Some(7), "until a count says otherwise it killed a row");
         assert!(piece.is_count_due(1 << 10, false));
     }
 
@@ -301,10 +362,41 @@ mod tests {
         assert!(ledger.is_count_due(1 << 20, false));
         ledger.enter(Count { live_bytes: 1 << 30, row_bytes: Some(1 << 26), ..ledger.begin_count() });
         assert!(!ledger.is_count_due(1 << 20, true));
-        ledger.append(40, 2, 0, 10);
-        assert!(ledger.is_count_due(1 << 20, true) && !ledger.is_count_due(1 << 20, false));
-        ledger.append(300, 14, 0, 10);
-        assert!(ledger.is_count_due(1 << 20, false), "each row may have been overwritten");
+        ledger.append(20, 1, 0, 10);
+        assert!(!ledger.is_count_due(1 << 20, false), "a sixteenth may be dead");
+        ledger.append(20, 1, 0, 10);
+        assert!(ledger.is_count_due(1 << 20, true) && ledger.is_count_due(1 << 20, false));
+        // They were overwrites: the next are expected to be.
+        ledger.enter(Count { live_bytes: 14 << 26, row_bytes: Some(1 << 26), ..ledger.begin_count() });
+        ledger.append(60, 3, 0, 10);
+        assert!(!ledger.is_count_due(1 << 20, false));
+        assert_eq!(ledger.live_bytes(), Some((11 << 26) + 60));
+    }
+
+    /// What deletes kill is learned: rows of their own, or nothing.
+    #[test]
+    fn deletes_are_taken_for_what_earlier_ones_were() {
+        let ledger = Ledger::new(Some(0));
+        ledger.enter(Count { live_bytes: 100_000, row_bytes: Some(100), ..Count::default() });
+        ledger.append(2_000, 100, 100, 20);
+        assert_eq!(ledger.live_bytes(), Some(92_000), "until a count says otherwise each kills a row");
+        assert!(!ledger.is_doubtful(100_000), "a tenth");
+        ledger.append(1_000, 50, 50, 20);
+        assert!(ledger.is_doubtful(100_000) && ledger.is_count_due(1_000, false));
+        ledger.enter(Count { live_bytes: 100_000, ..ledger.begin_count() });
+        ledger.append(2_000, 200, 200, 20);
+        assert!(ledger.live_bytes().unwrap() > 90_000, "they deleted nothing that was there");
+        assert!(!ledger.is_doubtful(100_000) && !ledger.is_count_due(1_000, false));
+        ledger.append(2_000, 400, 400, 20);
+        assert!(ledger.is_count_due(1_000, false), "half of the rows may be gone by now");
+        // A range delete kills any part, and says nothing of other deletes.
+        let before = ledger.live_bytes().unwrap();
+        ledger.range_deleted();
+        assert_eq!(ledger.live_bytes(), Some(before));
+        assert!(ledger.is_doubtful(100_000) && ledger.least_live_bytes() == 0);
+        ledger.enter(Count { live_bytes: 1_000, ..ledger.begin_count() });
+        ledger.append(100, 5, 5, 20);
+        assert!(ledger.live_bytes().unwrap() > 1_000, "as before");
     }
 
     /// One row of a megabyte among a thousand of a hundred bytes.

@@ -466,6 +466,10 @@ impl Store {
 
     /// Nothing to close: the chunk with the longest logs is to become a table, which needs less memory.
     fn want_smaller_indexes(&self, pin: &Pin) {
+        if self.has_replaced_much() {
+            // It would not be rewritten now, and asked for again without rest.
+            return;
+        }
         let now = self.world.clock.now();
         let is_free = |c: &&Arc<Chunk>| {
             // One whose rewrite has just failed is let alone, or it would be looked at without rest.

@@ -49,6 +49,8 @@ const LIVE_PERCENT_AT_REST: u64 = 20;
 /// Files that were replaced and wait for a checkpoint may be this part of the live bytes, and half of the slack; then no more
 /// are replaced, and puts wait. At half of that a checkpoint is taken early.
 const REPLACED_PART: u64 = 3;
+/// While puts wait, of those that fill no buffer one in this many does.
+const SMALL_PUTS_A_WAIT: u64 = 32;
 /// A store is at rest when nothing was put for this time.
 const REST_AFTER: Duration = Duration::from_secs(2);
 /// Time between two looks at all chunks, at least: a look costs time for each chunk and each file.
@@ -78,16 +80,20 @@ const SAMPLES: u64 = 64;
 const SAMPLES_OF_FEW: u64 = 1024;
 /// Counts are made when this part of the dead bytes that may be could be dead, for all that is known.
 const UNCERTAIN_PART: u64 = 2;
+/// … and this part of them may be more dead than is thought.
+const UNCERTAIN_PART_MIN: u64 = 8;
 /// Blocks of a table that a count reads: tables of an earlier run may hold versions that a view kept.
 const SAMPLED_BLOCKS: usize = 4;
-/// A count of a victim is not older than the time in which this part of its bytes was appended.
-const COUNT_AGE_PART: u64 = 8;
 
 /// What the keeper of space and puts tell each other.
 #[derive(Default)]
 pub(crate) struct Space {
     /// Whether puts are to wait.
     is_short: AtomicBool,
+    /// Whether too many bytes of replaced files wait for a checkpoint.
+    has_replaced_much: AtomicBool,
+    /// Puts that filled no buffer while others waited.
+    small_puts: AtomicU64,
     /// Whether the next checkpoint is to come before its time.
     is_checkpoint_wanted: AtomicBool,
     /// Bytes of replaced files that the last checkpoint had to leave, because readers hold them.
@@ -242,9 +248,9 @@ impl SpaceByChunk {
         self.held_bytes().saturating_sub(self.live_bytes())
     }
 
-    /// Bytes of them that could be dead, for all that is known.
-    fn uncertain_bytes(&self) -> u64 {
-        self.held.saturating_sub(self.of_chunks.iter().map(|chunk| chunk.least_live).sum())
+    /// Bytes of them that are live if each change since the last counts killed as much as it may have.
+    fn least_live_bytes(&self) -> u64 {
+        self.of_chunks.iter().map(|chunk| chunk.least_live).sum()
     }
 
     /// Bytes of files that no chunk has any more: they wait for a checkpoint, or for readers.
@@ -263,6 +269,16 @@ impl Store {
     pub(crate) fn is_short_of_space(&self) -> bool {
         // Relaxed: what is decided by it may be late.
         self.space.is_short.load(Ordering::Relaxed) && self.has_workers()
+    }
+
+    /// Whether no more files should be replaced that need not be.
+    pub(super) fn has_replaced_much(&self) -> bool {
+        self.space.has_replaced_much.load(Ordering::Relaxed) && self.has_workers()
+    }
+
+    /// Whether it is the turn of a put that filled no buffer.
+    pub(crate) fn is_turn_to_wait_for_space(&self) -> bool {
+        self.space.small_puts.fetch_add(1, Ordering::Relaxed).is_multiple_of(SMALL_PUTS_A_WAIT)
     }
 
     /// Bytes of replaced files that the next checkpoint can remove, if `waiting` bytes wait in all. The rest was left by
@@ -379,6 +395,7 @@ impl Store {
         let has_replaced_much = removable > live / REPLACED_PART + slack / 2;
         let is_short = dead > live / 100 * LIVE_PERCENT_MAX + slack / 4 * 3 || has_replaced_much;
         self.space.is_short.store(is_short, Ordering::Relaxed);
+        self.space.has_replaced_much.store(has_replaced_much, Ordering::Relaxed);
         if removable > live / REPLACED_PART / 2 + slack / 4 {
             self.want_early_checkpoint();
         }
@@ -387,7 +404,10 @@ impl Store {
         } else {
             live / 100 * LIVE_PERCENT + slack / 8 * 3
         };
-        let is_uncertain = space.uncertain_bytes() > may_be / UNCERTAIN_PART;
+        let least_live = space.least_live_bytes();
+        // What is thought to be dead needs no count, be it much.
+        let is_uncertain = space.held_bytes().saturating_sub(least_live) > may_be / UNCERTAIN_PART
+            && live.saturating_sub(least_live) > may_be / UNCERTAIN_PART_MIN;
         let now = self.world.clock.now();
         let free = space
             .of_chunks
@@ -402,7 +422,7 @@ impl Store {
         for of in free {
             let bytes_min = self.worthwhile_bytes();
             // What an earlier run left can wait until the drive has time.
-            let is_its_turn = || is_at_rest || of.chunk.ledger.appended() > 0;
+            let is_its_turn = || is_at_rest || of.chunk.ledger.has_changed();
             let is_count_due = || {
                 let is_due = || of.chunk.ledger.is_count_due(bytes_min, is_at_rest);
                 is_uncertain && of.held > bytes_min && is_its_turn() && is_due()
@@ -454,7 +474,7 @@ impl Store {
     fn rewrite_for_space(&self, chunk: &Occupied) -> Result<bool> {
         let state = chunk.state(&pin()).clone();
         let bytes = state.funk.log_bytes() + state.funk.table_bytes();
-        if state.munk.is_none() && chunk.ledger.appended() > bytes / COUNT_AGE_PART {
+        if state.munk.is_none() && chunk.ledger.is_doubtful(bytes) {
             let expected = chunk.ledger.live_bytes().unwrap_or(bytes);
             self.count_live(chunk)?;
             let counted = chunk.ledger.live_bytes().unwrap_or(bytes);

@@ -19,5 +19,9 @@ pub(crate) fn open(budget_bytes: u64) -> (Arc<dyn Engine>, Arc<Budget>) {
     };
     let mut options = Options::default();
     options.durability = Durability::Async { interval: Duration::from_secs(3600) };
+    // Chunks are small against the smallest budgets, too.
+    options.chunk_bytes_rebalance = options.chunk_bytes_rebalance.min(budget_bytes / 16);
+    options.chunk_bytes_max = options.chunk_bytes_max.min(budget_bytes / 11);
+    options.chunk_bytes_min = options.chunk_bytes_min.min(budget_bytes / 112);
     (kvilt_even::open(MemoryDisk::new(1), world, options).expect("a store in memory opens"), budget)
 }

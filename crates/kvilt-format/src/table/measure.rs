@@ -14,18 +14,21 @@ use super::{
 const LARGE_BLOCK_BYTES: usize = 64 << 10;
 
 impl Table {
-    /// Stored bytes of the blocks that hold entries of `range`; one that the range cuts counts half. Reads nothing.
+    /// Stored bytes of the blocks that hold entries of `range`. One that the range cuts counts half; one of a single long
+    /// row counts whole where the range begins in it and not at all where the range ends in it: most ranges begin at a row
+    /// that exists, and end before one. Reads nothing.
     pub fn approximate_bytes_in(&self, range: &KeyRange) -> u64 {
         let Some((first, last)) = self.blocks_of(range) else { return 0 };
         let index = self.index();
         let mut bytes = index.stored_span(first, last + 1) as u64;
         let is_start_cut = range.start.as_slice() > self.first_key();
         let is_end_cut = range.end.as_deref().is_some_and(|end| end <= self.last_key());
-        if is_start_cut {
+        if is_start_cut && !self.is_large(first) {
             bytes -= index.stored_len(first) as u64 / 2;
         }
         if is_end_cut && !(is_start_cut && first == last) {
-            bytes -= index.stored_len(last) as u64 / 2;
+            let part = if self.is_large(last) { 1 } else { 2 };
+            bytes -= index.stored_len(last) as u64 / part;
         }
         bytes
     }

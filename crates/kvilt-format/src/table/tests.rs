@@ -676,6 +676,12 @@ fn rows_are_measured_without_reading_long_ones() {
     assert_eq!(reads(), before);
     assert_eq!(table.newest_bytes(b"k200").unwrap(), 24);
     assert_eq!(table.newest_bytes(b"nobody put this").unwrap(), 0);
+    let bytes_in = |start: &[u8], end: &[u8]| {
+        table.approximate_bytes_in(&KeyRange { start: start.to_vec(), end: Some(end.to_vec()) })
+    };
+    assert!((100_000..101_000).contains(&bytes_in(b"k200x", b"k200y")), "a range of the long row alone");
+    assert!(bytes_in(b"k150", b"k200x") < 3_000, "a range up to it");
+    assert!((100_000..103_000).contains(&bytes_in(b"k200x", b"k250")), "a range from it on");
     assert_eq!(table.sampled_newest_permille(8).unwrap(), 1000);
     let alike: Vec<Row> = rows.iter().filter(|row| row.0.len() == 4).cloned().collect();
     assert!((24..40).contains(&open(&alike, options).weighted_row_bytes(256)));

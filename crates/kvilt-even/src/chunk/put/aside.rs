@@ -3,14 +3,17 @@
 use std::{
     panic::{AssertUnwindSafe, catch_unwind},
     sync::Arc,
+    time::Duration,
 };
 
 use kvilt_sync::published::settle;
 
 use crate::{files::Files, funk::log::ChunkLog, store::Store};
 
-/// How often a put that filled a buffer waits for space, some milliseconds each time, before it goes on all the same.
-const SPACE_WAITS_MAX: u32 = 4;
+/// While there is too little space, a put that filled a buffer waits for this many steps of the background, …
+const SPACE_WAITS: u32 = 4;
+/// … and, as steps of small chunks take microseconds, for about this time, before it goes on all the same.
+const SPACE_WAIT: Duration = Duration::from_millis(4);
 
 /// Their buffers are written once all gates are given back: others put to these chunks meanwhile.
 #[derive(Default)]
@@ -43,15 +46,25 @@ impl Aside {
 }
 
 impl Store {
-    /// Step 6 of a put. One that filled a buffer waits here for the background to give back space if there is too little:
-    /// others have the gate meanwhile.
+    /// Step 6 of a put. While there is too little space, a put that filled a buffer waits here for the background to give
+    /// some back, and so does now and then one that filled none: a short delete may kill a long row. Others have the gate.
     pub(super) fn write_aside(&self, aside: Aside) {
         let has_filled = !aside.0.is_empty();
         aside.write(&self.files);
-        let mut waits = 0;
-        while has_filled && waits < SPACE_WAITS_MAX && self.is_short_of_space() {
+        if !self.is_short_of_space() {
+            return;
+        }
+        if !has_filled && !self.is_turn_to_wait_for_space() {
+            return;
+        }
+        let began = self.world.clock.now();
+        let (mut waits, mut waited, mut has_waited) = (0, Duration::ZERO, true);
+        // Where the clock stands still, as in the simulation, to wait for time is in vain.
+        while self.is_short_of_space() && (waits < SPACE_WAITS || has_waited && waited < SPACE_WAIT) {
             self.stall(&self.counters.stalls_space);
-            waits += 1;
+            let by_now = self.world.clock.now().saturating_sub(began);
+            has_waited = by_now > waited;
+            (waits, waited) = (waits + 1, by_now);
         }
     }
 }
