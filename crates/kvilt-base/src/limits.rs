@@ -17,8 +17,8 @@ pub const KEYSPACE_NAME_BYTES_MAX: usize = 255;
 /// Longest value, in bytes. Larger objects belong in files or in several rows.
 pub const VALUE_BYTES_MAX: usize = 64 << 20;
 
-/// A record, or a block of a table, of more bytes than this goes from file to file in pieces when a chunk is rewritten, and never lies in
-/// memory as a whole.
+/// A value of more bytes than this goes from file to file in pieces when a chunk is rewritten, and never lies in memory as a whole; unless
+/// an engine's options say less.
 pub const STREAMED_BYTES_MIN: usize = 1 << 20;
 
 /// Largest write batch that a store can be told to take, in bytes of keys and values: it is copied once before it is applied.

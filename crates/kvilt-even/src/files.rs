@@ -12,7 +12,7 @@ use std::{
     },
 };
 
-use kvilt_base::{Disk, Error, ErrorKind, File, FileName, Mutant, Result, Version, mutant};
+use kvilt_base::{Disk, Error, ErrorKind, File, FileName, Mutant, Result, Version, limits, mutant};
 use kvilt_format::FileIdentity;
 use kvilt_sync::budget::Budget;
 use parking_lot::Mutex;
@@ -52,6 +52,8 @@ pub(crate) struct Files {
     pub(crate) reads: Arc<Reads>,
     /// Bytes of a piece of a log that is in order; see [`crate::funk::ascent`].
     pub(crate) log_piece_bytes: u64,
+    /// Values of more bytes go from file to file in pieces.
+    pub(crate) streamed_bytes_min: usize,
     /// For first and last keys of files.
     pub(crate) long_keys: Arc<LongKeys>,
     /// When a log is summed up.
@@ -97,6 +99,7 @@ impl Files {
             reserve,
             reads: Reads::new(Arc::clone(&world.clock)),
             log_piece_bytes: 8 << 10,
+            streamed_bytes_min: limits::STREAMED_BYTES_MIN,
             long_keys: Arc::default(),
             summary_rule: SummaryRule { covered_bytes: 128 << 10, percent: 6 },
             is_read_only: false,

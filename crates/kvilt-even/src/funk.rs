@@ -347,7 +347,7 @@ impl<'f> Reading<'_, 'f> {
                 return self.sorted(log, place, wanted, sources);
             }
             // All of them together might take any memory, and to read each by itself costs little where they are large.
-            Purpose::Rewrite { .. } if log.has_large_records() => {
+            Purpose::Rewrite { .. } if log.has_large_records(files) => {
                 let view = Version::NEWEST;
                 let wanted = Wanted { view, every_version: true, streams, rows: None, cost_bytes: None };
                 return self.sorted(log, place, wanted, sources);

@@ -104,6 +104,9 @@ pub struct Options {
     pub compression: Compression,
     /// Bytes of a table block before compression.
     pub block_bytes: usize,
+    /// Values of more bytes are never in memory as a whole when a chunk is rewritten, and one at a time when it is scanned. Less than
+    /// usual makes rewrites slow; it is for tests, which reach with small values then what else takes large ones.
+    pub streamed_bytes_min: usize,
 }
 
 impl Default for Options {
@@ -130,6 +133,7 @@ impl Default for Options {
             view_age_max: Duration::from_secs(24 * 60 * 60),
             compression: Compression::None,
             block_bytes: 4096,
+            streamed_bytes_min: limits::STREAMED_BYTES_MIN,
         }
     }
 }
@@ -178,6 +182,7 @@ impl Options {
         at_least("log_buffer_bytes_max", self.log_buffer_bytes_max as u64, 64)?;
         at_least("block_bytes", self.block_bytes as u64, 64)?;
         at_least("log_summary_bytes", self.log_summary_bytes, 64)?;
+        at_least("streamed_bytes_min", self.streamed_bytes_min as u64, 64)?;
         if self.chunk_bytes_min > self.chunk_bytes_rebalance / 2 {
             return Err(Error::invalid(
                 "option chunk_bytes_min must be at most half of chunk_bytes_rebalance",
@@ -236,6 +241,7 @@ impl Options {
             compression: self.compression,
             block_bytes: self.block_bytes,
             log_piece_bytes: 2 * self.block_bytes as u64,
+            streamed_bytes_min: self.streamed_bytes_min,
             summary_rule: SummaryRule {
                 covered_bytes: self.log_summary_bytes,
                 percent: u64::from(self.log_summary_percent),
@@ -271,6 +277,7 @@ pub(crate) struct Config {
     pub(crate) block_bytes: usize,
     /// What a scan of few rows reads at least of a log that is in order.
     pub(crate) log_piece_bytes: u64,
+    pub(crate) streamed_bytes_min: usize,
     pub(crate) summary_rule: SummaryRule,
     pub(crate) budget_bytes: u64,
 }

@@ -125,6 +125,7 @@ fn of_root(
     );
     files.is_read_only = config.is_read_only;
     files.log_piece_bytes = config.log_piece_bytes;
+    files.streamed_bytes_min = config.streamed_bytes_min;
     files.summary_rule = config.summary_rule;
     let commit = if config.is_read_only { None } else { CommitLog::of_level(config.durability) };
     Store {

@@ -8,14 +8,12 @@ use crate::{
 
 /// One script of this many has a taste that is not plain.
 const TASTY_IN: usize = 3;
-/// Longest beginning that keys share in scripts of long keys, in bytes.
-const LONG_KEY_BYTES_MAX: usize = 30 << 10;
 /// Longest value in scripts of large values, in bytes.
 const LARGE_VALUE_BYTES_MAX: usize = 2 << 20;
-/// Keys of a script together, in bytes, where they are long …
-const LONG_KEYS_BYTES_MAX: usize = 1 << 20;
-/// … about what its puts of long keys come to …
-const LONG_PUTS_BYTES_MAX: usize = 10 << 20;
+/// Keys of a script together, where they are long, take as much as so many of the longest …
+const LONG_KEYS_MAX: usize = 34;
+/// … its puts of long keys about as much as so many …
+const LONG_PUTS_MAX: usize = 340;
 /// … and about what its large values come to.
 const LARGE_PUTS_BYTES_MAX: usize = 20 << 20;
 /// Stores with less memory, in bytes, rewrite some thirty times what is put while puts wait for memory that there is not …
@@ -24,6 +22,17 @@ const BUDGET_BYTES_MIN: u64 = 64 << 10;
 const STARVED_PART: usize = 8;
 /// No script has fewer steps than about this.
 const STEPS_MIN: usize = 60;
+
+/// Which tastes scripts have.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Tastes {
+    /// None.
+    None,
+    /// Some have long keys.
+    LongKeys,
+    /// Some have long keys, others large values, or hundreds of range deletes.
+    All,
+}
 
 /// What a script has much of, beside what all have.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -42,11 +51,16 @@ impl Taste {
     /// The taste of a seed's script. Its dice are its own, so that plain scripts stay what they were.
     pub(crate) fn of_seed(seed: u64, shape: &Shape) -> Taste {
         let mut dice = Dice::new(mix(seed ^ 0x007a_57e5));
-        if !shape.is_tasty || !dice.chance(1, TASTY_IN) {
+        if shape.tastes == Tastes::None || !dice.chance(1, TASTY_IN) {
             return Taste::Plain;
         }
+        if shape.tastes == Tastes::LongKeys {
+            // Scripts of which every disk call is played must have few of them.
+            let longest = if is_starved(seed) { shape.key_bytes_max } else { shape.long_key_bytes_max };
+            return Taste::LongKeys(*dice.pick(&[longest, longest / 4]));
+        }
         match dice.below(3) {
-            0 => Taste::LongKeys(*dice.pick(&[shape.key_bytes_max, 2 << 10, LONG_KEY_BYTES_MAX])),
+            0 => Taste::LongKeys(*dice.pick(&[shape.key_bytes_max, 2 << 10, shape.long_key_bytes_max])),
             1 => Taste::LargeValues(*dice.pick(&[20 << 10, LARGE_VALUE_BYTES_MAX])),
             _ => Taste::RangeDeletes,
         }
@@ -54,14 +68,14 @@ impl Taste {
 
     /// The shape of a seed's script: heavy ones have fewer keys and steps.
     pub(crate) fn fit(self, shape: &Shape, seed: u64) -> Shape {
-        let is_starved = Even::of_seed(seed).budget_bytes < BUDGET_BYTES_MIN;
-        let part = if is_starved { STARVED_PART } else { 1 };
+        let part = if is_starved(seed) { STARVED_PART } else { 1 };
         let mut shape = shape.clone();
         match self {
             Taste::Plain | Taste::RangeDeletes => {}
             Taste::LongKeys(bytes) => {
-                shape.keys = shape.keys.min(LONG_KEYS_BYTES_MAX / bytes);
-                shape.steps = shape.steps.min(LONG_PUTS_BYTES_MAX / part / bytes).max(STEPS_MIN);
+                shape.keys = shape.keys.min(LONG_KEYS_MAX * shape.long_key_bytes_max / bytes);
+                let puts = LONG_PUTS_MAX * shape.long_key_bytes_max / part / bytes;
+                shape.steps = shape.steps.min(puts).max(STEPS_MIN);
             }
             Taste::LargeValues(bytes) => {
                 shape.large_value_bytes_max = bytes;
@@ -71,4 +85,9 @@ impl Taste {
         }
         shape
     }
+}
+
+/// Whether a seed's store has so little memory that puts wait for it all the time.
+fn is_starved(seed: u64) -> bool {
+    Even::of_seed(seed).budget_bytes < BUDGET_BYTES_MIN
 }

@@ -11,11 +11,13 @@ use crate::{
     taste::Taste,
 };
 
+pub use crate::taste::Tastes;
+
 /// Weight of phases of range deletes among phases of writes, whose other weights add up to twenty.
 const WIPES: u32 = 2;
 /// The same in scripts that have much of them, and there also of phases that delete one range again and again.
 const WIPES_MANY: u32 = 12;
-/// Crash scripts from this seed on may have such phases. Those before are the ones that planted bugs are hunted with and fuzz
+/// Crash scripts from this seed on may have such phases, or long keys. Those before are the ones that planted bugs are hunted with and fuzz
 /// targets begin with, by budgets that were found for them.
 const FIRST_WIPING_SEED: u64 = 12;
 
@@ -38,9 +40,11 @@ pub struct Shape {
     pub background_percent: u32,
     /// Of ten thousand mixed steps, about how many verify or copy the whole store.
     pub checks_per_10000: u32,
-    /// Whether some scripts have long keys, large values, or hundreds of range deletes.
-    pub is_tasty: bool,
-    /// Whether each script may have many range deletes in a row; otherwise those from a later seed on have.
+    /// What some scripts have much of.
+    pub tastes: Tastes,
+    /// Longest beginning that keys share in scripts of long keys, in bytes.
+    pub long_key_bytes_max: usize,
+    /// Whether each script may have many range deletes in a row, or a taste; otherwise those from a later seed on have.
     pub is_wiping: bool,
 }
 
@@ -56,7 +60,8 @@ impl Shape {
             reopens: true,
             background_percent: 12,
             checks_per_10000: 8,
-            is_tasty: true,
+            tastes: Tastes::All,
+            long_key_bytes_max: 30 << 10,
             is_wiping: true,
         }
     }
@@ -72,7 +77,9 @@ impl Shape {
             reopens: true,
             background_percent: 22,
             checks_per_10000: 0,
-            is_tasty: false,
+            // Each image of the disk is copied many times.
+            tastes: Tastes::LongKeys,
+            long_key_bytes_max: 8 << 10,
             is_wiping: false,
         }
     }
@@ -85,7 +92,9 @@ impl Shape {
     /// The script of a seed.
     pub fn script(&self, seed: u64) -> Script {
         let mut dice = Dice::new(seed);
-        let shape = Shape { is_wiping: self.is_wiping || seed >= FIRST_WIPING_SEED, ..self.clone() };
+        let is_wiping = self.is_wiping || seed >= FIRST_WIPING_SEED;
+        let tastes = if is_wiping { self.tastes } else { Tastes::None };
+        let shape = Shape { is_wiping, tastes, ..self.clone() };
         let taste = Taste::of_seed(seed, &shape);
         let shape = taste.fit(&shape, seed);
         let keys = universe(&mut dice, &shape, taste);

@@ -326,6 +326,8 @@ impl Even {
         options.compression = *dice.pick(&[Compression::None, Compression::Lz4]);
         self.budget_bytes = *dice.pick(&[1, 16 << 10, 64 << 10, 256 << 10, 64 << 20]);
         self.options.dead_bytes_slack = *dice.pick(&[1 << 10, 16 << 10, 64 << 20]);
+        // In most less than a row, so that rewrites and scans take all rows as they take large ones elsewhere.
+        self.options.streamed_bytes_min = *dice.pick(&[64, 200, 1 << 20]);
     }
 
     /// The same, synchronous.

@@ -83,7 +83,9 @@ impl TableFile {
         }
         debug_assert!(Arc::strong_count(&self.hold) > 0);
         let file = files.open(FileName::Table(self.number))?;
-        let table = Arc::new(Table::open(file, files.identity(self.number), self.len)?);
+        let table = Table::open(file, files.identity(self.number), self.len)?
+            .streaming_above(files.streamed_bytes_min);
+        let table = Arc::new(table);
         let charge = files.budget.charge(Part::Tables, table.memory_bytes() as u64);
         *open = Some((Arc::clone(&table), charge));
         Ok(table)

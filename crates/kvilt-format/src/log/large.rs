@@ -5,7 +5,7 @@
 
 use std::sync::Arc;
 
-use kvilt_base::{EntryRef, Error, File, FileName, Mutant, Result, Streamed, Version, limits, mutant};
+use kvilt_base::{EntryRef, Error, File, FileName, Mutant, Result, Streamed, Version, mutant};
 
 use super::{CHECKSUM_BYTES, Frame, PIECE_BYTES, RecordHead, decode_frame};
 use crate::{FileIdentity, checksum::Running};
@@ -20,16 +20,16 @@ pub struct LargeRecord {
 }
 
 impl LargeRecord {
-    /// The record at `offset` of the log, whose first `bytes` were read, and its entry without the value; none if it is not large, or if
-    /// these are too few to tell.
+    /// The record at `offset` of the log, whose first `bytes` were read, and its entry without the value; none if that has no more than
+    /// `streamed_bytes_min` bytes, or if these are too few to tell.
     pub fn begin<'b>(
         (file, id, base): (&Arc<dyn File>, FileIdentity, Version),
         offset: u64,
         bytes: &'b [u8],
+        streamed_bytes_min: usize,
     ) -> Option<(LargeRecord, EntryRef<'b>)> {
         let Ok(Frame::Entry(head)) = decode_frame(bytes, base) else { return None };
-        let is_large = head.record_len() > limits::STREAMED_BYTES_MIN;
-        if !is_large || bytes.len() < head.head_len + head.key_len {
+        if head.value_len <= streamed_bytes_min || bytes.len() < head.head_len + head.key_len {
             return None;
         }
         let large = LargeRecord { file: Arc::clone(file), id, offset, head };
@@ -64,7 +64,7 @@ impl Streamed for LargeRecord {
         let (len, value_at) = (self.record_len(), self.head.head_len + self.head.key_len);
         let mut running = Running::new(self.id.salt(self.offset));
         let mut expected = [0; CHECKSUM_BYTES];
-        let mut piece = vec![0; PIECE_BYTES];
+        let mut piece = vec![0; PIECE_BYTES.min(len)];
         let mut done = 0;
         while done < len {
             let read = &mut piece[..PIECE_BYTES.min(len - done)];

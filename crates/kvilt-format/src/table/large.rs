@@ -5,7 +5,7 @@
 
 use std::sync::Arc;
 
-use kvilt_base::{EntryRef, Kind, Result, Streamed, Version, limits};
+use kvilt_base::{EntryRef, Kind, Result, Streamed, Version};
 
 use super::{
     block::{ONE_RESTART_BYTES, Outline},
@@ -36,15 +36,16 @@ impl LargeBlock {
     /// The only entry of a large block that is not packed; none if it is another one, or cannot be read so.
     pub(super) fn begin(table: &Arc<Table>, block: usize) -> Option<LargeBlock> {
         let len = table.index().stored_len(block);
-        if len <= limits::STREAMED_BYTES_MIN {
+        if len <= table.streamed_bytes_min() {
             return None;
         }
         let offset = table.index().offset(block);
-        let mut beginning = vec![0; BEGINNING_BYTES];
+        let mut beginning = vec![0; BEGINNING_BYTES.min(len)];
         table.read_at(offset, &mut beginning).ok()?;
         let Outline { key, version, value_len } = Outline::of(&beginning).ok()?;
         let value_at = key.end;
-        if value_at + value_len + ONE_RESTART_BYTES + TRAILER_BYTES != len {
+        let is_only = value_at + value_len + ONE_RESTART_BYTES + TRAILER_BYTES == len;
+        if !is_only || value_len <= table.streamed_bytes_min() {
             return None;
         }
         let mut trailer = [0; TRAILER_BYTES];
@@ -75,7 +76,7 @@ impl Streamed for LargeBlock {
         let covered = self.table.index().stored_len(self.block) - TRAILER_BYTES;
         let value = self.value_at..self.value_at + self.value_len;
         let mut running = Running::new(table.id().salt(offset));
-        let mut piece = vec![0; PIECE_BYTES];
+        let mut piece = vec![0; PIECE_BYTES.min(covered)];
         let mut done = 0;
         while done < covered {
             let read = &mut piece[..PIECE_BYTES.min(covered - done)];

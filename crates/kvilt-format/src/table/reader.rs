@@ -6,7 +6,7 @@
 
 use std::{cell::RefCell, sync::Arc};
 
-use kvilt_base::{Error, File, FileName, Kind, Large, Mutant, Result, Version, mutant};
+use kvilt_base::{Error, File, FileName, Kind, Large, Mutant, Result, Version, limits, mutant};
 
 use super::{
     block::{Cursor, Layout},
@@ -33,6 +33,7 @@ pub struct Table {
     footer: Footer,
     index: BlockIndex,
     filter: Option<Filter>,
+    streamed_bytes_min: usize,
 }
 
 impl Table {
@@ -63,7 +64,14 @@ impl Table {
         let filter = open_filter(stored_filter, id, footer.filter_offset);
         let index = open_index(stored_index, id, &footer)
             .map_err(|what| Error::corrupted(name, footer.index_offset, what.0))?;
-        Ok(Table { file, id, len, footer, index, filter })
+        Ok(Table { file, id, len, footer, index, filter, streamed_bytes_min: limits::STREAMED_BYTES_MIN })
+    }
+
+    /// The same, of which values of more than so many bytes are large ones to who streams or fetches them, if they have blocks of
+    /// their own.
+    #[must_use]
+    pub fn streaming_above(self, streamed_bytes_min: usize) -> Table {
+        Table { streamed_bytes_min, ..self }
     }
 
     /// Calls `found` with version, kind and value of the newest entry of `key` whose version is at most `at`, and
@@ -148,6 +156,10 @@ impl Table {
     /// Bytes of memory that the open table holds.
     pub fn memory_bytes(&self) -> usize {
         size_of::<Table>() + self.index.memory_bytes() + self.filter.as_ref().map_or(0, Filter::memory_bytes)
+    }
+
+    pub(super) fn streamed_bytes_min(&self) -> usize {
+        self.streamed_bytes_min
     }
 
     pub(super) fn index(&self) -> &BlockIndex {

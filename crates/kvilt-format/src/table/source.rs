@@ -8,7 +8,7 @@
 use std::{ops::Range, sync::Arc};
 
 use kvilt_base::{
-    Direction, EntryRef, KeyRange, Kind, Large, LargeValues, Result, Source, Streamed, Version, limits,
+    Direction, EntryRef, KeyRange, Kind, Large, LargeValues, Result, Source, Streamed, Version,
 };
 
 use super::{
@@ -270,7 +270,7 @@ impl TableSource {
 
     /// Gives back the memory of a large block.
     fn forget_large(&mut self) {
-        if self.stored.len() > limits::STREAMED_BYTES_MIN {
+        if self.stored.len() > self.table.streamed_bytes_min() {
             (self.stored, self.fetched) = (Large::default(), 0..0);
         }
     }
@@ -386,7 +386,9 @@ impl TableSource {
             }
         }
         self.fetched = 0..0;
-        if self.stored.len().max(index.stored_span(fetched.start, fetched.end)) > limits::STREAMED_BYTES_MIN {
+        if self.stored.len().max(index.stored_span(fetched.start, fetched.end))
+            > self.table.streamed_bytes_min()
+        {
             // Growing would have both for a moment, and a small block is not to keep the memory of a large one.
             self.stored = Large::default();
         }

@@ -4,7 +4,7 @@
 
 use std::{ops::Range, sync::Arc};
 
-use kvilt_base::{Direction, EntryRef, KeyRange, Kind, Large, LargeValues, Result, Source, Streamed, limits};
+use kvilt_base::{Direction, EntryRef, KeyRange, Kind, Large, LargeValues, Result, Source, Streamed};
 use kvilt_format::log::LargeRecord;
 use kvilt_sync::budget::{Charge, Part};
 
@@ -16,9 +16,6 @@ use super::{
     PIECES_AT_FIRST, PIECES_TOGETHER_MAX, pieces_for,
 };
 use crate::files::Files;
-
-/// More bytes of a log than this are not copied, once they were read, or not read together at all.
-const LARGE_BYTES: u64 = limits::STREAMED_BYTES_MIN as u64;
 
 /// Rows and their bytes.
 #[derive(Default)]
@@ -181,7 +178,8 @@ impl<'f> AscentSource<'f> {
     /// Reads some pieces beside the rows that wait.
     fn read(&mut self, pieces: &Range<usize>) -> Result<()> {
         let place = self.log.with_ascent(|ascent| ascent.place_of(pieces, self.end));
-        let is_large = place.end - place.start > LARGE_BYTES;
+        // So much is not copied, once it was read, or not read together at all.
+        let is_large = place.end - place.start > self.files.streamed_bytes_min as u64;
         if self.waiting.is_empty() {
             self.read = Rows::default();
             self.charge = None;

@@ -23,8 +23,8 @@ use crate::files::Files;
 const READ_BYTES: usize = 256 << 10;
 /// So many bytes are kept of what a thread has read a record to.
 const SCRATCH_BYTES_MAX: usize = 1 << 20;
-/// A record of more bytes is large: the call that reads it costs little beside what it reads.
-const LARGE_RECORD_BYTES: usize = 128 << 10;
+/// A record of more than this part of what is streamed is large: the call that reads it costs little beside what it reads.
+const LARGE_RECORD_PART: usize = 8;
 /// What stands before a record's value has no more bytes: the longest key, and a little.
 const BEGINNING_BYTES: usize = 66 << 10;
 /// Bytes that are read of a record whose key alone is wanted.
@@ -74,6 +74,11 @@ impl WholeRecords {
     pub(crate) fn into_bytes(self) -> Large {
         self.bytes
     }
+}
+
+/// Records of more bytes are large ones.
+fn large_record_bytes(files: &Files) -> usize {
+    files.streamed_bytes_min / LARGE_RECORD_PART
 }
 
 impl ChunkLog {
@@ -187,8 +192,8 @@ impl ChunkLog {
     }
 
     /// Whether its records are so large, on average, that each is better read by itself.
-    pub(crate) fn has_large_records(&self) -> bool {
-        self.mean_record_bytes() > LARGE_RECORD_BYTES && self.records.load(Ordering::Relaxed) > 0
+    pub(crate) fn has_large_records(&self, files: &Files) -> bool {
+        self.mean_record_bytes() > large_record_bytes(files) && self.records.load(Ordering::Relaxed) > 0
     }
 
     /// Reads the record at `offset` into memory of its own, in which its value lies at the place returned; none if it is not large, or
@@ -198,14 +203,14 @@ impl ChunkLog {
         if offset >= end {
             return Ok(None);
         }
-        let mut bytes = Large::zeroed(LARGE_RECORD_BYTES.min((end - offset) as usize));
+        let mut bytes = Large::zeroed(large_record_bytes(files).min((end - offset) as usize));
         let file = self.opened(files)?;
         loop {
             file.read_exact_at(offset, &mut bytes).map_err(|e| self.read_failed(offset, e))?;
             let needed = match decode_record(&bytes, self.identity, offset, self.base) {
                 Decoded::Record { entry, len, .. } => {
                     let value = len - entry.value.len()..len;
-                    return Ok((len > LARGE_RECORD_BYTES).then_some((bytes, value)));
+                    return Ok((len > large_record_bytes(files)).then_some((bytes, value)));
                 }
                 Decoded::Incomplete { needed } if needed as u64 <= end - offset => needed,
                 Decoded::Incomplete { .. } => {
@@ -227,19 +232,20 @@ impl ChunkLog {
         let file = self.opened(files)?;
         let mut beginning = vec![0; BEGINNING_BYTES.min((end - offset) as usize)];
         file.read_exact_at(offset, &mut beginning).map_err(|e| self.read_failed(offset, e))?;
-        let large = self.begin_large(&file, offset, &beginning, end).map(|(large, _)| large);
+        let large = self.begin_large(files, &file, (offset, end), &beginning).map(|(large, _)| large);
         Ok(large.map(|large| (large, beginning)))
     }
 
     /// What begins with `bytes` at `offset`, if it is a large record that does not reach beyond `end`.
     fn begin_large<'b>(
         &self,
+        files: &Files,
         file: &Arc<dyn File>,
-        offset: u64,
+        (offset, end): (u64, u64),
         bytes: &'b [u8],
-        end: u64,
     ) -> Option<(LargeRecord, EntryRef<'b>)> {
-        let begun = LargeRecord::begin((file, self.identity, self.base), offset, bytes);
+        let of = (file, self.identity, self.base);
+        let begun = LargeRecord::begin(of, offset, bytes, files.streamed_bytes_min);
         begun.filter(|(large, _)| large.record_len() as u64 <= end - offset)
     }
 
@@ -412,37 +418,45 @@ impl ChunkLog {
             let mut done = 0;
             wanted = READ_BYTES;
             while done < len {
-                match decode_record(&piece[done..], self.identity, at + done as u64, self.base) {
-                    Decoded::Record { entry, batch, len } => {
-                        if !files.dead.contain(entry.version) {
-                            each(at + done as u64, entry, self.batch_now(batch), None)?;
-                        }
-                        done += len;
-                    }
-                    Decoded::Summary { len } => done += len,
-                    Decoded::Incomplete { needed } => {
-                        let offset = at + done as u64;
-                        if offset + needed as u64 > upto {
-                            return Err(self.bad_record(offset, "the record runs past the synced length"));
-                        }
-                        if streams
-                            && let Some((large, entry)) =
-                                self.begin_large(&file, offset, &piece[done..], upto)
-                        {
-                            done += large.record_len();
-                            if files.dead.contain(entry.version) {
-                                large.verify()?;
-                            } else {
-                                each(offset, entry, 0, Some(large))?;
+                let (offset, bytes) = (at + done as u64, &piece[done..]);
+                // One that may be large and whole: not with limits as users have them, where a piece is less.
+                let mut begun = (streams && bytes.len() > files.streamed_bytes_min)
+                    .then(|| self.begin_large(files, &file, (offset, upto), bytes))
+                    .flatten();
+                if begun.is_none() {
+                    match decode_record(bytes, self.identity, offset, self.base) {
+                        Decoded::Record { entry, batch, len } => {
+                            if !files.dead.contain(entry.version) {
+                                each(offset, entry, self.batch_now(batch), None)?;
                             }
+                            done += len;
                             continue;
                         }
-                        // Its beginning may be cut off, too.
-                        wanted = if streams && done > 0 { READ_BYTES } else { READ_BYTES.max(needed) };
-                        break;
+                        Decoded::Summary { len } => {
+                            done += len;
+                            continue;
+                        }
+                        Decoded::Incomplete { needed } => {
+                            if offset + needed as u64 > upto {
+                                return Err(self.bad_record(offset, "the record runs past the synced length"));
+                            }
+                            if streams {
+                                begun = self.begin_large(files, &file, (offset, upto), bytes);
+                            }
+                            // Its beginning may be cut off, too.
+                            wanted = if streams && done > 0 { READ_BYTES } else { READ_BYTES.max(needed) };
+                        }
+                        Decoded::Bad(_) if mutant(Mutant::DamageIsTornTail) => return Ok(upto),
+                        Decoded::Bad(why) => return Err(self.bad_record(offset, why)),
                     }
-                    Decoded::Bad(_) if mutant(Mutant::DamageIsTornTail) => return Ok(upto),
-                    Decoded::Bad(why) => return Err(self.bad_record(at + done as u64, why)),
+                }
+                let Some((large, entry)) = begun else { break };
+                wanted = READ_BYTES;
+                done += large.record_len();
+                if files.dead.contain(entry.version) {
+                    large.verify()?;
+                } else {
+                    each(offset, entry, 0, Some(large))?;
                 }
             }
             at += done as u64;

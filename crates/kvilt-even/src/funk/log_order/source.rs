@@ -198,7 +198,7 @@ impl<'f> OrderSource<'f> {
         let Some(at) = self.position else { return Ok(()) };
         let offset = self.order.record(at).offset;
         self.value.clear();
-        if self.log.has_large_records() {
+        if self.log.has_large_records(self.files) {
             // The one before is not kept beside it.
             self.value = Large::default();
             if self.wanted.streams {
