@@ -58,8 +58,10 @@ const TOMBSTONES_CHUNK_PART: u64 = 64;
 pub(crate) const DELETES_WORTH_A_REWRITE: u32 = 16;
 /// A chunk's longer bound takes this part of it at most, in parts …
 const BOUND_SHARE: u64 = 128;
-/// … unless the chunk would be so many times as large as others, and a munk of it too large for the budget.
+/// … unless the chunk would be so many times as large as others, and a munk of it too large for the budget. That is no reason to make
+/// it smaller than so many bytes: with a budget of one megabyte there would be a chunk for every ten keys of the longest.
 const BOUND_GROWTH_MAX: u64 = 8;
+const BOUND_GROWTH_BYTES: u64 = 4 << 20;
 /// What scans may have read for want of order before a rewrite is due, in parts of what the rewrite would read and write.
 const ORDER_COST_MAX: u64 = 2;
 
@@ -375,7 +377,8 @@ impl Store {
     /// where they are long, chunks are larger.
     pub(crate) fn chunk_bytes_rebalance(&self, chunk: &Chunk) -> u64 {
         let usual = self.config.chunk_bytes_rebalance;
-        (chunk.bound_bytes() as u64 * BOUND_SHARE).clamp(usual, usual * BOUND_GROWTH_MAX)
+        (chunk.bound_bytes() as u64 * BOUND_SHARE)
+            .clamp(usual, (usual * BOUND_GROWTH_MAX).max(BOUND_GROWTH_BYTES))
     }
 
     fn has_long_bounds(&self, chunk: &Chunk) -> bool {

@@ -8,9 +8,10 @@
 //!   version from the older one's up to the newer one's.
 //! * **E-20** (in part) Neither takes more steps than a few times the logarithm of how many there are.
 
+mod bound;
 mod fragments;
 
-use std::sync::Arc;
+use std::{borrow::Cow, sync::Arc};
 
 use kvilt_base::{Hiding, KeyRange, Mutant, RangeTombstone, Version, key::successor, mutant};
 use kvilt_sync::versions::Versions;
@@ -162,17 +163,17 @@ impl Tombstones {
     /// Whether one of them, or several side by side, leave nothing of a chunk that was written before. Not looked at closely if
     /// there are many pieces.
     pub(crate) fn cover(&self, range: &KeyRange) -> bool {
-        let mut next = Some(range.start.as_slice());
+        let mut next = Cow::Borrowed(range.start.as_slice());
         for _ in 0..COVERING_PIECES_MAX {
-            let Some(key) = next.filter(|key| range.contains(key)) else { return true };
-            let (fragment, has_any) = fragments::find_at(&self.tree, key, |marks| marks.first());
+            if !range.contains(&next) {
+                return true;
+            }
+            let (fragment, has_any) = fragments::find_at(&self.tree, &next, |marks| marks.first());
             if has_any.is_none() {
                 return false;
             }
-            next = fragment.end;
-            if next.is_none() {
-                return true;
-            }
+            let Some(end) = fragment.end else { return true };
+            next = Cow::Owned(end.to_vec());
         }
         false
     }
@@ -203,7 +204,8 @@ impl<'t> Over<'t> {
             return &[];
         }
         let is_inside = self.piece.is_some_and(|piece| {
-            piece.start.is_none_or(|start| start <= key) && piece.end.is_none_or(|end| key < end)
+            piece.start.is_none_or(|start| start.cmp_key(key).is_le())
+                && piece.end.is_none_or(|end| end.cmp_key(key).is_gt())
         });
         if !is_inside {
             self.look_up(key);

@@ -74,7 +74,7 @@ const _: () = assert!(ROTATE_BYTES + 2 * limits::BATCH_BYTES_MAX as u64 <= log_i
 enum Span {
     /// None yet.
     Empty,
-    /// From the first to the last of these, inclusive.
+    /// From the first to the last of these, inclusive; there may be none at either.
     Between(SharedKey, SharedKey),
     /// In one of these: a closed log of which more was learned.
     Among(Box<FixedIntervals>),
@@ -85,9 +85,9 @@ enum Span {
 impl Span {
     fn widen(&mut self, key: &[u8], long_keys: &LongKeys) {
         match self {
-            Span::Empty => *self = Span::Between(long_keys.keep(key), long_keys.keep(key)),
-            Span::Between(first, _) if first.cmp(key).is_gt() => long_keys.keep_instead(first, key),
-            Span::Between(_, last) if last.cmp(key).is_lt() => long_keys.keep_instead(last, key),
+            Span::Empty => *self = Span::Between(long_keys.keep_low(key), long_keys.keep_high(key)),
+            Span::Between(first, _) if first.cmp(key).is_gt() => long_keys.keep_low_instead(first, key),
+            Span::Between(_, last) if last.cmp(key).is_lt() => long_keys.keep_high_instead(last, key),
             Span::Between(..) | Span::Unknown => {}
             Span::Among(_) => unreachable!("a closed log gets no more keys"),
         }

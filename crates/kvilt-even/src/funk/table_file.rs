@@ -22,7 +22,7 @@ pub(crate) struct TableFile {
     open: Mutex<Option<(Arc<Table>, Charge)>>,
     /// Set by readers, cleared by the clock hand that looks for tables to close.
     was_read: AtomicBool,
-    /// Its first and last key; none if it is of an earlier run and was not read yet.
+    /// No key of it lies before the one or behind the other; none if it is of an earlier run and was not read yet.
     span: Option<(SharedKey, SharedKey)>,
     hold: Hold,
 }
@@ -39,8 +39,8 @@ impl TableFile {
         // Relaxed, here and where logs are written: a statistic.
         hold.store(len, Ordering::Relaxed);
         files.know(FileName::Table(number), &hold);
-        let keep = |key: Vec<u8>| files.long_keys.keep(&key);
-        let span = span.map(|(first, last)| (keep(first), keep(last)));
+        let keys = &files.long_keys;
+        let span = span.map(|(first, last)| (keys.keep_low(&first), keys.keep_high(&last)));
         Arc::new(TableFile {
             span,
             number,

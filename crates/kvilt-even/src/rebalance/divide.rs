@@ -14,6 +14,7 @@ use super::{PARTS_MAX, funk::FrozenChunk, samples::Sample, split::ranges_between
 use crate::{
     chunk::{Chunk, ChunkState, Occupied, ledger::Count},
     funk::{Funk, PartFile},
+    shared_key::short_bound,
     store::Store,
 };
 
@@ -26,7 +27,7 @@ const NEEDED_PERCENT_MIN: u64 = 75;
 /// What a chunk is divided into.
 #[derive(Default)]
 struct Pieces {
-    /// The first keys of all pieces but the first.
+    /// Where all pieces but the first begin.
     cuts: Vec<Vec<u8>>,
     /// Live bytes of each piece, about.
     live_bytes: Vec<u64>,
@@ -102,7 +103,7 @@ impl Store {
             let is_due = before * pieces >= needed * (cuts.len() as u64 + 1);
             // What is left is the last piece.
             if is_due && pair[0].key != pair[1].key && (cuts.len() as u64) + 1 < pieces {
-                cuts.push(pair[1].key.clone());
+                cuts.push(short_bound(&pair[0].key, &pair[1].key).to_vec());
                 live_bytes.push(before - cut_at);
                 cut_at = before;
             }

@@ -20,6 +20,7 @@ use crate::{
     funk::{Funk, Part, PartFile, Purpose, table_file::TableFile},
     munk::{entries_of, run::bytes_of},
     retain::{KeepStreamed, Retain},
+    shared_key::short_bound,
     store::Store,
 };
 
@@ -203,7 +204,7 @@ pub(super) struct Tables<'s> {
 
 struct OpenTable {
     number: u64,
-    first_key: Vec<u8>,
+    bound: Vec<u8>,
     writer: TableWriter,
     file: Arc<dyn kvilt_base::File>,
     hold: Hold,
@@ -223,7 +224,7 @@ impl<'s> Tables<'s> {
         }
         let open = match &mut self.open {
             Some(open) => open,
-            None => self.open.insert(OpenTable::create(self.store, entry.key)?),
+            None => self.open.insert(OpenTable::create(self.store, short_bound(&self.last_key, entry.key))?),
         };
         match streamed {
             Some(value) => open.writer.add_streamed(entry, value)?,
@@ -236,14 +237,14 @@ impl<'s> Tables<'s> {
         Ok(())
     }
 
-    /// The tables, each with its first key; none if there were no entries.
+    /// The tables, each with a key that separates it from the one before; none if there were no entries.
     pub(super) fn finish(mut self) -> Result<Vec<(Vec<u8>, Part)>> {
         self.end_table()?;
         Ok(std::mem::take(&mut self.done))
     }
 
     fn end_table(&mut self) -> Result<()> {
-        let Some(OpenTable { number, first_key, writer, file, hold }) = self.open.take() else {
+        let Some(OpenTable { number, bound, writer, file, hold }) = self.open.take() else {
             return Ok(());
         };
         let summary =
@@ -255,7 +256,7 @@ impl<'s> Tables<'s> {
             // Before any chunk has it: the checkpoint that names it syncs it.
             self.store.unsynced_tables.add(&table, file);
         }
-        self.done.push((first_key, Part { file: PartFile::Table(table), share_bytes: summary.len }));
+        self.done.push((bound, Part { file: PartFile::Table(table), share_bytes: summary.len }));
         Ok(())
     }
 }
@@ -272,7 +273,7 @@ impl Drop for Tables<'_> {
 }
 
 impl OpenTable {
-    fn create(store: &Store, first_key: &[u8]) -> Result<Self> {
+    fn create(store: &Store, bound: &[u8]) -> Result<Self> {
         let number = store.files.next_number();
         let hold = Hold::default();
         let file = store.files.create(FileName::Table(number), &hold)?;
@@ -282,6 +283,6 @@ impl OpenTable {
             ..TableOptions::default()
         };
         let writer = TableWriter::new(Arc::clone(&file), store.files.identity(number), options);
-        Ok(OpenTable { number, first_key: first_key.to_vec(), writer, file, hold })
+        Ok(OpenTable { number, bound: bound.to_vec(), writer, file, hold })
     }
 }

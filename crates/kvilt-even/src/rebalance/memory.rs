@@ -422,14 +422,10 @@ impl Store {
     fn close_unread(&self) -> bool {
         let before = self.other_memory();
         let pin = pin();
+        self.close_unread_tables(&pin);
         for chunk in self.index.load(&pin).chunks() {
             let state = chunk.state(&pin);
             let is_cached = state.munk.is_some();
-            for part in &state.funk.parts {
-                if let PartFile::Table(table) = &part.file {
-                    table.close_if_unread();
-                }
-            }
             for log in state.funk.logs_newest_first() {
                 if is_cached {
                     log.forget(true);
@@ -447,6 +443,17 @@ impl Store {
             self.want_smaller_indexes(&pin);
         }
         is_freed
+    }
+
+    /// Closes the tables that nobody used since the last time.
+    fn close_unread_tables(&self, pin: &Pin) {
+        for chunk in self.index.load(pin).chunks() {
+            for part in &chunk.state(pin).funk.parts {
+                if let PartFile::Table(table) = &part.file {
+                    table.close_if_unread();
+                }
+            }
+        }
     }
 
     /// Gives back all notes of logs: without, the next scans read the logs.

@@ -19,6 +19,7 @@ use crate::{
         Munk,
         run::{Run, RunReader},
     },
+    shared_key::short_bound,
     store::Store,
 };
 
@@ -129,7 +130,7 @@ impl Store {
         tables: Vec<(Vec<u8>, Part)>,
         diverted: Option<Arc<ChunkLog>>,
     ) -> Vec<Arc<Chunk>> {
-        let cuts = tables.iter().skip(1).map(|(first_key, _)| first_key.clone()).collect();
+        let cuts = tables.iter().skip(1).map(|(bound, _)| bound.clone()).collect();
         let ranges = ranges_between(&parent.range, cuts);
         let closed = Funk { parts: Vec::new(), log: diverted }.closed();
         let mut children = Vec::with_capacity(tables.len());
@@ -159,13 +160,16 @@ impl Funk {
     }
 }
 
-/// The ranges that chunks for these runs have: each but the first begins with its run's first key.
+/// The ranges that chunks for these runs have: each but the first begins with a short key that its run does not begin before, and
+/// that is behind the run before.
 fn ranges_of(parent: &KeyRange, runs: &[Run]) -> Vec<KeyRange> {
-    let first_key = |run: &Run| {
-        let hold = run.hold();
-        run.held(&hold).first_key().expect("a cut gives no empty run").to_vec()
+    let bound = |pair: &[Run]| {
+        let holds = (pair[0].hold(), pair[1].hold());
+        let (before, behind) = (pair[0].held(&holds.0), pair[1].held(&holds.1));
+        let last = before.key_at(pair[0].len().checked_sub(1).expect("a cut gives no empty run"));
+        short_bound(last, behind.first_key().expect("a cut gives no empty run")).to_vec()
     };
-    ranges_between(parent, runs.iter().skip(1).map(first_key).collect())
+    ranges_between(parent, runs.windows(2).map(bound).collect())
 }
 
 /// What `parent` consists of between these cuts.

@@ -14,7 +14,7 @@ use std::{cmp::Ordering, sync::Arc};
 
 use kvilt_base::{KeyRange, Mutant, Version, mutant, steps::steps};
 
-use crate::key_hash::key_hash;
+use super::bound::Bound;
 
 /// A tree, or none: nothing lies over any key.
 pub(super) type Tree = Option<Arc<Node>>;
@@ -26,21 +26,11 @@ pub(super) type IsNeeded<'a> = &'a dyn Fn(Version, Version) -> bool;
 #[derive(Clone, Debug, Default)]
 struct Marks(Option<Arc<[Version]>>);
 
-/// Keys up to so many bytes lie in their nodes: a get that walks down the tree then waits for memory once a node, not twice.
-const SHORT_BYTES: usize = 30;
-
-/// A key.
-#[derive(Clone, Debug)]
-enum Key {
-    Short(u8, [u8; SHORT_BYTES]),
-    Long(Arc<[u8]>),
-}
-
 /// A bound, and what lies over the keys behind it. What a get looks at comes first, and is together.
 #[derive(Clone, Debug)]
 #[repr(C)]
 pub(super) struct Node {
-    start: Key,
+    start: Bound,
     left: Tree,
     right: Tree,
     /// Over the keys of the whole subtree. Newer than what is below it.
@@ -66,43 +56,9 @@ struct Summary {
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Fragment<'t> {
     /// Its first key; none if nothing is before the first bound.
-    pub(super) start: Option<&'t [u8]>,
+    pub(super) start: Option<&'t Bound>,
     /// The first key behind it.
-    pub(super) end: Option<&'t [u8]>,
-}
-
-impl Key {
-    fn new(key: &[u8]) -> Self {
-        let mut short = [0; SHORT_BYTES];
-        match short.get_mut(..key.len()) {
-            Some(place) => {
-                place.copy_from_slice(key);
-                Key::Short(key.len() as u8, short)
-            }
-            None => Key::Long(key.into()),
-        }
-    }
-
-    /// Memory beside the node's, in bytes.
-    fn bytes(&self) -> u64 {
-        match self {
-            Key::Short(..) => 0,
-            // With the counts of who shares it.
-            Key::Long(key) => (key.len() + 2 * size_of::<usize>()) as u64,
-        }
-    }
-}
-
-impl std::ops::Deref for Key {
-    type Target = [u8];
-
-    #[inline]
-    fn deref(&self) -> &[u8] {
-        match self {
-            Key::Short(len, short) => &short[..usize::from(*len)],
-            Key::Long(key) => key,
-        }
-    }
+    pub(super) end: Option<&'t Bound>,
 }
 
 impl Marks {
@@ -178,16 +134,10 @@ impl Summary {
 }
 
 impl Node {
-    fn new(start: &[u8], own: Marks) -> Tree {
-        let mut node = Node {
-            start: Key::new(start),
-            left: None,
-            right: None,
-            all: Marks::default(),
-            own,
-            summary: Summary::NONE,
-            hash: if mutant(Mutant::TombstonesInAList) { 0 } else { key_hash(start) },
-        };
+    fn new(start: Bound, own: Marks) -> Tree {
+        let hash = if mutant(Mutant::TombstonesInAList) { 0 } else { start.hash() };
+        let mut node =
+            Node { start, left: None, right: None, all: Marks::default(), own, summary: Summary::NONE, hash };
         node.sum_up();
         Some(Arc::new(node))
     }
@@ -222,19 +172,18 @@ pub(super) fn bytes(tree: &Tree) -> u64 {
 
 /// Lays one more over `range`: what is not needed below it goes.
 pub(super) fn push(tree: Tree, range: &KeyRange, version: Version, is_needed: IsNeeded<'_>) -> Tree {
-    let over_start = marks_at(&tree, &range.start, is_needed);
-    let over_end = range.end.as_deref().map(|end| marks_at(&tree, end, is_needed));
-    let (before, from_start) = split(tree, &range.start, is_needed);
-    let (inside, behind) = match range.end.as_deref() {
-        Some(end) => split(from_start, end, is_needed),
+    let (start, over_start) = bound_and_marks(&tree, &range.start, None, is_needed);
+    let end = range.end.as_deref().map(|end| bound_and_marks(&tree, end, Some(&start), is_needed));
+    let (before, from_start) = split(tree, &start, is_needed);
+    let (inside, behind) = match &end {
+        Some((end, _)) => split(from_start, end, is_needed),
         None => (from_start, None),
     };
-    let has_start = first(&inside).is_some_and(|node| *node.start == *range.start);
-    let inside =
-        if has_start { inside } else { join(Node::new(&range.start, over_start), inside, is_needed) };
+    let has_start = first(&inside).is_some_and(|node| node.start == start);
+    let inside = if has_start { inside } else { join(Node::new(start, over_start), inside, is_needed) };
     let inside = inside.map(|node| covered(node, version, is_needed));
-    let behind = match (range.end.as_deref(), over_end) {
-        (Some(end), Some(over_end)) if first(&behind).is_none_or(|node| *node.start != *end) => {
+    let behind = match end {
+        Some((end, over_end)) if first(&behind).is_none_or(|node| node.start != end) => {
             join(Node::new(end, over_end), behind, is_needed)
         }
         _ => behind,
@@ -249,12 +198,12 @@ fn covered(mut node: Arc<Node>, version: Version, is_needed: IsNeeded<'_>) -> Ar
     let is_nothing_there = there.newest == Version::ZERO;
     let is_newest = there.newest <= version;
     if is_nothing_there || (is_newest && !is_needed(there.oldest, version)) {
-        return Node::new(&leftmost(&node).start, one).expect("a node");
+        return Node::new(leftmost(&node).start.clone(), one).expect("a node");
     }
     let is_alike = there.least == there.newest;
     if is_alike && is_newest && (there.oldest == there.newest || !is_needed(there.oldest, there.newest)) {
         let marks = one.with(&Marks::one(there.newest), is_needed);
-        return Node::new(&leftmost(&node).start, marks).expect("a node");
+        return Node::new(leftmost(&node).start.clone(), marks).expect("a node");
     }
     let changed = Arc::make_mut(&mut node);
     if changed.left.is_none() && changed.right.is_none() {
@@ -268,12 +217,12 @@ fn covered(mut node: Arc<Node>, version: Version, is_needed: IsNeeded<'_>) -> Ar
 }
 
 /// What begins before `key`, and the rest.
-fn split(tree: Tree, key: &[u8], is_needed: IsNeeded<'_>) -> (Tree, Tree) {
+fn split(tree: Tree, key: &Bound, is_needed: IsNeeded<'_>) -> (Tree, Tree) {
     let Some(mut node) = tree else { return (None, None) };
     steps(1);
     let changed = Arc::make_mut(&mut node);
     changed.hand_down(is_needed);
-    if *changed.start < *key {
+    if changed.start < *key {
         let (before, behind) = split(changed.right.take(), key, is_needed);
         changed.right = before;
         changed.sum_up();
@@ -327,7 +276,7 @@ fn descend<'t>(tree: &'t Tree, key: &[u8], fragment: &mut Fragment<'t>) -> (Opti
     while let Some(node) = at {
         steps(1);
         has_over_all |= !node.all.is_empty();
-        if (*node.start).cmp(key) == Ordering::Greater {
+        if node.start.cmp_key(key) == Ordering::Greater {
             fragment.end = Some(&node.start);
             at = &node.left;
         } else {
@@ -354,7 +303,7 @@ pub(super) fn find_at<'t, A>(
     while let Some(node) = at.as_ref().filter(|_| answer.is_none() && has_over_all) {
         steps(1);
         answer = each(node.all.list());
-        at = match (*node.start).cmp(&*found.start) {
+        at = match node.start.cmp(&found.start) {
             Ordering::Less => &node.right,
             Ordering::Equal => &None,
             Ordering::Greater => &node.left,
@@ -363,15 +312,21 @@ pub(super) fn find_at<'t, A>(
     (fragment, answer)
 }
 
-fn marks_at(tree: &Tree, key: &[u8], is_needed: IsNeeded<'_>) -> Marks {
+/// A key as the bound of a piece, which shares a beginning with one beside it, and what lies over the key.
+fn bound_and_marks(
+    tree: &Tree,
+    key: &[u8],
+    other: Option<&Bound>,
+    is_needed: IsNeeded<'_>,
+) -> (Bound, Marks) {
     let mut all = Marks::default();
-    find_at(tree, key, |marks| {
+    let (beside, _) = find_at(tree, key, |marks| {
         if !marks.is_empty() {
             all = all.with(&Marks(Some(marks.into())), is_needed);
         }
         None::<()>
     });
-    all
+    (Bound::new(key, beside.start.into_iter().chain(beside.end).chain(other)), all)
 }
 
 /// Gives `each` every piece that has a mark newer than `since`, in order, with these marks, newest first.
@@ -384,7 +339,7 @@ pub(super) fn for_each(tree: &Tree, since: Version, each: &mut dyn FnMut(KeyRang
 struct Walk<'w> {
     since: Version,
     /// Where a piece begins whose end is still to be found, and its marks.
-    open: Option<(Key, Vec<Version>)>,
+    open: Option<(Bound, Vec<Version>)>,
     each: &'w mut dyn FnMut(KeyRange, &[Version]),
 }
 

@@ -166,22 +166,33 @@ fn step() -> impl Strategy<Value = Step> {
     ]
 }
 
+/// Long keys share what they begin with.
+fn prefix() -> impl Strategy<Value = Vec<u8>> {
+    prop_oneof![3 => Just(Vec::new()), 1 => Just(vec![b'p'; 300])]
+}
+
+/// Of the longer ones of these, every third has nothing in common with the others.
+fn key_of(prefix: &[u8], key: u8) -> Vec<u8> {
+    let begin = if key.is_multiple_of(3) { vec![key; prefix.len()] } else { prefix.to_vec() };
+    [begin, vec![key]].concat()
+}
+
 /// Each open view, and who reads now, sees of each key and version what the list says.
-fn assert_alike(all: &Tombstones, model: &Model, views: &[View], versions: &Versions) {
+fn assert_alike(all: &Tombstones, model: &Model, prefix: &[u8], views: &[View], versions: &Versions) {
     let alone = [Arc::new(all.clone())];
     let mut over = Over::new(&alone);
     let moments: Vec<Version> = views.iter().map(View::version).chain([Version::NEWEST]).collect();
-    for key in 0..32_u8 {
+    for key in (0..32).map(|key| key_of(prefix, key)) {
         for count in 0..=versions.current().count() {
             let written = Version::new(1, count);
             for view in moments.iter().copied().filter(|view| written <= *view) {
-                let expected = model.hides(&[key], written, view);
-                let hidden = all.hide(&[key], written, view, versions);
-                assert_eq!(hidden == Hidden::Yes, expected, "{key} {written} {view} {:?}", model.0);
-                assert_eq!(over.hides(&[key], written, view), expected, "{key} {written} {view}");
+                let expected = model.hides(&key, written, view);
+                let hidden = all.hide(&key, written, view, versions);
+                assert_eq!(hidden == Hidden::Yes, expected, "{key:?} {written} {view} {:?}", model.0);
+                assert_eq!(over.hides(&key, written, view), expected, "{key:?} {written} {view}");
             }
-            let deletes = model.hides(&[key], written, Version::NEWEST);
-            assert_eq!(all.delete(&[key], written), deletes);
+            let deletes = model.hides(&key, written, Version::NEWEST);
+            assert_eq!(all.delete(&key, written), deletes);
         }
     }
 }
@@ -189,14 +200,17 @@ fn assert_alike(all: &Tombstones, model: &Model, views: &[View], versions: &Vers
 proptest! {
     #![proptest_config(ProptestConfig { cases: 64, ..ProptestConfig::default() })]
     #[test]
-    fn all_readers_see_what_a_list_would_show_them(steps in proptest::collection::vec(step(), 1..40)) {
+    fn all_readers_see_what_a_list_would_show_them(
+        steps in proptest::collection::vec(step(), 1..40), prefix in prefix(),
+    ) {
         let versions = versions();
         let (mut all, mut model, mut views) = (Tombstones::default(), Model::default(), Vec::new());
         let mut frozen = Version::ZERO;
         for step in steps {
             match step {
                 Step::Delete(start, end) => {
-                    let range = KeyRange { start: vec![start], end: end.map(|end| vec![end]) };
+                    let (start, end) = (key_of(&prefix, start), end.map(|end| key_of(&prefix, end)));
+                    let range = KeyRange { start, end };
                     if !range.is_empty() {
                         let version = delete(&mut all, range.clone(), &versions);
                         model.0.push(RangeTombstone { range, version });
@@ -207,20 +221,21 @@ proptest! {
                 Step::Close(_) => {}
                 Step::Freeze => frozen = all.newest(),
             }
-            assert_alike(&all, &model, &views, &versions);
+            assert_alike(&all, &model, &prefix, &views, &versions);
         }
         let since = model.filtered(|tombstone| tombstone.version > frozen);
-        assert_alike(&all.since(frozen), &since, &views, &versions);
-        let (left, right) = (KeyRange::new(..[9_u8]), KeyRange::new([9_u8]..));
+        assert_alike(&all.since(frozen), &since, &prefix, &views, &versions);
+        let cut = key_of(&prefix, 10);
+        let (left, right) = (KeyRange::new(..cut.clone()), KeyRange::new(cut..));
         let halves = [&left, &right].map(|half| all.touching(half));
         let half_of = |half: &KeyRange| Model(model.0.iter().map(|tombstone| RangeTombstone {
             range: tombstone.range.intersection(half), ..*tombstone
         }).filter(|tombstone| !tombstone.range.is_empty()).collect());
-        assert_alike(&halves[0], &half_of(&left), &views, &versions);
-        assert_alike(&halves[1], &half_of(&right), &views, &versions);
+        assert_alike(&halves[0], &half_of(&left), &prefix, &views, &versions);
+        assert_alike(&halves[1], &half_of(&right), &prefix, &views, &versions);
         let [mut both, other] = halves;
         both.extend(&other);
-        assert_alike(&both, &model, &views, &versions);
+        assert_alike(&both, &model, &prefix, &views, &versions);
         prop_assert_eq!(all.is_empty(), model.0.is_empty());
     }
 }

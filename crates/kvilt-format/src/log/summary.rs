@@ -108,11 +108,12 @@ impl Outlines {
     }
 
     /// Forgets them, and keeps their memory for the next ones, if it is no more than these will need: a batch of very many
-    /// rows leaves none.
+    /// rows leaves none, and a long key neither.
     pub fn clear(&mut self) {
         self.bytes.clear();
         self.bytes.shrink_to(KEPT_BYTES);
         self.last_key.clear();
+        self.last_key.shrink_to(KEPT_BYTES);
         self.covered_bytes = 0;
     }
 

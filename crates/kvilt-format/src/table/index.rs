@@ -4,7 +4,7 @@
 //! separators ascend in the order of a table (key ascending, version descending), so a binary search finds the
 //! first block that can hold an entry; blocks lie one behind the other from the header to the filter.
 //!
-//! What all separators share is kept once, the rest in one buffer with an array of ends: no allocation a block,
+//! What all separators share is kept once, for the first and the last key as well, the rest in one buffer with an array of ends: no allocation a block,
 //! and less to compare.
 //!
 //! ```text
@@ -12,7 +12,13 @@
 //! count     | per block: separator suffix with its length | separator version | stored bytes of the block
 //! ```
 
-use kvilt_base::{Large, Version, key::shared_prefix_len, limits};
+use std::cmp::Ordering;
+
+use kvilt_base::{
+    Large, Version,
+    key::{cmp_joined, shared_prefix_len},
+    limits,
+};
 
 use super::stored::TRAILER_BYTES;
 use crate::{
@@ -90,8 +96,8 @@ impl IndexWriter {
 /// The block index of an open table.
 #[derive(Debug)]
 pub(super) struct BlockIndex {
-    pub(super) first_key: Vec<u8>,
-    pub(super) last_key: Vec<u8>,
+    first_key: JoinedKey,
+    last_key: JoinedKey,
     shared: Vec<u8>,
     suffixes: Vec<u8>,
     /// End of each block's suffix, in `suffixes`.
@@ -103,13 +109,35 @@ pub(super) struct BlockIndex {
     offsets: Vec<u64>,
 }
 
+/// A key that begins as all separators do, or as so many bytes of what they share.
+#[derive(Debug)]
+struct JoinedKey {
+    shared_len: usize,
+    rest: Vec<u8>,
+}
+
+impl JoinedKey {
+    fn new(key: &[u8], shared: &[u8]) -> Self {
+        let shared_len = shared_prefix_len(key, shared);
+        JoinedKey { shared_len, rest: key[shared_len..].to_vec() }
+    }
+
+    fn cmp(&self, shared: &[u8], key: &[u8]) -> Ordering {
+        cmp_joined(&shared[..self.shared_len], &self.rest, key)
+    }
+
+    fn to_key(&self, shared: &[u8]) -> Vec<u8> {
+        [&shared[..self.shared_len], &self.rest].concat()
+    }
+}
+
 impl BlockIndex {
     /// Decodes an index whose blocks must fill the table up to `data_end`.
     pub(super) fn decode(bytes: &[u8], data_end: u64) -> Result<BlockIndex, Malformed> {
         let mut decoder = Decoder::new(bytes);
-        let first_key = bounded_key(&mut decoder)?.to_vec();
-        let last_key = bounded_key(&mut decoder)?.to_vec();
+        let (first_key, last_key) = (bounded_key(&mut decoder)?, bounded_key(&mut decoder)?);
         let shared = bounded_key(&mut decoder)?.to_vec();
+        let (first_key, last_key) = (JoinedKey::new(first_key, &shared), JoinedKey::new(last_key, &shared));
         let count = decoder.count(3)?;
         let mut suffixes = Vec::with_capacity(decoder.remaining() - count.saturating_mul(3));
         let mut ends = Vec::with_capacity(count);
@@ -148,9 +176,27 @@ impl BlockIndex {
         self.ends.len()
     }
 
+    pub(super) fn first_key(&self) -> Vec<u8> {
+        self.first_key.to_key(&self.shared)
+    }
+
+    pub(super) fn last_key(&self) -> Vec<u8> {
+        self.last_key.to_key(&self.shared)
+    }
+
+    /// How the first key compares with a key.
+    pub(super) fn cmp_first(&self, key: &[u8]) -> Ordering {
+        self.first_key.cmp(&self.shared, key)
+    }
+
+    /// How the last key compares with a key.
+    pub(super) fn cmp_last(&self, key: &[u8]) -> Ordering {
+        self.last_key.cmp(&self.shared, key)
+    }
+
     pub(super) fn memory_bytes(&self) -> usize {
-        self.first_key.capacity()
-            + self.last_key.capacity()
+        self.first_key.rest.capacity()
+            + self.last_key.rest.capacity()
             + self.shared.capacity()
             + self.suffixes.capacity()
             + self.ends.capacity() * 4
@@ -182,9 +228,9 @@ impl BlockIndex {
         while low < high {
             let middle = low + (high - low) / 2;
             let is_before = match self.suffix(middle).cmp(suffix) {
-                std::cmp::Ordering::Less => true,
-                std::cmp::Ordering::Equal => self.version(middle) > at,
-                std::cmp::Ordering::Greater => false,
+                Ordering::Less => true,
+                Ordering::Equal => self.version(middle) > at,
+                Ordering::Greater => false,
             };
             if is_before {
                 low = middle + 1;

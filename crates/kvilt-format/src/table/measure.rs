@@ -21,8 +21,8 @@ impl Table {
         let Some((first, last)) = self.blocks_of(range) else { return 0 };
         let index = self.index();
         let mut bytes = index.stored_span(first, last + 1) as u64;
-        let is_start_cut = range.start.as_slice() > self.first_key();
-        let is_end_cut = range.end.as_deref().is_some_and(|end| end <= self.last_key());
+        let is_start_cut = index.cmp_first(&range.start).is_lt();
+        let is_end_cut = range.end.as_deref().is_some_and(|end| index.cmp_last(end).is_ge());
         if is_start_cut && !self.is_large(first) {
             bytes -= index.stored_len(first) as u64 / 2;
         }
@@ -154,7 +154,7 @@ impl Table {
             return None;
         }
         let last = match &range.end {
-            Some(end) if end.as_slice() <= self.first_key() => return None,
+            Some(end) if index.cmp_first(end).is_ge() => return None,
             Some(end) => index.find(end, Version::NEWEST).min(index.len() - 1),
             None => index.len() - 1,
         };

@@ -134,13 +134,13 @@ impl Table {
     }
 
     /// Smallest key; empty if there are no entries.
-    pub fn first_key(&self) -> &[u8] {
-        &self.index.first_key
+    pub fn first_key(&self) -> Vec<u8> {
+        self.index.first_key()
     }
 
     /// Largest key; empty if there are no entries.
-    pub fn last_key(&self) -> &[u8] {
-        &self.index.last_key
+    pub fn last_key(&self) -> Vec<u8> {
+        self.index.last_key()
     }
 
     /// Whether the table was written with a filter that is now damaged, and so is not used.

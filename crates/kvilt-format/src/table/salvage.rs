@@ -63,7 +63,7 @@ impl Table {
         let bad = |message: &str| SalvagedBlock::Bad {
             offset: self.index().offset(block),
             from: match block {
-                0 => self.first_key().to_vec(),
+                0 => self.first_key(),
                 _ => self.index().separator(block - 1).0,
             },
             to: self.index().separator(block).0,

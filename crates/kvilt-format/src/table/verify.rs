@@ -43,7 +43,7 @@ impl Table {
         let is_as_said = walk.entries == self.entries()
             && walk.version_max == self.version_max()
             && walk.payload_bytes == self.payload_bytes()
-            && walk.last_key == self.last_key();
+            && self.index().cmp_last(&walk.last_key).is_eq();
         if !is_as_said {
             let message = "the footer or the index contradicts the entries";
             return Err(Error::corrupted(self.name(), self.index().offset(self.index().len()), message));
@@ -114,7 +114,7 @@ struct Walk {
 impl Walk {
     fn take_in(&mut self, table: &Table, cursor: &Cursor) -> Result<(), Malformed> {
         let (key, version) = (cursor.key.as_slice(), cursor.version);
-        if self.entries == 0 && key != table.first_key() {
+        if self.entries == 0 && table.index().cmp_first(key).is_ne() {
             return Err(Malformed("the index names another first key"));
         }
         if self.entries > 0 && !order(&self.last_key, self.last_version, key, version).is_lt() {

@@ -8,7 +8,7 @@ use std::sync::{
     atomic::{AtomicUsize, Ordering},
 };
 
-use kvilt_base::{EntryRef, RangeTombstone, Result};
+use kvilt_base::{EntryRef, KeyRange, RangeTombstone, Result};
 use kvilt_sync::{
     budget::{Charge, Part},
     published::{Published, pin},
@@ -23,6 +23,9 @@ use crate::{files::Files, tombstones::Tombstones};
 /// take no memory.
 const NOTED_MAX: usize = 256;
 
+/// And so many bytes of their bounds: sorted, long ones are kept without what they share.
+const NOTED_BYTES_MAX: usize = 32 << 10;
+
 /// Range tombstones are read together that lie within so many bytes.
 const TOMBSTONES_READ_BYTES: u64 = 64 << 10;
 
@@ -30,8 +33,10 @@ const TOMBSTONES_READ_BYTES: u64 = 64 << 10;
 pub(super) struct Hiders {
     sorted: Published<Arc<Tombstones>>,
     /// What came since, each with the batch that wrote it. Held for moments only: a put that is announced waits for it.
-    noted: Mutex<Vec<(RangeTombstone, u64)>>,
+    noted: Mutex<Vec<(Arc<RangeTombstone>, u64)>>,
     noted_count: AtomicUsize,
+    /// Of their bounds.
+    noted_bytes: AtomicUsize,
     /// Held by who sorts; what is sorted is charged.
     sorting: Mutex<Charge>,
 }
@@ -43,22 +48,28 @@ impl Hiders {
             sorted: Published::new(Tombstones::none()),
             noted: Mutex::default(),
             noted_count: AtomicUsize::new(0),
+            noted_bytes: AtomicUsize::new(0),
             sorting: Mutex::new(files.budget.charge(Part::LogIndexes, 0)),
         }
     }
 
     /// Notes one that was just appended, of a batch that is in flight.
     pub(super) fn note(&self, tombstone: RangeTombstone, batch: u64) {
+        let bytes = bound_bytes(&tombstone);
+        let tombstone = Arc::new(tombstone);
         let mut noted = self.noted.lock();
         noted.push((tombstone, batch));
+        // Relaxed: a hint.
+        self.noted_bytes.fetch_add(bytes, Ordering::Relaxed);
         // Release: pairs with the load in `all`. Who sees the batch settled sees this, too.
         self.noted_count.store(noted.len(), Ordering::Release);
     }
 
     /// Whether so many are noted that they should be sorted in.
     pub(super) fn are_many_noted(&self) -> bool {
-        // Relaxed: a hint.
+        // Relaxed, both: hints.
         self.noted_count.load(Ordering::Relaxed) > NOTED_MAX
+            || self.noted_bytes.load(Ordering::Relaxed) > NOTED_BYTES_MAX
     }
 
     /// All of them.
@@ -79,6 +90,8 @@ impl Hiders {
         self.sorted.replace(Arc::new(all));
         let mut left = self.noted.lock();
         left.drain(..noted.len());
+        let bytes = noted.iter().map(|(tombstone, _)| bound_bytes(tombstone)).sum();
+        self.noted_bytes.fetch_sub(bytes, Ordering::Relaxed);
         // Release: who finds none noted finds them sorted.
         self.noted_count.store(left.len(), Ordering::Release);
     }
@@ -129,6 +142,11 @@ impl ChunkLog {
         }
         Ok(all)
     }
+}
+
+fn bound_bytes(tombstone: &RangeTombstone) -> usize {
+    let KeyRange { start, end } = &tombstone.range;
+    start.len() + end.as_ref().map_or(0, Vec::len)
 }
 
 fn set(charge: &mut Charge, bytes: u64) {

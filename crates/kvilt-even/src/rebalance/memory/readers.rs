@@ -40,8 +40,8 @@ impl Store {
         pin.flush();
     }
 
-    /// A scan of one cold chunk after the other may put logs in order faster than the background forgets orders: once all that is in no
-    /// munk takes the whole budget, it does so itself.
+    /// A scan of one cold chunk after the other may put logs in order, and open tables, faster than the background gives them back:
+    /// once all that is in no munk takes the whole budget, it does so itself.
     fn help_background_forget(&self) {
         let (used, budget) = (self.other_memory(), self.config.budget_bytes);
         // Relaxed: a hint.
@@ -52,6 +52,7 @@ impl Store {
             }
         } else if used > left.load(Ordering::Relaxed) + budget / GROWN_PART {
             self.forget_orders();
+            self.close_unread_tables(&pin());
             left.store(self.other_memory(), Ordering::Relaxed);
         }
     }
