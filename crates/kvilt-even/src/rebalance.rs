@@ -62,6 +62,8 @@ const BOUND_SHARE: u64 = 128;
 /// it smaller than so many bytes: with a budget of one megabyte there would be a chunk for every ten keys of the longest.
 const BOUND_GROWTH_MAX: u64 = 8;
 const BOUND_GROWTH_BYTES: u64 = 4 << 20;
+/// Logs with less than this part of such a chunk stay, though their indexes take memory that is short.
+const INDEXED_LOG_PART: u64 = 8;
 /// What scans may have read for want of order before a rewrite is due, in parts of what the rewrite would read and write.
 const ORDER_COST_MAX: u64 = 2;
 
@@ -420,9 +422,15 @@ impl Store {
         }
         // Relaxed: a statistic.
         let is_index_unwanted = chunk.heat.is_index_unwanted.load(Ordering::Relaxed);
-        let short = self.config.log_bytes_max_cold / 16;
-        (self.is_order_due(chunk, funk) || (is_index_unwanted && log_bytes > short))
+        (self.is_order_due(chunk, funk) || (is_index_unwanted && self.is_worth_smaller_index(chunk, funk)))
             && !self.has_replaced_much()
+    }
+
+    /// Whether the chunk's logs are so long that a rewrite is no high price for the memory of their indexes. Chunks with long bounds are
+    /// large against the budget: one would be rewritten for each of its rows.
+    pub(crate) fn is_worth_smaller_index(&self, chunk: &Chunk, funk: &Funk) -> bool {
+        let part = if self.has_long_bounds(chunk) { funk.table_bytes() / INDEXED_LOG_PART } else { 0 };
+        funk.log_bytes() > part.max(self.config.log_bytes_max_cold / 16)
     }
 
     /// Whether scans have paid as much for want of order in a cold chunk's logs as its rewrite costs: who rewrites then,

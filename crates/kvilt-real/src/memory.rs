@@ -22,6 +22,8 @@ use crate::tools;
 const MIB: u64 = 1 << 20;
 /// So long a slow reader looks at its row.
 const SLOW_READ: Duration = Duration::from_secs(2);
+/// About the longest key.
+const LONG_KEY_BYTES: u64 = 60_000;
 /// The largest value.
 const VALUE_BYTES: u64 = 64 * MIB;
 
@@ -64,6 +66,24 @@ impl Case {
 const CASES: &[Case] = &[
     Case { name: "long_keys_with_a_common_prefix", budget_mib: 16, besides: 0, play: long_keys },
     Case { name: "long_keys_with_nothing_in_common", budget_mib: 16, besides: 0, play: random_long_keys },
+    Case {
+        name: "long_keys_that_differ_in_the_middle",
+        budget_mib: 1,
+        besides: 2 * LONG_KEY_BYTES,
+        play: keys_that_differ_in_the_middle,
+    },
+    Case {
+        name: "long_keys_scanned_to_and_fro",
+        budget_mib: 1,
+        besides: 2 * LONG_KEY_BYTES,
+        play: to_and_fro,
+    },
+    Case {
+        name: "range_deletes_between_long_keys",
+        budget_mib: 16,
+        besides: 2 * LONG_KEY_BYTES,
+        play: range_deletes_between_long_keys,
+    },
     Case { name: "large_values_budget_1", budget_mib: 1, besides: 2 * VALUE_BYTES, play: put_large },
     Case { name: "large_values_budget_64", budget_mib: 64, besides: 2 * VALUE_BYTES, play: put_large },
     Case { name: "large_values_read", budget_mib: 16, besides: 2 * VALUE_BYTES, play: read_large },
@@ -187,6 +207,64 @@ fn random_long_keys(db: &Db) -> Result<()> {
         }
     }
     ensure!(db.iter().count() == 2000, "rows are missing, or came back");
+    Ok(())
+}
+
+fn long_key(i: u64) -> Vec<u8> {
+    [&[b'p'; LONG_KEY_BYTES as usize], i.to_be_bytes().as_slice()].concat()
+}
+
+fn keys_that_differ_in_the_middle(db: &Db) -> Result<()> {
+    let half = |c| [c; LONG_KEY_BYTES as usize / 2];
+    let key = |i: u64| [&half(b'p'), spread(i).to_be_bytes().as_slice(), &half(b'q')].concat();
+    for i in 0..6000 {
+        db.put(key(i), i.to_be_bytes())?;
+    }
+    // Chunks that are large for their bounds were rewritten for each row, for the memory of their logs' indexes.
+    let (written, put) = (db.stats().table_bytes_written, 6000 * LONG_KEY_BYTES);
+    ensure!(written < 10 * put, "{} MiB were rewritten for {}", written / MIB, put / MIB);
+    for _ in 0..2 {
+        ensure!(db.iter().count() == 6000 && db.iter().rev().count() == 6000, "rows are missing");
+    }
+    for i in 0..1000 {
+        db.put(key(i * 5), i.to_be_bytes())?;
+    }
+    ensure!(db.iter().rev().count() == 6000, "rows are missing, or came back");
+    Ok(())
+}
+
+fn to_and_fro(db: &Db) -> Result<()> {
+    for i in 0..4000 {
+        db.put(long_key(i), i.to_be_bytes())?;
+    }
+    for _ in 0..2 {
+        let mut rows = db.iter();
+        for i in 0..500 {
+            let (first, last) = (rows.next().context("no row")??, rows.next_back().context("no row")??);
+            ensure!(first.0 == long_key(i) && last.0 == long_key(3999 - i), "another row");
+        }
+    }
+    for i in 0..100 {
+        let from = spread(i) % 3990;
+        ensure!(db.range(long_key(from)..).take(5).count() == 5, "rows are missing");
+        ensure!(db.range(..long_key(from + 5)).rev().take(5).count() == 5, "rows are missing");
+    }
+    Ok(())
+}
+
+fn range_deletes_between_long_keys(db: &Db) -> Result<()> {
+    // Of keys without rows, over rows as they come, and over all rows.
+    let place = |i: u64| spread(i) >> 24;
+    for i in 0..3000 {
+        db.put(long_key(place(i)), i.to_be_bytes())?;
+        let from = place(i + 5000);
+        db.delete_range(long_key(from)..long_key(from + 100 + i))?;
+    }
+    ensure!(db.iter().count() == 3000, "rows are missing");
+    for i in 0..1500 {
+        db.delete_range(long_key(place(i))..long_key(place(i) + 1))?;
+    }
+    ensure!(db.iter().rev().count() == 1500, "rows are missing, or came back");
     Ok(())
 }
 

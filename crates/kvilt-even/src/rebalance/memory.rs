@@ -484,8 +484,8 @@ impl Store {
         };
         let cold = self.index.load(pin).chunks().iter().filter(is_free);
         let longest = cold.max_by_key(|c| c.state(pin).funk.log_bytes());
-        let is_long = |c: &&Arc<Chunk>| c.state(pin).funk.log_bytes() > self.config.log_bytes_max_cold / 16;
-        if let Some(chunk) = longest.filter(is_long) {
+        let is_worth_it = |c: &&Arc<Chunk>| self.is_worth_smaller_index(c, &c.state(pin).funk);
+        if let Some(chunk) = longest.filter(is_worth_it) {
             // Relaxed: a hint.
             chunk.heat.is_index_unwanted.store(true, Ordering::Relaxed);
             self.want(chunk);

@@ -62,6 +62,9 @@ impl Store {
             }
             self.world.spawn.between();
             self.put_range_tombstones(&entered, range, &pin());
+            for (chunk, _) in &entered {
+                self.set_large_aside(chunk.state(&pin()), Needed::of_range(chunk, range), &mut aside);
+            }
             let deleted_from: Vec<Arc<Chunk>> = entered.iter().map(|(chunk, _)| Arc::clone(chunk)).collect();
             drop(entered);
             aside.write(&self.files);

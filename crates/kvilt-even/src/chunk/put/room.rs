@@ -8,7 +8,7 @@ use kvilt_base::Result;
 use kvilt_sync::{budget::Part, published::pin};
 use parking_lot::MutexGuard;
 
-use super::{LARGE_VALUE_BYTES, Needed, SORT_WAITS_MAX, WAITS_MAX, aside::Aside};
+use super::{Needed, SORT_WAITS_MAX, WAITS_MAX, aside::Aside};
 use crate::{
     chunk::{Chunk, ChunkState, GateState},
     munk::FROZEN_TAILS_MAX,
@@ -84,8 +84,9 @@ impl Store {
 
     /// Has the log's buffer written in step 6 if it was made for a large record.
     pub(super) fn set_large_aside(&self, state: &ChunkState, needed: Needed, aside: &mut Aside) {
-        let log = state.funk.log.as_ref().filter(|_| needed.log_bytes > LARGE_VALUE_BYTES);
-        if let Some(log) = log.filter(|log| log.set_large_aside(&self.files)) {
+        let buffer_bytes_max = self.config.log_buffer_bytes_max;
+        let log = state.funk.log.as_ref().filter(|_| needed.log_bytes > buffer_bytes_max);
+        if let Some(log) = log.filter(|log| log.set_large_aside(&self.files, buffer_bytes_max)) {
             aside.push_large(Arc::clone(log));
         }
     }

@@ -40,8 +40,10 @@ const BUFFER_SHARE: u64 = 16;
 /// Of a log that only its munk is read for, the index may have this part of the log's bytes, and so much in any case.
 const INDEX_SHARE: u64 = 16;
 const INDEX_BYTES_MIN: u64 = 64 << 10;
-/// A buffer with more bytes than this, for a large record, is written as soon as that is appended.
+/// A buffer with more bytes than this, for a large record, is written as soon as that is appended; and so is one with more than buffers
+/// usually have and more than these bytes, if all together have their part of the budget.
 const LARGE_BUFFER_BYTES: usize = 1 << 20;
+const LONG_BUFFER_BYTES: usize = 8 << 10;
 /// Deletes on a full disk are kept in memory up to this many bytes a log.
 const DELETES_BYTES_MAX: usize = 1 << 20;
 
@@ -277,10 +279,15 @@ impl ChunkLog {
 
     /// Sets the buffer aside if it has much more than buffers usually have, so that its memory does not stay until the next checkpoint.
     /// The caller has the gate; if this says so, it is to [write](ChunkLog::write_aside) it once it has given that back.
-    pub(crate) fn set_large_aside(&self, files: &Files) -> IsAside {
+    pub(crate) fn set_large_aside(&self, files: &Files, buffer_bytes_max: usize) -> IsAside {
         let writer = self.writer.lock();
         let tail = self.end();
-        let is_large = tail.filling.as_ref().is_some_and(|filling| filling.len() > LARGE_BUFFER_BYTES);
+        let large_bytes = if have_buffers_their_share(files) {
+            buffer_bytes_max.max(LONG_BUFFER_BYTES)
+        } else {
+            LARGE_BUFFER_BYTES
+        };
+        let is_large = tail.filling.as_ref().is_some_and(|filling| filling.len() > large_bytes);
         if !is_large || tail.flushing.is_some() || writer.has_failed || files.reserve.is_short() {
             return false;
         }
@@ -504,4 +511,8 @@ fn fitting(bytes: usize, files: &Files) -> usize {
     let left = share.saturating_sub(files.budget.used(Part::LogBuffers));
     let fitting = u128::from(left) * 2 * bytes as u128 / u128::from(share.max(1));
     usize::try_from(fitting).unwrap_or(usize::MAX).clamp(BUFFER_BYTES_MIN.min(bytes), bytes)
+}
+
+fn have_buffers_their_share(files: &Files) -> bool {
+    files.budget.used(Part::LogBuffers) > files.budget.bytes_max() / BUFFER_SHARE
 }
