@@ -1,9 +1,15 @@
-//! Documents: no link leads nowhere, no page of `docs/` is unreachable, no two design notes share a number.
+//! Documents: no link leads nowhere, no page of `docs/` is unreachable, and each design record has a number of its own, a status,
+//! and a line in the list of records.
 
 use std::collections::BTreeMap;
 
 use super::{Finding, Tree};
 use crate::workspace::Document;
+
+/// Lists all design records by state.
+const RECORD_LIST: &str = "docs/design/README.md";
+/// What a record's status begins with.
+const STATES: [&str; 4] = ["proposed", "accepted", "replaced", "rejected"];
 
 pub(crate) fn check(tree: &Tree) -> Vec<Finding> {
     let mut findings = Vec::new();
@@ -15,7 +21,7 @@ pub(crate) fn check(tree: &Tree) -> Vec<Finding> {
         }
     }
     findings.extend(tree.documents.iter().filter(|d| is_page(d)).filter_map(|page| unreferenced(tree, page)));
-    findings.extend(design_numbers(tree));
+    findings.extend(design_records(tree));
     findings
 }
 
@@ -30,17 +36,28 @@ fn unreferenced(tree: &Tree, page: &Document) -> Option<Finding> {
     (!is_named).then(|| Finding::new(&page.path, 0, "no other file refers to this page"))
 }
 
-fn design_numbers(tree: &Tree) -> Vec<Finding> {
+/// Design records: numbered once, each with a status, and each in the list of all.
+fn design_records(tree: &Tree) -> Vec<Finding> {
     let mut owners: BTreeMap<&str, &str> = BTreeMap::new();
     let mut findings = Vec::new();
-    for document in tree.documents.iter().filter(|document| document.path.starts_with("docs/design/")) {
+    let list = tree.documents.iter().find(|document| document.path == RECORD_LIST);
+    let records = tree.documents.iter().filter(|document| document.path.starts_with("docs/design/"));
+    for document in records.filter(|document| document.path != RECORD_LIST) {
+        let mut find = |line, message: String| findings.push(Finding::new(&document.path, line, message));
         let name = document.path.rsplit('/').next().unwrap_or(&document.path);
         let number = name.split('-').next().unwrap_or(name);
         let is_number = number.len() == 4 && number.bytes().all(|b| b.is_ascii_digit());
         if !is_number {
-            findings.push(Finding::new(&document.path, 0, "a design note is called NNNN-subject.md"));
+            find(0, "a design note is called NNNN-subject.md".to_owned());
         } else if let Some(other) = owners.insert(number, name) {
-            findings.push(Finding::new(&document.path, 0, format!("{number} is the number of {other} too")));
+            find(0, format!("{number} is the number of {other} too"));
+        }
+        let status = document.text.lines().nth(2).and_then(|line| line.strip_prefix("Status: "));
+        if !status.is_some_and(|status| STATES.iter().any(|state| status.starts_with(state))) {
+            find(3, format!("the third line is `Status: `, followed by one of {}", STATES.join(", ")));
+        }
+        if list.is_some_and(|list| !list.text.contains(&format!("({name})"))) {
+            find(0, format!("{RECORD_LIST} does not list this record"));
         }
     }
     findings
@@ -145,13 +162,28 @@ mod tests {
     fn pages_are_reachable_and_design_notes_numbered_once() {
         let files = [
             ("ARCHITECTURE.md", "0001-a.md and 0001-b.md"),
-            ("docs/design/0001-a.md", ""),
-            ("docs/design/0001-b.md", ""),
+            ("docs/design/0001-a.md", "# a\n\nStatus: accepted\n"),
+            ("docs/design/0001-b.md", "# b\n\nStatus: rejected\n"),
             ("docs/lonely.md", ""),
         ];
         let found = messages(&files);
         assert_eq!(found.len(), 2, "{found:?}");
         assert!(found[0].starts_with("docs/lonely.md"));
         assert!(found[1].ends_with("0001 is the number of 0001-a.md too"));
+    }
+
+    #[test]
+    fn each_design_record_has_a_status_and_stands_in_the_list() {
+        let files = [
+            ("docs/design/README.md", "[1](0001-a.md) [2](0002-b.md)"),
+            ("docs/design/0001-a.md", "# a\n\nStatus: accepted, amended by 0002\n"),
+            ("docs/design/0002-b.md", "# b\n\nDate: today\n"),
+            ("docs/design/0003-c.md", "# c\n\nStatus: rejected\n"),
+            ("a.md", "0003-c.md, docs/design/README.md"),
+        ];
+        let found = messages(&files);
+        assert_eq!(found.len(), 2, "{found:?}");
+        assert!(found[0].starts_with("docs/design/0002-b.md:3: the third line is"));
+        assert_eq!(found[1], "docs/design/0003-c.md: docs/design/README.md does not list this record");
     }
 }
