@@ -11,7 +11,9 @@
 
 use std::{any::Any, fmt, path::Path};
 
-use crate::{Direction, KeyRange, Layout, LayoutRange, Result, Rows, Stats, Value, Version, WriteBatch};
+use crate::{
+    Direction, KeyRange, Layout, LayoutRange, Result, Rows, Scanned, Stats, Value, Version, WriteBatch,
+};
 
 /// A read view held open: versions it can see are kept until it is dropped. Owned, `Send` and `Sync`.
 pub struct ReadView {
@@ -138,9 +140,8 @@ pub trait Engine: Send + Sync {
     /// Opens a read view on this moment.
     fn view(&self) -> Result<ReadView>;
 
-    /// Gives rows of `range` at `view` to `rows`, in place and in `direction`, until it breaks or the range ends.
-    /// Returns what is left of the range, or none at its end; maybe none as well where `rows` broke and [wants](Rows::wanted) 0 more. May
-    /// return early with few rows or none.
+    /// Gives rows of `range` at `view` to `rows`, in place and in `direction`, until it breaks or the range ends, and returns
+    /// which it was. May return early with few rows or none, and the rest left.
     ///
     /// `rows` should be short and may call the engine, as with [`Engine::get_with`]. After an error the rows given
     /// before it are right, and none is missing before them.
@@ -150,7 +151,7 @@ pub trait Engine: Send + Sync {
         range: &KeyRange,
         direction: Direction,
         rows: &mut dyn Rows,
-    ) -> Result<Option<KeyRange>>;
+    ) -> Result<Scanned>;
 
     /// Everything that completed before this call is durable when it returns.
     fn sync(&self) -> Result<()>;

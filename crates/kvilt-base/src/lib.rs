@@ -46,7 +46,7 @@ pub use layout::{FilesOfKind, Layout, LayoutRange};
 pub use merge::{Direction, Each, LargeValues, Merge, Source, Streamed};
 #[doc(hidden)]
 pub use mutant::{Mutant, mutant};
-pub use rows::{RowBatch, Rows};
+pub use rows::{RowBatch, Rows, Scanned};
 pub use stats::Stats;
 pub use value::Value;
 pub use version::Version;

@@ -4,17 +4,38 @@ use std::ops::ControlFlow;
 
 use bytes::Bytes;
 
-use crate::{Value, limits};
+use crate::{KeyRange, Value, limits};
 
 /// Takes rows in the order of a scan.
 pub trait Rows {
     /// Takes a row, in place: what it wants to keep it must copy. Breaks if it wants no more.
     fn take(&mut self, key: &[u8], value: &[u8]) -> ControlFlow<()>;
 
-    /// How many more rows it takes at most, if it knows: so many are worth reading from files together. A hint, which
-    /// changes no row; but who broke and says 0 may not be told what is left of the range, and so cannot go on.
+    /// How many more rows it takes at most, if it knows: as many are worth reading from files together. A hint: it never
+    /// changes which rows are given. A scan whose `rows` broke and want 0 more may end as [`Scanned::Enough`].
     fn wanted(&self) -> Option<u64> {
         None
+    }
+}
+
+/// How a scan came to its end, if by no error.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Scanned {
+    /// All rows of the range were given.
+    Ended,
+    /// This is left of the range, to be scanned next: the rows broke, or the engine returned early.
+    Left(KeyRange),
+    /// The rows broke and [want](Rows::wanted) 0 more. What is left of the range was not found out.
+    Enough,
+}
+
+impl Scanned {
+    /// What is left of the range and known to be, if anything is.
+    pub fn left(self) -> Option<KeyRange> {
+        match self {
+            Scanned::Left(range) => Some(range),
+            Scanned::Ended | Scanned::Enough => None,
+        }
     }
 }
 

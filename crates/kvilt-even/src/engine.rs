@@ -4,7 +4,7 @@ use std::{path::Path, sync::Arc, sync::atomic::Ordering};
 
 use kvilt_base::{
     CheckReport, Direction, Disk, Engine, Error, ErrorKind, KeyRange, Layout, Operation, Progress, ReadView,
-    Result, Rows, Stats, Swap, Version, WriteBatch,
+    Result, Rows, Scanned, Stats, Swap, Version, WriteBatch,
     key::successor,
     limits::{ENGINE_KEY_BYTES_MAX, VALUE_BYTES_MAX},
 };
@@ -238,13 +238,13 @@ impl Engine for Even {
         range: &KeyRange,
         direction: Direction,
         rows: &mut dyn Rows,
-    ) -> Result<Option<KeyRange>> {
+    ) -> Result<Scanned> {
         self.home.allow_read()?;
-        let left = self.store.scan(view.version(), range, direction, rows);
-        let left = left.or_else(|error| self.unless_closed(error))?;
+        let scanned = self.store.scan(view.version(), range, direction, rows);
+        let scanned = scanned.or_else(|error| self.unless_closed(error))?;
         // S-9: behind the last read, before the rows are believed.
         self.store.allow_view(view.version())?;
-        Ok(left)
+        Ok(scanned)
     }
 
     fn sync(&self) -> Result<()> {

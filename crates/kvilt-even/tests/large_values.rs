@@ -33,7 +33,7 @@ fn values_larger_than_the_budget_are_in_memory_one_at_a_time() {
     let view = db.view().unwrap();
     for direction in [Direction::Forward, Direction::Backward] {
         let mut rows = RowBatch::new(1 << 30, usize::MAX, true);
-        assert!(db.scan(&view, &KeyRange::all(), direction, &mut rows).unwrap().is_none());
+        assert!(db.scan(&view, &KeyRange::all(), direction, &mut rows).unwrap().left().is_none());
         assert_eq!(rows.len(), 60);
     }
     drop(view);

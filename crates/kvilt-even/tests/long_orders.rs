@@ -46,7 +46,7 @@ fn a_scan_of_many_logs_forgets_their_orders_itself() {
     let view = db.view().unwrap();
     for direction in [Direction::Forward, Direction::Backward] {
         let mut watched = Watched { budget: Arc::clone(&budget), rows: 0, most: 0 };
-        assert!(db.scan(&view, &KeyRange::all(), direction, &mut watched).unwrap().is_none());
+        assert!(db.scan(&view, &KeyRange::all(), direction, &mut watched).unwrap().left().is_none());
         assert_eq!(watched.rows, KEYS);
         assert!(watched.most < BUDGET + BUDGET / 2, "{} bytes were charged", watched.most);
     }

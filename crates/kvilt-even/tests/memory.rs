@@ -37,7 +37,7 @@ fn over_the_budget_munks_are_evicted_and_then_writers_wait() {
     drop(views);
     let view = db.view().unwrap();
     let mut rows = RowBatch::new(64 << 20, usize::MAX, true);
-    assert!(db.scan(&view, &KeyRange::all(), Direction::Forward, &mut rows).unwrap().is_none());
+    assert!(db.scan(&view, &KeyRange::all(), Direction::Forward, &mut rows).unwrap().left().is_none());
     assert_eq!(rows.len(), KEYS as usize);
     assert!(db.check(&mut |_| true).unwrap().damages.is_empty());
 }

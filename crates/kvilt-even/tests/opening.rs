@@ -220,7 +220,7 @@ fn who_only_reads_makes_no_call_that_changes_the_disk() {
         };
         let mut left = Some(KeyRange::all());
         while let Some(range) = left {
-            left = reader.scan(&view, &range, Direction::Forward, &mut count).unwrap();
+            left = reader.scan(&view, &range, Direction::Forward, &mut count).unwrap().left();
         }
         assert_eq!(rows, expected, "{durability:?}");
         assert!(reader.check(&mut |_| true).unwrap().damages.is_empty());

@@ -123,7 +123,7 @@ impl Bed {
         let mut rows = Fifty(Vec::new());
         let range = KeyRange { start: key(from), end: None };
         let view = self.db.view().unwrap();
-        let left = self.db.scan(&view, &range, Direction::Forward, &mut rows).unwrap();
+        let left = self.db.scan(&view, &range, Direction::Forward, &mut rows).unwrap().left();
         assert!(left.is_none(), "what is left was told, though no more is wanted");
         assert_eq!(rows.0, (from..from + 50).map(key).collect::<Vec<_>>());
         self.db.stats().reads_ahead - before

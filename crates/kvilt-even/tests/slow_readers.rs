@@ -7,7 +7,7 @@ mod stepped;
 
 use std::ops::ControlFlow;
 
-use kvilt_base::{Direction, Engine, KeyRange, key::successor};
+use kvilt_base::{Direction, Engine, KeyRange, Scanned, key::successor};
 use kvilt_sync::waiting;
 
 const BUDGET: u64 = 1 << 20;
@@ -73,7 +73,7 @@ fn a_reader_keeps_what_it_found_and_its_memory_returns_when_it_ends() {
         (shown, most) = (shown + 1, most.max(waiting().values));
         ControlFlow::Continue(())
     });
-    assert_eq!(left.expect("a store in use"), None);
+    assert_eq!(left.expect("a store in use"), Scanned::Ended);
     println!("scan: {shown} rows, at most {most} values waiting");
     assert!(shown >= u64::from(KEYS - 1), "{shown} of {KEYS}");
     assert!(most < UNCOLLECTED_MAX, "{most} values, of {shown} deletes");

@@ -2,7 +2,7 @@
 //! holding the engine to the contract of [`Engine::scan`] on the way: rows in order, inside the range, each
 //! piece leaving less of the range than before.
 
-use kvilt_base::{Direction, Engine, KeyRange, ReadView, RowBatch};
+use kvilt_base::{Direction, Engine, KeyRange, ReadView, RowBatch, Rows as _, Scanned};
 
 use crate::{
     dice::Dice,
@@ -69,7 +69,11 @@ impl<'a> Cursor<'a> {
         rows: &mut Vec<Row>,
     ) -> Result<(), Complaint> {
         let Some(range) = self.left.take() else { return Ok(()) };
-        let left = self.engine.scan(self.view, &range, direction, &mut batch).map_err(refused("scan"))?;
+        let scanned = self.engine.scan(self.view, &range, direction, &mut batch).map_err(refused("scan"))?;
+        if scanned == Scanned::Enough && batch.wanted() != Some(0) {
+            return Err(format!("a scan of {range:?} ended as if no more was wanted").into());
+        }
+        let left = scanned.left();
         let is_full = batch.is_full();
         let first = rows.len();
         let is_idle = batch.is_empty();

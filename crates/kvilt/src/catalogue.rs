@@ -189,7 +189,7 @@ impl Catalogue {
         let mut first_row = RowBatch::new(1, 1, true);
         let mut left = Some(range.clone());
         while let Some(unread) = left.filter(|_| first_row.is_empty()) {
-            left = store.scan(&view, &unread, Direction::Forward, &mut first_row)?;
+            left = store.scan(&view, &unread, Direction::Forward, &mut first_row)?.left();
         }
         drop(view);
         if first_row.is_empty() { Ok(()) } else { store.engine().delete_range(&range) }

@@ -217,7 +217,7 @@ impl Describing<'_> {
                 }
                 ControlFlow::Continue(())
             };
-            left = engine.scan(&self.view, &range, Direction::Forward, &mut take)?;
+            left = engine.scan(&self.view, &range, Direction::Forward, &mut take)?.left();
         }
         Ok(())
     }

@@ -237,7 +237,7 @@ impl Range {
         }
         let mut unread = self.unread;
         while let (Some(range), Some(view)) = (unread, &self.view) {
-            unread = self.store.scan(view, &range, direction, &mut shown)?;
+            unread = self.store.scan(view, &range, direction, &mut shown)?.left();
             if shown.is_over {
                 return Ok(());
             }
@@ -262,7 +262,7 @@ impl Range {
         };
         while let (Some(range), Some(view)) = (self.unread.take(), &self.view) {
             let mut batch = RowBatch::new(*bytes_wanted, self.limit, self.keys_only);
-            self.unread = self.store.scan(view, &range, direction, &mut batch)?;
+            self.unread = self.store.scan(view, &range, direction, &mut batch)?.left();
             if batch.is_empty() {
                 continue;
             }

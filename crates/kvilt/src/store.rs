@@ -5,7 +5,7 @@
 
 use std::{fmt, path::PathBuf, sync::Arc};
 
-use kvilt_base::{Direction, Engine, KeyRange, ReadView, Result, Rows, Swap, Value};
+use kvilt_base::{Direction, Engine, KeyRange, ReadView, Result, Rows, Scanned, Swap, Value};
 use kvilt_sync::Home;
 
 use crate::{
@@ -114,7 +114,7 @@ impl Store {
         range: &KeyRange,
         direction: Direction,
         rows: &mut dyn Rows,
-    ) -> Result<Option<KeyRange>> {
+    ) -> Result<Scanned> {
         self.engine.scan(view, range, direction, rows)
     }
 }

@@ -10,7 +10,7 @@ use std::{
     sync::{Arc, atomic::Ordering},
 };
 
-use kvilt_base::{Direction, KeyRange, Merge, Result, Rows, Version, Visible, key::successor};
+use kvilt_base::{Direction, KeyRange, Merge, Result, Rows, Scanned, Version, Visible, key::successor};
 use kvilt_sync::published::pin;
 
 use super::{Chunk, ChunkState};
@@ -50,14 +50,14 @@ struct Walked {
 const ENTRIES_A_SEARCH: u64 = 8;
 
 impl Store {
-    /// Gives rows of `range` at `view` to `rows` until it breaks; says what is left of the range, unless no more is wanted.
+    /// Gives rows of `range` at `view` to `rows` until it breaks; says how that came to its end.
     pub(crate) fn scan(
         &self,
         view: Version,
         range: &KeyRange,
         direction: Direction,
         rows: &mut dyn Rows,
-    ) -> Result<Option<KeyRange>> {
+    ) -> Result<Scanned> {
         self.poison.allow_read()?;
         let mut left = Cow::Borrowed(range);
         while !left.is_empty() {
@@ -105,15 +105,18 @@ impl Store {
                 }
             };
             match reached {
-                Reached::Key(key) => return Ok(behind_key(left.into_owned(), key, direction)),
-                Reached::Enough => return Ok(None),
+                Reached::Key(key) => {
+                    let behind = behind_key(left.into_owned(), key, direction);
+                    return Ok(behind.map_or(Scanned::Ended, Scanned::Left));
+                }
+                Reached::Enough => return Ok(Scanned::Enough),
                 Reached::End => match behind_range(left.into_owned(), here, direction) {
                     Some(behind) => left = Cow::Owned(behind),
-                    None => return Ok(None),
+                    None => return Ok(Scanned::Ended),
                 },
             }
         }
-        Ok(None)
+        Ok(Scanned::Ended)
     }
 
     fn give_cold_rows(

@@ -36,7 +36,7 @@ fn scan(
     rows_max: usize,
 ) -> Result<(RowBatch, Option<KeyRange>)> {
     let mut batch = RowBatch::new(1 << 20, rows_max, false);
-    let left = db.scan(view, range, Direction::Forward, &mut batch)?;
+    let left = db.scan(view, range, Direction::Forward, &mut batch)?.left();
     Ok((batch, left))
 }
 

@@ -80,7 +80,7 @@ fn rows(db: &dyn Engine) -> Result<Vec<(Vec<u8>, Vec<u8>)>> {
     let mut out = Vec::new();
     while let Some(range) = left {
         let mut batch = RowBatch::new(1 << 16, 1000, false);
-        left = db.scan(&view, &range, Direction::Forward, &mut batch)?;
+        left = db.scan(&view, &range, Direction::Forward, &mut batch)?.left();
         out.extend(batch.into_rows().map(|(k, v)| (k.to_vec(), v.to_vec())));
     }
     Ok(out)

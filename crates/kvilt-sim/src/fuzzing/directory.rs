@@ -99,6 +99,6 @@ fn read(engine: &dyn Engine, direction: Direction) {
         let Some(range) = left else { return };
         let mut batch = RowBatch::new(16 << 10, usize::MAX, false);
         let Ok(behind) = engine.scan(&view, &range, direction, &mut batch) else { return };
-        left = behind;
+        left = behind.left();
     }
 }

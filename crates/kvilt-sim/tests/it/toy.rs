@@ -10,7 +10,7 @@ use std::{
 
 use kvilt_base::{
     CheckReport, Direction, Disk, Engine, Error, ErrorKind, File, FileName, KeyRange, Listed, Operation,
-    Progress, ReadView, Result, Stats, Swap, Version, WriteBatch, disk::LockFailure,
+    Progress, ReadView, Result, Scanned, Stats, Swap, Version, WriteBatch, disk::LockFailure,
 };
 use kvilt_sim::{
     Subject,
@@ -301,7 +301,7 @@ impl Engine for Toy {
         range: &KeyRange,
         direction: Direction,
         into: &mut dyn kvilt_base::Rows,
-    ) -> Result<Option<KeyRange>> {
+    ) -> Result<Scanned> {
         let rows = self.rows(Some(view))?;
         let mut inside: Vec<(&Vec<u8>, &Vec<u8>)> =
             rows.iter().filter(|(key, _)| range.contains(key)).collect();
@@ -321,9 +321,9 @@ impl Engine for Toy {
                 let before = rows.range(..key.clone()).next_back();
                 left.end = before.map(|(key, _)| key.clone()).or(left.end);
             }
-            return Ok(Some(left));
+            return Ok(Scanned::Left(left));
         }
-        Ok(None)
+        Ok(Scanned::Ended)
     }
 
     fn sync(&self) -> Result<()> {

@@ -14,7 +14,7 @@ use std::{
 
 use kvilt_base::{
     CheckReport, Damage, Direction, Engine, Error, ErrorKind, KeyRange, Operation, Progress, ReadView,
-    Result, Rows, Stats, Swap, Version, WriteBatch, key::successor,
+    Result, Rows, Scanned, Stats, Swap, Version, WriteBatch, key::successor,
 };
 
 /// What a key held, by version ascending.
@@ -158,14 +158,14 @@ impl Engine for StandIn {
         range: &KeyRange,
         direction: Direction,
         rows: &mut dyn Rows,
-    ) -> Result<Option<KeyRange>> {
+    ) -> Result<Scanned> {
         if self.scans_until_failure.fetch_sub(1, Ordering::SeqCst) <= 1 {
             return Err(Error::corrupted("0000000000000001.table", 4096, "planted by the test"));
         }
         let scan = self.scans.fetch_add(1, Ordering::SeqCst);
         let map = self.map()?;
         if range.is_empty() {
-            return Ok(None);
+            return Ok(Scanned::Ended);
         }
         let end = range.end.clone().map_or(Bound::Unbounded, Bound::Excluded);
         let keys = map.rows.range((Bound::Included(range.start.clone()), end)).map(|(key, _)| key);
@@ -178,7 +178,7 @@ impl Engine for StandIn {
         let keys_max = if scan % 3 == 1 { 1 } else { 300 };
         for (i, key) in keys.enumerate() {
             if i == keys_max {
-                return Ok(Some(left));
+                return Ok(Scanned::Left(left));
             }
             match direction {
                 Direction::Forward => left.start = successor(key),
@@ -188,11 +188,11 @@ impl Engine for StandIn {
                 self.scanned_bytes.fetch_add(key.len() + value.len(), Ordering::SeqCst);
                 self.scanned_rows.fetch_add(1, Ordering::SeqCst);
                 if rows.take(key, value).is_break() {
-                    return Ok(Some(left));
+                    return Ok(Scanned::Left(left));
                 }
             }
         }
-        Ok(None)
+        Ok(Scanned::Ended)
     }
 
     fn sync(&self) -> Result<()> {

@@ -1,4 +1,4 @@
-//! What is left of a scan's range for those who break and go on, and for those who do not.
+//! How a scan ends for rows that break and go on, and for those that want no more.
 
 use kvilt_io::MemoryDisk;
 
@@ -23,7 +23,7 @@ impl Rows for One {
 }
 
 #[test]
-fn who_breaks_is_told_what_is_left_unless_nothing_more_is_wanted() {
+fn a_scan_that_was_broken_off_says_what_is_left_or_that_it_was_enough() {
     let store = bed::open(MemoryDisk::new(1), &Options::tiny());
     for key in [b"a", b"b", b"c"] {
         store.apply_one(Change { key, value: Some(b"value") }, IfFull::Fail).unwrap();
@@ -33,7 +33,7 @@ fn who_breaks_is_told_what_is_left_unless_nothing_more_is_wanted() {
         (Direction::Forward, b"a", KeyRange { start: b"a\0".to_vec(), end: Some(b"c".to_vec()) }),
         (Direction::Backward, b"b", KeyRange::new("a".."b")),
     ] {
-        for (says, left) in [(false, Some(left)), (true, None)] {
+        for (says, left) in [(false, Scanned::Left(left)), (true, Scanned::Enough)] {
             let mut rows = One { key: None, says };
             let found = store.scan(Version::NEWEST, &range, direction, &mut rows).unwrap();
             assert_eq!((rows.key.as_deref(), found), (Some(&first[..]), left), "{direction:?} {says}");
