@@ -41,7 +41,7 @@ fn chunks_do_not_begin_with_whole_keys() {
     let view = db.view().unwrap();
     for direction in [Direction::Forward, Direction::Backward] {
         let mut rows = RowBatch::new(1 << 30, usize::MAX, true);
-        assert!(db.scan(&view, &KeyRange::all(), direction, &mut rows).unwrap().is_none());
+        assert!(db.scan(&view, &KeyRange::all(), direction, &mut rows).unwrap().left().is_none());
         assert_eq!(rows.len() as u32, KEYS);
     }
     drop(view);

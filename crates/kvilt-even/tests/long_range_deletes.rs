@@ -39,14 +39,14 @@ fn range_deletes_between_long_keys_take_little_memory() {
     let view = db.view().unwrap();
     for direction in [Direction::Forward, Direction::Backward] {
         let mut rows = RowBatch::new(1 << 30, usize::MAX, true);
-        assert!(db.scan(&view, &KeyRange::all(), direction, &mut rows).unwrap().is_none());
+        assert!(db.scan(&view, &KeyRange::all(), direction, &mut rows).unwrap().left().is_none());
         assert_eq!(rows.len() as u64, KEYS);
     }
     drop(view);
     db.delete_range(&KeyRange::new(key(0)..key(KEYS * 5))).unwrap();
     let view = db.view().unwrap();
     let mut rows = RowBatch::new(1 << 30, usize::MAX, true);
-    assert!(db.scan(&view, &KeyRange::all(), Direction::Forward, &mut rows).unwrap().is_none());
+    assert!(db.scan(&view, &KeyRange::all(), Direction::Forward, &mut rows).unwrap().left().is_none());
     assert_eq!(rows.len() as u64, KEYS / 2);
     drop(view);
     assert!(db.check(&mut |_| true).unwrap().damages.is_empty());

@@ -1,6 +1,6 @@
 //! Blocks: memory of one size for what is filled little by little and given up as a whole, as the tails of munks are.
 //!
-//! A page of a fresh mapping costs some seven times what it costs to fill one that is there (docs/performance.md, fresh pages). So
+//! A page of a fresh mapping costs some seven times what it costs to fill one that is there (docs/notebook/README.md, puts). So
 //! blocks are cut from large mappings that the process keeps: what goes back to the system is the pages of a block, not its
 //! addresses, and a block that was given up a moment ago still has them. How many such blocks wait, and how long, is for
 //! [`spare`](crate::spare) to say. What is always true:

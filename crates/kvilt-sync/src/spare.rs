@@ -1,6 +1,6 @@
 //! Spare memory: mappings and blocks that were given up a moment ago, for who needs one next.
 //!
-//! A page of a fresh mapping costs some seven times what it costs to fill one that is there (docs/performance.md, fresh pages),
+//! A page of a fresh mapping costs some seven times what it costs to fill one that is there (docs/notebook/README.md, puts),
 //! and sorting a munk gives up as many pages as it takes. So while somebody has a [`Keeper`], what is given up waits here for a
 //! second or two, up to a limit for the whole process. What is always true:
 //!

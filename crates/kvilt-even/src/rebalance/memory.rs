@@ -60,7 +60,7 @@ const COPIED_FOR_WASTE_MAX: usize = 8;
 /// And only if this part of what munks may have is left beside the rows themselves: else rows have to give way, not waste.
 const ROOM_PART: u64 = 8;
 /// The most wasteful of so many munks is copied, if any of them is wasteful: to look at all of some 240 before each copy took a
-/// tenth of the processor time of puts (docs/performance.md).
+/// tenth of the processor time of puts (docs/notebook/README.md).
 const LOOKED_AT_FOR_WASTE: usize = 24;
 /// Of the budget, so much may be spare beside it in mappings, and as much in blocks.
 const SPARE_PART: u64 = 16;
