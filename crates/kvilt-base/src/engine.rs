@@ -8,6 +8,8 @@
 //! * **B-5** After a crash the store equals a prefix of the writes in real-time order: at least all that
 //!   completed before the last successful [`Engine::sync`] began; in sync mode all that were acknowledged.
 //! * **B-6** After a failed sync, and after a panic in the background, every write fails as poisoned; reads go on.
+//! * **B-7** An open that is refused, and a store that is open to be read only, changes no file; and who only reads sees all that
+//!   another open would show, or is refused.
 
 use std::{any::Any, fmt, path::Path};
 

@@ -6,9 +6,11 @@
 //! | need | what is done | file |
 //! | --- | --- | --- |
 //! | frozen tails | sorted into a new run; a run that is too large is split | `rebalance/munk.rs`, `rebalance/split.rs` |
+//! | rows in tails that overwrite the run's | moved to their places in the run | `rebalance/sink.rs` |
 //! | too much log, or a log that scans must sort | tables rewritten; a cold chunk may split | `rebalance/funk.rs`, `rebalance/divide.rs` |
 //! | too small | coalesced with a neighbour | `rebalance/coalesce.rs` |
-//! | memory | munks evicted and loaded by heat | `rebalance/memory.rs`, `rebalance/load.rs` |
+//! | memory | munks evicted and loaded by heat; before one goes, its log's order is made of it | `rebalance/memory.rs`, `rebalance/load.rs`, `rebalance/order.rs` |
+//! | dead bytes in files | rewritten for space | `rebalance/space.rs`, `rebalance/samples.rs` |
 //!
 //! All of them read without the gate and flip the chunk's state under it. At most one job has a chunk at a
 //! time ([`crate::chunk::Occupied`]), so what a job read of the structure is still so when it flips.

@@ -19,8 +19,8 @@
 //! background work moves. What is not: the kernel, the file system, threads within a crash run, processes that
 //! are killed; the engine's and the command's own tests do these.
 //!
-//! What is always true here: everything but histories is decided by a seed; only [`world`] knows an engine by
-//! name. To see a printed failure again, run `kvilt-sim model|crash|faults --seeds N`.
+//! What is always true here: a seed decides everything but histories. The oracles know no engine by name; [`world`], [`canonical`],
+//! [`settle`], [`damage`], [`fuzzing`] and the command do. To see a printed failure again, run `kvilt-sim model|crash|faults --seeds N`.
 //!
 //! ```
 //! use kvilt_sim::workload::Shape;

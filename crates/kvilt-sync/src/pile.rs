@@ -1,5 +1,5 @@
 //! `Pile`: a munk's tail; rows in the order in which they came, found by hash, and put in order when somebody wants order
-//! (design 3.2(6); docs/design/0048-piles.md).
+//! (docs/design/0048-piles.md).
 //!
 //! One node a key, in blocks of memory; each node holds a chain of records, newest first. Readers look up and walk without
 //! a lock and never wait; writers take turns by an internal lock that the chunk's gate keeps uncontended. A pile that is full is

@@ -1,4 +1,4 @@
-//! `RowCache`: rows of munk-less chunks that were read lately; never a stale one (design 3.2(4)).
+//! `RowCache`: rows of munk-less chunks that were read lately; never a stale one (docs/design/0011-row-cache.md).
 //!
 //! The danger: a get reads an old row from disk, a put comes, finds nothing cached to update, and then the get
 //! caches the old row for ever. So every key belongs to a *bucket* that counts writes, and a row is only let in if

@@ -1,4 +1,4 @@
-//! Which chunks deserve a munk, and what gives way when memory is short (EvenDB §4; design 3.3).
+//! Which chunks deserve a munk, and what gives way when memory is short (EvenDB §4; docs/design/0010-loading-and-evicting-munks.md).
 //!
 //! One budget for everything. Munks get what log indexes, tables, buffers and the row cache leave; a munk's worth
 //! is its decayed access count per byte. When munks outgrow their share the least worthy are evicted; when there
@@ -311,7 +311,7 @@ impl Store {
         Some(worth(score, bytes))
     }
 
-    /// Drops the munk; the log's index is ready before it goes (design 3.2(5)).
+    /// Drops the munk; the log's index is ready before it goes.
     pub(super) fn evict(&self, chunk: &Occupied) -> Result<bool> {
         if chunk.gate().is_retired {
             return Ok(false);

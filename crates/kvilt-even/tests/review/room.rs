@@ -24,7 +24,7 @@ fn r04_a_failed_rewrite_gives_its_room_back() {
     assert!(synced.is_ok(), "used {used}, after the failed rewrites {left} of {}: {synced:?}", used + 6000);
 }
 
-/// ENOSPC: deletes go on (design 3.2(17), reliability 2(5)).
+/// ENOSPC: deletes go on (docs/design/0024-reserve.md).
 #[test]
 fn r14_deletes_work_on_a_full_disk() {
     let bed = Bed::new(64 << 20);

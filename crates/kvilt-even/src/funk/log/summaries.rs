@@ -1,6 +1,6 @@
 //! Summaries in a log: what its records say but for their values, so that who needs no values need not read them.
 //!
-//! A log of a few megabytes has a hundredth of that in keys. Who makes its index or its order reads it whole if nothing tells
+//! A log of a few megabytes has a fiftieth of that in keys. Who makes its index or its order reads it whole if nothing tells
 //! the keys otherwise; behind an open nothing does, and behind each summary that was written here something does.
 //! `docs/design/0053-summaries-in-logs.md`.
 //!
