@@ -14,6 +14,8 @@
 #![forbid(unsafe_code)]
 
 pub mod batch;
+pub mod budget;
+pub mod descriptor;
 pub mod disk;
 pub mod engine;
 pub mod entry;
@@ -28,6 +30,7 @@ pub mod merge;
 #[doc(hidden)]
 pub mod mutant;
 pub mod rows;
+pub mod settings;
 pub mod stats;
 pub mod steps;
 pub mod value;
@@ -35,6 +38,8 @@ pub mod version;
 pub mod visible;
 
 pub use batch::{Operation, OperationRef, WriteBatch};
+pub use budget::Budget;
+pub use descriptor::{Capabilities, Descriptor, Recognised, Remainder, Salvaged, World};
 pub use disk::{Disk, File, FileName, Listed};
 pub use engine::{CheckReport, Damage, Engine, Progress, ReadView, RepairReport, Swap};
 pub use entry::{EntryRef, Kind};
@@ -47,6 +52,7 @@ pub use merge::{Direction, Each, LargeValues, Merge, Source, Streamed};
 #[doc(hidden)]
 pub use mutant::{Mutant, mutant};
 pub use rows::{RowBatch, Rows, Scanned};
+pub use settings::{Durability, Level, Settings};
 pub use stats::Stats;
 pub use value::Value;
 pub use version::Version;

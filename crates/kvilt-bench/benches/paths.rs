@@ -78,9 +78,12 @@ impl Bed {
         let directory = tempfile::tempdir().unwrap();
         let db = Db::builder(directory.path().join("store"))
             .memory_budget(budget_bytes)
-            .chunk_bytes_max(chunk_bytes)
-            .chunk_bytes_rebalance(chunk_bytes / 10 * 7)
-            .chunk_bytes_min(chunk_bytes / 10)
+            .engine(kvilt::Engine::Even(
+                kvilt::even::Options::default()
+                    .chunk_bytes_max(chunk_bytes)
+                    .chunk_bytes_rebalance(chunk_bytes / 10 * 7)
+                    .chunk_bytes_min(chunk_bytes / 10),
+            ))
             // Nothing is made durable but when a benchmark asks for it.
             .durability(Durability::Async { interval: std::time::Duration::from_secs(3600) })
             .open()

@@ -24,10 +24,10 @@ pub fn contestants() -> Vec<Box<dyn Contestant>> {
             is_synced: true,
             set: |builder| builder.durability(Durability::Sync),
         },
-        as_it_comes("kvilt-log-128k", |builder| builder.log_bytes_max_cold(128 << 10)),
-        as_it_comes("kvilt-log-512k", |builder| builder.log_bytes_max_cold(512 << 10)),
-        as_it_comes("kvilt-log-1m", |builder| builder.log_bytes_max_cold(1 << 20)),
-        as_it_comes("kvilt-log-4m", |builder| builder.log_bytes_max_cold(4 << 20)),
+        as_it_comes("kvilt-log-128k", |builder| with_log(builder, 128 << 10)),
+        as_it_comes("kvilt-log-512k", |builder| with_log(builder, 512 << 10)),
+        as_it_comes("kvilt-log-1m", |builder| with_log(builder, 1 << 20)),
+        as_it_comes("kvilt-log-4m", |builder| with_log(builder, 4 << 20)),
     ];
     all.into_iter().map(|one| Box::new(one) as Box<dyn Contestant>).collect()
 }
@@ -131,4 +131,9 @@ impl Store for Opened {
     fn close(self: Box<Self>) -> Result<()> {
         Ok(self.db.close()?)
     }
+}
+
+/// With this limit on the logs of chunks that are not in memory, in bytes.
+fn with_log(builder: Builder, bytes: u64) -> Builder {
+    builder.engine(kvilt::Engine::Even(kvilt::even::Options::default().log_bytes_max_cold(bytes)))
 }

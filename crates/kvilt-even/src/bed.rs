@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use kvilt_base::{Disk, EntryRef, Result};
+use kvilt_base::{Disk, EntryRef, Result, World};
 use kvilt_format::log::{encode_record, record_len_max};
 use kvilt_io::{ManualClock, SeededRng, StepSpawn};
 use kvilt_sync::budget::Budget;
@@ -12,7 +12,6 @@ use crate::{
     options::Options,
     recovery,
     store::Store,
-    world::World,
 };
 
 /// Opens the store in `disk`, or makes one.

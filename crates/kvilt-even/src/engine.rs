@@ -4,7 +4,7 @@ use std::{path::Path, sync::Arc, sync::atomic::Ordering};
 
 use kvilt_base::{
     CheckReport, Direction, Disk, Engine, Error, ErrorKind, KeyRange, Layout, Operation, Progress, ReadView,
-    Result, Rows, Scanned, Stats, Swap, Version, WriteBatch,
+    Result, Rows, Scanned, Stats, Swap, Version, World, WriteBatch,
     key::successor,
     limits::{ENGINE_KEY_BYTES_MAX, VALUE_BYTES_MAX},
 };
@@ -20,7 +20,6 @@ use crate::{
     rebalance::{Checkpointer, Rebalancer},
     recovery::{self, DirectoryLock},
     store::{Hands, Store},
-    world::World,
 };
 
 /// An open `even` store.

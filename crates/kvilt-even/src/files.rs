@@ -12,15 +12,12 @@ use std::{
     },
 };
 
-use kvilt_base::{Disk, Error, ErrorKind, File, FileName, Mutant, Result, Version, limits, mutant};
+use kvilt_base::{Disk, Error, ErrorKind, File, FileName, Mutant, Result, Version, World, limits, mutant};
 use kvilt_format::FileIdentity;
 use kvilt_sync::budget::Budget;
 use parking_lot::Mutex;
 
-use crate::{
-    funk::log::SummaryRule, reads::Reads, reserve::Reserve, shared_key::LongKeys, stats::Counters,
-    world::World,
-};
+use crate::{funk::log::SummaryRule, reads::Reads, reserve::Reserve, shared_key::LongKeys, stats::Counters};
 
 /// Held by whoever may still read a file; the file outlives every hold. It knows how many bytes were written to the file,
 /// if that is a table or a log.

@@ -58,6 +58,7 @@ mod tombstones;
 mod checkpoint;
 mod commit;
 mod copy;
+mod descriptor;
 mod files;
 mod reads;
 mod rebalance;
@@ -73,16 +74,16 @@ mod salvage;
 mod stats;
 mod unfinished;
 mod views;
-mod world;
 
 use std::sync::Arc;
 
 use kvilt_base::{Disk, Engine, Result};
 
+pub use kvilt_base::Salvaged;
+pub use kvilt_base::World;
 pub use options::{Compression, Durability, Options};
-pub use salvage::{Salvaged, lock_to_salvage, salvage};
+pub use salvage::{lock_to_salvage, salvage};
 pub use unfinished::{Unfinished, refuse_unfinished};
-pub use world::World;
 
 /// Opens the store in `disk`, or makes one there.
 ///

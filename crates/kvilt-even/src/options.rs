@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+pub use kvilt_base::Durability;
 use kvilt_base::{Error, Result, limits};
 
 /// Chunks are not made shorter than this for the sake of a small memory budget, in bytes. Each chunk has files, a log's index
@@ -10,48 +11,6 @@ const CHUNK_BYTES_FLOOR: u64 = 256 << 10;
 pub use kvilt_format::table::Compression;
 
 use crate::funk::log::SummaryRule;
-
-/// What survives a crash.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Durability {
-    /// Puts return once they are in memory. A crash loses at most what was written since the last checkpoint
-    /// began, and what is left is a consistent prefix. Checkpoints begin this long after each other.
-    Async {
-        /// Time between checkpoints.
-        interval: Duration,
-    },
-    /// Puts return once the kernel has them in the shared commit log, which is not synced: the death of the
-    /// process loses nothing, a power cut at most what [`Durability::Async`] loses.
-    Written {
-        /// Time between checkpoints; bounds what a power cut loses, and the commit log that open must replay.
-        interval: Duration,
-    },
-    /// Puts return once they are in the shared commit log and that is synced; concurrent puts share a sync.
-    Sync {
-        /// Time between checkpoints; bounds the commit log that open must replay.
-        interval: Duration,
-    },
-}
-
-impl Durability {
-    /// With an interval that can be added to any time: a year is as good as never.
-    fn bounded(self) -> Self {
-        const YEAR: Duration = Duration::from_secs(365 * 24 * 60 * 60);
-        match self {
-            Durability::Async { interval } => Durability::Async { interval: interval.min(YEAR) },
-            Durability::Written { interval } => Durability::Written { interval: interval.min(YEAR) },
-            Durability::Sync { interval } => Durability::Sync { interval: interval.min(YEAR) },
-        }
-    }
-
-    pub(crate) fn interval(self) -> Duration {
-        match self {
-            Durability::Async { interval }
-            | Durability::Written { interval }
-            | Durability::Sync { interval } => interval,
-        }
-    }
-}
 
 /// Settings of an `even` store. Everything has a default that was measured; see `docs/performance.md`.
 #[derive(Clone, Debug)]

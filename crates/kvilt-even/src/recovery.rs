@@ -22,7 +22,8 @@ use std::{
 };
 
 use kvilt_base::{
-    Disk, Error, ErrorKind, FileName, KeyRange, Listed, Mutant, Result, Version, disk::LockFailure, mutant,
+    Disk, Error, ErrorKind, FileName, KeyRange, Listed, Mutant, Result, Version, World, disk::LockFailure,
+    mutant,
 };
 use kvilt_format::manifest::{FileKind, ManifestWriter, Root, Witness, read_root};
 use kvilt_sync::{budget::Part as BudgetPart, published::Published, row_cache::RowCache, versions::Versions};
@@ -45,7 +46,6 @@ use crate::{
     store::{Attention, ProgressSignal, Store},
     tombstones::Tombstones,
     unfinished::refuse_unfinished,
-    world::World,
 };
 
 /// What holds the directory while the store is open.

@@ -18,7 +18,9 @@ mod parts;
 
 use std::collections::BTreeMap;
 
-use kvilt_base::{Damage, Disk, Error, ErrorKind, FileName, KeyRange, Listed, RepairReport, Result};
+use kvilt_base::{
+    Damage, Disk, Error, ErrorKind, FileName, KeyRange, Listed, RepairReport, Result, Salvaged,
+};
 use kvilt_format::{
     FileIdentity,
     commit::{Change, CommitReader},
@@ -27,17 +29,6 @@ use kvilt_format::{
 
 use self::{gathering::Gathering, parts::Parts};
 use crate::{files::DeadVersions, recovery};
-
-/// What a salvage gives away, in this order: rows, then changes to be made to them.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Salvaged<'a> {
-    /// A key and its value.
-    Row(&'a [u8], &'a [u8]),
-    /// A later change: this key was deleted.
-    Delete(&'a [u8]),
-    /// A later change: these keys were deleted.
-    DeleteRange(KeyRange),
-}
 
 /// Locks the store in `disk` as one who reads it does, until what this returns is dropped: for who prepares a salvage, and would not
 /// do so in vain.

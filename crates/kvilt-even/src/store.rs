@@ -13,7 +13,7 @@ use std::{
     time::Duration,
 };
 
-use kvilt_base::{Hand, Version};
+use kvilt_base::{Hand, Version, World};
 use kvilt_sync::{budget::Charge, published::Published, row_cache::RowCache, versions::Versions};
 use parking_lot::{Condvar, Mutex};
 
@@ -30,7 +30,6 @@ use crate::{
     rebalance::{MunkRoom, Space},
     rest::Rest,
     stats::{Counters, Stall},
-    world::World,
 };
 
 /// Chunks whose files or existence changed since the last checkpoint collected them.

@@ -64,12 +64,15 @@ impl Level {
         Db::builder(dir)
             .durability(durability)
             .memory_budget(BUDGET_BYTES)
-            .chunk_bytes_max(4 << 10)
-            .chunk_bytes_rebalance(3 << 10)
-            .chunk_bytes_min(512)
-            .log_bytes_max_cold(1 << 10)
-            .log_bytes_max_cached(4 << 10)
-            .block_bytes(256)
+            .engine(kvilt::Engine::Even(
+                kvilt::even::Options::default()
+                    .chunk_bytes_max(4 << 10)
+                    .chunk_bytes_rebalance(3 << 10)
+                    .chunk_bytes_min(512)
+                    .log_bytes_max_cold(1 << 10)
+                    .log_bytes_max_cached(4 << 10)
+                    .block_bytes(256),
+            ))
             .open()
     }
 }

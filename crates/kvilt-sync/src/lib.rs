@@ -74,7 +74,6 @@ pub mod pile;
 pub mod region;
 pub mod rows;
 
-pub mod budget;
 pub mod doze;
 pub mod group;
 pub mod row_cache;
@@ -85,10 +84,10 @@ pub mod home;
 
 pub use ahead::fetch_ahead;
 pub use append::AppendBuffer;
-pub use budget::{Budget, Charge, Part};
 pub use doze::Doze;
 pub use group::Group;
 pub use home::Home;
+pub use kvilt_base::budget::{self, Budget, Charge, Part};
 pub use pile::{Found, Full, Pile, PileSource};
 pub use published::{Pin, Published, pin, settle, waiting};
 pub use region::Region;

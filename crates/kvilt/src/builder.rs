@@ -1,4 +1,4 @@
-//! `Builder`: settings in, open store out. The one file that knows an engine and a disk by name.
+//! `Builder`: settings in, open store out. The one file that knows a disk by name; engines are in `engines.rs`.
 
 use std::{
     io,
@@ -7,19 +7,20 @@ use std::{
     time::Duration,
 };
 
-use kvilt_base::{Disk, Error, ErrorKind, FileName, Listed, Result};
+use kvilt_base::{Disk, Error, ErrorKind, Listed, Recognised, Result, Settings};
 use kvilt_io::NativeDisk;
 
 use crate::{
     db::Db,
+    engines::{self, Engine},
     env::Env,
-    options::{Compression, Durability, Engine},
+    options::Durability,
 };
 
 /// In sync mode a checkpoint begins this often, and bounds the commit log that the next open must replay.
 const SYNC_CHECKPOINT_INTERVAL: Duration = Duration::from_millis(500);
 
-/// So many names of foreign files are given in an error.
+/// At most this many unexpected file names are listed in the error.
 const FOREIGN_NAMES_MAX: usize = 5;
 
 /// How to open a store. Made by [`Db::builder`]; everything has a default, and [`Builder::open`] refuses what
@@ -32,7 +33,7 @@ const FOREIGN_NAMES_MAX: usize = 5;
 /// use std::time::Duration;
 ///
 /// let db = kvilt::Db::builder(path)
-///     .engine(kvilt::Engine::Even)
+///     .engine(kvilt::Engine::Even(kvilt::even::Options::default()))
 ///     .memory_budget(64 << 20)
 ///     .durability(kvilt::Durability::Async { interval: Duration::from_millis(500) })
 ///     .open()?;
@@ -50,11 +51,10 @@ pub struct Builder {
     durability: Durability,
     create_if_missing: bool,
     error_if_exists: bool,
-    read_only: bool,
     memory_budget_bytes: Option<u64>,
     env: Option<Env>,
-    compression: Compression,
-    even: kvilt_even::Options,
+    /// But for what [`Builder::settings`] puts in.
+    settings: Settings,
 }
 
 impl Builder {
@@ -65,15 +65,13 @@ impl Builder {
             durability: Durability::default(),
             create_if_missing: true,
             error_if_exists: false,
-            read_only: false,
             memory_budget_bytes: None,
             env: None,
-            compression: Compression::default(),
-            even: kvilt_even::Options::default(),
+            settings: Settings::default(),
         }
     }
 
-    /// Which engine keeps the rows. Default: [`Engine::Even`].
+    /// Which engine keeps the rows, with its own settings. Default: [`Engine::Even`]. A store keeps the engine that made it.
     pub fn engine(mut self, engine: Engine) -> Self {
         self.engine = engine;
         self
@@ -142,7 +140,7 @@ impl Builder {
     /// There must be a store, whatever [`Builder::create_if_missing`] says; [`Builder::error_if_exists`] makes no sense with it and is
     /// refused. [`Builder::snapshot_age_max`] does not count, since old versions cost nothing where none is replaced.
     pub fn read_only(mut self, read_only: bool) -> Self {
-        self.read_only = read_only;
+        self.settings.read_only = read_only;
         self
     }
 
@@ -151,7 +149,7 @@ impl Builder {
     /// An older one expires within about a second: whatever it is asked for fails as [`ErrorKind::SnapshotTooOld`], and
     /// versions are no longer kept for it. So one that was forgotten costs memory and space for a time, not for ever.
     pub fn snapshot_age_max(mut self, age: Duration) -> Self {
-        self.even.view_age_max = age;
+        self.settings.view_age_max = age;
         self
     }
 
@@ -159,7 +157,7 @@ impl Builder {
     ///
     /// While a batch is written, writes to its chunks and new snapshots wait: about a microsecond for each of its operations.
     pub fn batch_operations_max(mut self, operations: usize) -> Self {
-        self.even.batch_operations_max = operations;
+        self.settings.batch_operations_max = operations;
         self
     }
 
@@ -167,55 +165,7 @@ impl Builder {
     ///
     /// While it is written, a batch takes about twice as much memory besides itself, and the memory budget does not count for it.
     pub fn batch_bytes_max(mut self, bytes: usize) -> Self {
-        self.even.batch_bytes_max = bytes;
-        self
-    }
-
-    /// How table blocks are compressed. Default: [`Compression::None`].
-    pub fn compression(mut self, compression: Compression) -> Self {
-        self.compression = compression;
-        self
-    }
-
-    /// Engine `even`: bytes that a chunk may hold before it must be split. Default: 10 MiB. Larger chunks mean
-    /// fewer files, but longer rewrites and coarser caching. A small memory budget makes chunks smaller.
-    pub fn chunk_bytes_max(mut self, bytes: u64) -> Self {
-        self.even.chunk_bytes_max = bytes;
-        self
-    }
-
-    /// Engine `even`: bytes at which the background splits a chunk. Default: 7 MiB, below
-    /// [`Builder::chunk_bytes_max`], so that writers seldom meet the limit and wait.
-    pub fn chunk_bytes_rebalance(mut self, bytes: u64) -> Self {
-        self.even.chunk_bytes_rebalance = bytes;
-        self
-    }
-
-    /// Engine `even`: bytes below which a chunk is coalesced with a neighbour. Default: 1 MiB; at most half of
-    /// [`Builder::chunk_bytes_rebalance`], or a coalesced chunk would be split again.
-    pub fn chunk_bytes_min(mut self, bytes: u64) -> Self {
-        self.even.chunk_bytes_min = bytes;
-        self
-    }
-
-    /// Engine `even`: bytes of log that a chunk outside memory may have before a scan of it pays for a rewrite.
-    /// Default: 2 MiB. Less makes cold scans faster and writes more.
-    pub fn log_bytes_max_cold(mut self, bytes: u64) -> Self {
-        self.even.log_bytes_max_cold = bytes;
-        self
-    }
-
-    /// Engine `even`: bytes of log that a chunk in memory may have. Default: 20 MiB. It bounds what must be
-    /// read when the chunk is loaded again; its gets and scans do not read the log.
-    pub fn log_bytes_max_cached(mut self, bytes: u64) -> Self {
-        self.even.log_bytes_max_cached = bytes;
-        self
-    }
-
-    /// Engine `even`: bytes of a table's block before compression. Default: 4096, a page: what a cold get reads
-    /// and checks. Larger blocks compress better.
-    pub fn block_bytes(mut self, bytes: usize) -> Self {
-        self.even.block_bytes = bytes;
+        self.settings.batch_bytes_max = bytes;
         self
     }
 
@@ -247,14 +197,14 @@ impl Builder {
     /// The environment, and whether all settings make sense.
     pub(crate) fn checked_env(&self) -> Result<Env> {
         let env = self.chosen_env()?;
-        if self.read_only && self.error_if_exists {
+        if self.settings.read_only && self.error_if_exists {
             let reason = "who only reads needs a store that is there, and such a store was to be refused";
             return Err(self.refuse(reason).by_setting("error_if_exists"));
         }
         // Before a directory is made: whatever the open is refused for, it leaves nothing behind.
-        match self.engine {
-            Engine::Even => self.even_options(false).validate(env.memory_budget_bytes())?,
-        }
+        let (engine, settings) = (self.engine.descriptor(), self.settings(false, false));
+        engine.capabilities().allow(engine.name(), &settings)?;
+        engine.validate(&settings, env.memory_budget_bytes())?;
         Ok(env)
     }
 
@@ -271,13 +221,8 @@ impl Builder {
             Some(disk) => disk,
             None => NativeDisk::open(&self.path, true).map_err(|error| self.not_opened(error))?,
         };
-        let engine = match self.engine {
-            Engine::Even => {
-                let mut options = self.even_options(!has_store);
-                options.is_unfinished = is_unfinished;
-                kvilt_even::open(disk, env.world()?, options)?
-            }
-        };
+        let settings = self.settings(!has_store, is_unfinished);
+        let engine = self.engine.descriptor().open(disk, env.world()?, &settings)?;
         Ok(Db::over(engine, self.path))
     }
 
@@ -303,7 +248,7 @@ impl Builder {
 
     /// The setting by which no store is made, if none may be made.
     fn why_none_is_made(&self) -> Option<&'static str> {
-        match (self.read_only, self.create_if_missing) {
+        match (self.settings.read_only, self.create_if_missing) {
             (true, _) => Some("read_only"),
             (false, false) => Some("create_if_missing"),
             (false, true) => None,
@@ -339,7 +284,7 @@ impl Builder {
 
     /// The directory, if there is one.
     fn found_disk(&self) -> Result<Option<Arc<dyn Disk>>> {
-        let found = match self.read_only {
+        let found = match self.settings.read_only {
             true => NativeDisk::open_to_read(&self.path),
             false => NativeDisk::open(&self.path, false),
         };
@@ -369,20 +314,20 @@ impl Builder {
         Error::io(format!("open the directory {}", self.path.display()), error)
     }
 
-    fn even_options(&self, create: bool) -> kvilt_even::Options {
-        let mut options = self.even.clone();
-        options.create = create;
-        options.read_only = self.read_only;
-        options.durability = match self.durability {
-            Durability::Async { interval } => kvilt_even::Durability::Async { interval },
-            Durability::Written { interval } => kvilt_even::Durability::Written { interval },
-            Durability::Sync => kvilt_even::Durability::Sync { interval: SYNC_CHECKPOINT_INTERVAL },
+    /// What every engine is told.
+    fn settings(&self, create: bool, is_unfinished: bool) -> Settings {
+        let durability = match self.durability {
+            Durability::Async { interval } => kvilt_base::Durability::Async { interval },
+            Durability::Written { interval } => kvilt_base::Durability::Written { interval },
+            Durability::Sync => kvilt_base::Durability::Sync { interval: SYNC_CHECKPOINT_INTERVAL },
         };
-        options.compression = match self.compression {
-            Compression::None => kvilt_even::Compression::None,
-            Compression::Lz4 => kvilt_even::Compression::Lz4,
-        };
-        options
+        let mut settings = self.settings.clone();
+        (settings.durability, settings.create, settings.is_unfinished) = (durability, create, is_unfinished);
+        settings
+    }
+
+    pub(crate) fn chosen_engine(&self) -> Engine {
+        self.engine.clone()
     }
 
     /// An error about the directory.
@@ -398,30 +343,29 @@ impl Builder {
         if !is_unfinished {
             kvilt_even::refuse_unfinished(&listed, &place)?;
         }
-        let mut foreign: Vec<&str> = Vec::new();
-        let mut rows_file = None;
-        for item in &listed {
-            match item {
-                Listed::Ours(FileName::Manifest(_)) => return Ok(true),
-                // What an open leaves that was cut short before there was a store.
-                Listed::Ours(
-                    FileName::Lock
-                    | FileName::Witness
-                    | FileName::Reserve
-                    | FileName::Unfinished
-                    | FileName::ManifestTemp(_),
-                ) => {}
-                Listed::Ours(name @ (FileName::Table(_) | FileName::Log(_) | FileName::Commit(_))) => {
-                    rows_file = Some(name);
-                }
-                Listed::Foreign(name) => foreign.push(name),
+        match self.engine.descriptor().recognise(&listed) {
+            Recognised::Store => return Ok(true),
+            Recognised::Pieces(name) => {
+                return Err(Error::new(
+                    ErrorKind::Corrupted,
+                    format!("{place} holds files of a store, such as {name}, but its manifest is missing"),
+                ));
             }
+            Recognised::Nothing => {}
         }
-        if let Some(name) = rows_file {
-            return Err(Error::new(
-                ErrorKind::Corrupted,
-                format!("{place} holds files of a store, such as {name}, but its manifest is missing"),
-            ));
+        if let Some(other) = engines::of(&listed) {
+            let own = self.engine.descriptor().name();
+            return Err(Error::invalid(format!(
+                "{place} holds a store of engine `{other}`, and was to be opened by engine `{own}`; name the engine that made it"
+            ))
+            .by_setting("engine"));
+        }
+        // What is ours and no store is what an open has left that was cut short.
+        let mut foreign: Vec<&str> = Vec::new();
+        for item in &listed {
+            if let Listed::Foreign(name) = item {
+                foreign.push(name);
+            }
         }
         if !foreign.is_empty() {
             foreign.sort_unstable();

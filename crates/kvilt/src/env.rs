@@ -5,7 +5,7 @@ use std::{
     sync::{Arc, Mutex, PoisonError},
 };
 
-use kvilt_base::{Clock, Error, Result, Rng, Spawn};
+use kvilt_base::{Clock, Error, Result, Rng, Spawn, World};
 use kvilt_io::{NativeClock, NativeRng, NativeSpawn};
 use kvilt_sync::{Home, budget::Budget};
 
@@ -102,9 +102,9 @@ impl Env {
         self.0.budget.used_in_all()
     }
 
-    pub(crate) fn world(&self) -> Result<kvilt_even::World> {
+    pub(crate) fn world(&self) -> Result<World> {
         self.0.home.allow_write()?;
-        Ok(kvilt_even::World {
+        Ok(World {
             clock: Arc::clone(&self.0.clock),
             rng: Arc::clone(&self.0.rng),
             spawn: Arc::clone(&self.0.spawn),

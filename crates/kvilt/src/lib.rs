@@ -115,7 +115,7 @@
 //! # 7. Know what survives
 //!
 //! By default a write is durable when the checkpoint that follows it is complete (one begins half a second after
-//! the last has ended), or when [`Db::sync`] returns. After a crash the store is what it was at some moment before:
+//! the last began), or when [`Db::sync`] returns. After a crash the store is what it was at some moment before:
 //! never a later write without an earlier one, never half a batch. [`Durability::Written`] lets each write
 //! survive the death of the process, [`Durability::Sync`] makes it durable before it returns. See [`Durability`].
 //!
@@ -160,7 +160,9 @@ mod builder;
 mod catalogue;
 mod db;
 mod description;
+mod engines;
 mod env;
+pub mod even;
 mod keyspace;
 mod machine;
 mod options;
@@ -176,9 +178,10 @@ pub use bounds::KeyBounds;
 pub use builder::Builder;
 pub use db::Db;
 pub use description::{Description, KeyspaceFigures, LargeRow};
+pub use engines::Engine;
 pub use env::Env;
 pub use keyspace::Keyspace;
-pub use options::{Compression, Durability, Engine};
+pub use options::Durability;
 pub use range::{Keys, Range, Row};
 pub use repair::{repair, repair_with};
 pub use snapshot::Snapshot;

@@ -41,25 +41,3 @@ impl Default for Durability {
         Durability::Async { interval: Duration::from_millis(500) }
     }
 }
-
-/// Which engine keeps the rows. It is chosen when a store is made, and the same ever after.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-#[non_exhaustive]
-pub enum Engine {
-    /// EvenDB (EuroSys '20): for data with spatial locality, where popular keys lie side by side. Chunks of the
-    /// key order are cached in memory whole; writes go to one log a chunk; opening reads metadata only.
-    #[default]
-    Even,
-}
-
-/// How the blocks of tables are compressed. May be changed from one open to the next.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-#[non_exhaustive]
-pub enum Compression {
-    /// Not at all: the least work.
-    #[default]
-    None,
-    /// LZ4: about half the bytes for text such as JSON, at some processor time in each background rewrite and
-    /// each read of a cold block.
-    Lz4,
-}

@@ -2,8 +2,10 @@
 
 use std::{io, path::Path, sync::Arc};
 
-use kvilt_base::{Disk, Engine, Error, FileName, Listed, Progress, RepairReport, Result, WriteBatch};
-use kvilt_even::{Salvaged, Unfinished, lock_to_salvage, salvage};
+use kvilt_base::{
+    Descriptor, Disk, Engine, Error, FileName, Listed, Progress, RepairReport, Result, Salvaged, WriteBatch,
+};
+use kvilt_even::Unfinished;
 use kvilt_io::NativeDisk;
 
 use crate::{Builder, Db};
@@ -65,7 +67,9 @@ pub fn repair_with(
         _ => Error::io(format!("open the directory {}", dir.display()), error),
     })?;
     // Before a new store is made that would be in the way of the next try.
-    let _lock = lock_to_salvage(&*disk)?;
+    let engine = into.chosen_engine();
+    let source = engine.descriptor();
+    let _lock = source.lock_to_salvage(&*disk)?;
     let into = into.error_if_exists(true);
     let env = into.checked_env()?;
     let new = into.made_disk()?;
@@ -78,7 +82,7 @@ pub fn repair_with(
     // By a handle of its own, for the store closes what it was given.
     let handle = into.made_disk()?;
     let db = into.open_in(&env, Some(handle), true)?;
-    let copied = copy(&*disk, &db, &mut progress);
+    let copied = copy(source, &*disk, &db, &mut progress);
     let closed = db.close();
     drop(db);
     let report = copied?;
@@ -88,9 +92,14 @@ pub fn repair_with(
 }
 
 /// Copies what is left of the store in `disk`, and tells losses in the users' keys.
-fn copy(disk: &dyn Disk, db: &Db, progress: &mut dyn FnMut(Progress)) -> Result<RepairReport> {
+fn copy(
+    source: &dyn Descriptor,
+    disk: &dyn Disk,
+    db: &Db,
+    progress: &mut dyn FnMut(Progress),
+) -> Result<RepairReport> {
     let mut copy = Copy { engine: db.engine(), batch: WriteBatch::new() };
-    let mut report = salvage(disk, &mut |salvaged| copy.take_in(salvaged), &mut |done, total| {
+    let mut report = source.salvage(disk, &mut |salvaged| copy.take_in(salvaged), &mut |done, total| {
         progress(Progress { done, total });
     })?;
     copy.write()?;

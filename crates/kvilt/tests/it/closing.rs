@@ -19,9 +19,12 @@ fn open(path: &Path, durability: Durability) -> Db {
     Db::builder(path)
         .env(&env)
         .durability(durability)
-        .chunk_bytes_max(16 << 10)
-        .chunk_bytes_rebalance(12 << 10)
-        .chunk_bytes_min(1 << 10)
+        .engine(kvilt::Engine::Even(
+            kvilt::even::Options::default()
+                .chunk_bytes_max(16 << 10)
+                .chunk_bytes_rebalance(12 << 10)
+                .chunk_bytes_min(1 << 10),
+        ))
         .open()
         .unwrap()
 }

@@ -20,11 +20,14 @@ fn key(i: u32) -> String {
 /// A closed store of many small chunks, with tables and logs, and a keyspace.
 fn store(path: &Path) {
     let db = Db::builder(path)
-        .chunk_bytes_max(64 << 10)
-        .chunk_bytes_rebalance(48 << 10)
-        .chunk_bytes_min(8 << 10)
-        .log_bytes_max_cold(8 << 10)
-        .log_bytes_max_cached(16 << 10)
+        .engine(kvilt::Engine::Even(
+            kvilt::even::Options::default()
+                .chunk_bytes_max(64 << 10)
+                .chunk_bytes_rebalance(48 << 10)
+                .chunk_bytes_min(8 << 10)
+                .log_bytes_max_cold(8 << 10)
+                .log_bytes_max_cached(16 << 10),
+        ))
         .open()
         .unwrap();
     for i in 0..ROWS {

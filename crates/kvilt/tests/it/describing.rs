@@ -7,9 +7,12 @@ use crate::stand_in::StandIn;
 /// A store of many chunks: rows of two sizes in two keyspaces, some of them deleted.
 fn many_chunks(dir: &std::path::Path) -> Db {
     let db = Db::builder(dir.join("store"))
-        .chunk_bytes_max(64 << 10)
-        .chunk_bytes_rebalance(32 << 10)
-        .chunk_bytes_min(4 << 10)
+        .engine(kvilt::Engine::Even(
+            kvilt::even::Options::default()
+                .chunk_bytes_max(64 << 10)
+                .chunk_bytes_rebalance(32 << 10)
+                .chunk_bytes_min(4 << 10),
+        ))
         .memory_budget(32 << 20)
         .open()
         .unwrap();

@@ -63,14 +63,14 @@ fn killed(path: &Path, to: &Path) -> PathBuf {
 
 /// A store with small chunks.
 fn small(path: &Path, durability: Durability) -> Builder {
-    Db::builder(path)
-        .durability(durability)
-        .memory_budget(8 << 20)
-        .chunk_bytes_max(64 << 10)
-        .chunk_bytes_rebalance(48 << 10)
-        .chunk_bytes_min(8 << 10)
-        .log_bytes_max_cold(8 << 10)
-        .log_bytes_max_cached(16 << 10)
+    Db::builder(path).durability(durability).memory_budget(8 << 20).engine(kvilt::Engine::Even(
+        kvilt::even::Options::default()
+            .chunk_bytes_max(64 << 10)
+            .chunk_bytes_rebalance(48 << 10)
+            .chunk_bytes_min(8 << 10)
+            .log_bytes_max_cold(8 << 10)
+            .log_bytes_max_cached(16 << 10),
+    ))
 }
 
 fn rows(db: &Db) -> Vec<(Vec<u8>, Vec<u8>)> {
@@ -346,14 +346,17 @@ fn an_open_that_is_refused_leaves_everything_as_it_is() {
     let before = picture(dir.path());
     let refusals = [
         Db::builder(at("store")).error_if_exists(true),
-        Db::builder(at("store")).chunk_bytes_max(1),
+        Db::builder(at("store"))
+            .engine(kvilt::Engine::Even(kvilt::even::Options::default().chunk_bytes_max(1))),
         Db::builder(at("store")).memory_budget(1),
-        Db::builder(at("missing")).chunk_bytes_max(1),
+        Db::builder(at("missing"))
+            .engine(kvilt::Engine::Even(kvilt::even::Options::default().chunk_bytes_max(1))),
         Db::builder(at("missing/below")).snapshot_age_max(Duration::ZERO),
         Db::builder(at("missing")).create_if_missing(false),
         Db::builder(at("empty")).create_if_missing(false),
         Db::builder(at("begun")).create_if_missing(false),
-        Db::builder(at("empty")).chunk_bytes_max(1),
+        Db::builder(at("empty"))
+            .engine(kvilt::Engine::Even(kvilt::even::Options::default().chunk_bytes_max(1))),
         Db::builder(at("foreign")),
         Db::builder(at("file")),
         Db::builder(at("file/below")),

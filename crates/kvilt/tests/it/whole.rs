@@ -2,7 +2,7 @@
 
 use std::{collections::BTreeMap, ops::ControlFlow, time::Duration};
 
-use kvilt::{Compression, Db, Durability, Env, WriteBatch};
+use kvilt::{Db, Durability, Env, WriteBatch};
 
 /// A generator of numbers that is the same on every run.
 struct Dice(u64);
@@ -20,13 +20,16 @@ fn open(path: &std::path::Path, durability: Durability) -> Db {
     Db::builder(path)
         .durability(durability)
         .memory_budget(2 << 20)
-        .compression(Compression::Lz4)
-        .chunk_bytes_max(64 << 10)
-        .chunk_bytes_rebalance(48 << 10)
-        .chunk_bytes_min(8 << 10)
-        .log_bytes_max_cold(16 << 10)
-        .log_bytes_max_cached(64 << 10)
-        .block_bytes(1 << 10)
+        .engine(kvilt::Engine::Even(
+            kvilt::even::Options::default()
+                .compression(kvilt::even::Compression::Lz4)
+                .chunk_bytes_max(64 << 10)
+                .chunk_bytes_rebalance(48 << 10)
+                .chunk_bytes_min(8 << 10)
+                .log_bytes_max_cold(16 << 10)
+                .log_bytes_max_cached(64 << 10)
+                .block_bytes(1 << 10),
+        ))
         .open()
         .unwrap()
 }

@@ -106,7 +106,7 @@ impl Budget {
     /// Counts `bytes` of `part` as given back. Panics if the part does not use that many.
     pub fn sub(&self, part: Part, bytes: u64) {
         let before = self.used[part as usize].fetch_sub(bytes, Ordering::Relaxed);
-        kvilt_base::invariant!("S-30", before >= bytes, "{part:?} gives back {bytes} bytes of {before}");
+        crate::invariant!("S-30", before >= bytes, "{part:?} gives back {bytes} bytes of {before}");
     }
 
     /// What `part` uses, in bytes.
@@ -122,7 +122,7 @@ impl Budget {
     /// Counts `bytes` as used by `part` for as long as the charge lives.
     ///
     /// ```
-    /// use kvilt_sync::{Budget, Part};
+    /// use kvilt_base::{Budget, budget::Part};
     /// let budget = Budget::new(1 << 20);
     /// let mut charge = budget.charge(Part::Munks, 100);
     /// charge.grow(20);

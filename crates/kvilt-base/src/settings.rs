@@ -1,0 +1,103 @@
+//! `Settings`: what every engine is told when a store is opened; `Durability` and its `Level`.
+
+use std::time::Duration;
+
+use crate::limits;
+
+/// A level of durability: which writes that returned survive what.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Level {
+    /// Writes survive the death of the process, and a power cut, once a checkpoint has covered them.
+    Async,
+    /// Each write survives the death of the process; a power cut as with `Async`.
+    Written,
+    /// Each write survives a power cut.
+    Sync,
+}
+
+/// What survives a crash: a level, and how often checkpoints are taken.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Durability {
+    /// Puts return once they are in memory. A crash loses at most what was written since the last checkpoint
+    /// began, and what is left is a consistent prefix. Checkpoints begin this long after each other.
+    Async {
+        /// Time between checkpoints.
+        interval: Duration,
+    },
+    /// Puts return once the kernel has them in the shared commit log, which is not synced: the death of the
+    /// process loses nothing, a power cut at most what [`Durability::Async`] loses.
+    Written {
+        /// Time between checkpoints; bounds what a power cut loses, and the commit log that open must replay.
+        interval: Duration,
+    },
+    /// Puts return once they are in the shared commit log and that is synced; concurrent puts share a sync.
+    Sync {
+        /// Time between checkpoints; bounds the commit log that open must replay.
+        interval: Duration,
+    },
+}
+
+impl Durability {
+    /// The level without its interval.
+    pub fn level(self) -> Level {
+        match self {
+            Durability::Async { .. } => Level::Async,
+            Durability::Written { .. } => Level::Written,
+            Durability::Sync { .. } => Level::Sync,
+        }
+    }
+
+    /// With an interval that can be added to any time: a year is as good as never.
+    #[must_use]
+    pub fn bounded(self) -> Self {
+        const YEAR: Duration = Duration::from_secs(365 * 24 * 60 * 60);
+        match self {
+            Durability::Async { interval } => Durability::Async { interval: interval.min(YEAR) },
+            Durability::Written { interval } => Durability::Written { interval: interval.min(YEAR) },
+            Durability::Sync { interval } => Durability::Sync { interval: interval.min(YEAR) },
+        }
+    }
+
+    /// Time between checkpoints.
+    pub fn interval(self) -> Duration {
+        match self {
+            Durability::Async { interval }
+            | Durability::Written { interval }
+            | Durability::Sync { interval } => interval,
+        }
+    }
+}
+
+/// What every engine is told when a store is opened. What is an engine's own is in its descriptor.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub struct Settings {
+    /// What survives a crash.
+    pub durability: Durability,
+    /// Make a store if the directory is missing or empty.
+    pub create: bool,
+    /// Only read: no file is made, changed or removed, and nothing runs in the background. `create` is then ignored.
+    pub read_only: bool,
+    /// Whether the directory bears the mark of the unfinished, and the caller has set it.
+    pub is_unfinished: bool,
+    /// A snapshot or scan older than this expires.
+    pub view_age_max: Duration,
+    /// Operations of a write batch, at most.
+    pub batch_operations_max: usize,
+    /// Bytes of keys and values of a write batch, at most.
+    pub batch_bytes_max: usize,
+}
+
+impl Default for Settings {
+    fn default() -> Self {
+        Settings {
+            durability: Durability::Async { interval: Duration::from_millis(500) },
+            create: true,
+            read_only: false,
+            is_unfinished: false,
+            view_age_max: Duration::from_secs(24 * 60 * 60),
+            batch_operations_max: limits::BATCH_OPERATIONS_USUAL,
+            batch_bytes_max: limits::BATCH_BYTES_USUAL,
+        }
+    }
+}

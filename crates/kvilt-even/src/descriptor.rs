@@ -1,0 +1,117 @@
+//! The engine as the façade knows it: options are its descriptor.
+
+use std::{any::Any, sync::Arc};
+
+use kvilt_base::{
+    Capabilities, Descriptor, Disk, Engine, FileName, Level, Listed, Recognised, Remainder, RepairReport,
+    Result, Salvaged, Settings, World,
+};
+
+use crate::{Options, salvage};
+
+impl Options {
+    /// These, with what is common to all engines from `settings`.
+    fn with(&self, settings: &Settings) -> Options {
+        let Settings {
+            durability,
+            create,
+            read_only,
+            is_unfinished,
+            view_age_max,
+            batch_operations_max,
+            batch_bytes_max,
+            ..
+        } = *settings;
+        Options {
+            durability,
+            create,
+            read_only,
+            is_unfinished,
+            view_age_max,
+            batch_operations_max,
+            batch_bytes_max,
+            ..self.clone()
+        }
+    }
+}
+
+impl Descriptor for Options {
+    fn name(&self) -> &'static str {
+        "even"
+    }
+
+    fn capabilities(&self) -> Capabilities {
+        Capabilities {
+            levels: &[Level::Async, Level::Written, Level::Sync],
+            after_power_cut: Remainder::Prefix,
+            has_read_only: true,
+            has_repair: true,
+        }
+    }
+
+    fn validate(&self, settings: &Settings, budget_bytes: u64) -> Result<()> {
+        self.with(settings).check(budget_bytes).map(drop)
+    }
+
+    fn recognise(&self, listed: &[Listed]) -> Recognised {
+        let ours = || {
+            listed.iter().filter_map(|item| match item {
+                Listed::Ours(name) => Some(*name),
+                Listed::Foreign(_) => None,
+            })
+        };
+        if ours().any(|name| matches!(name, FileName::Manifest(_))) {
+            return Recognised::Store;
+        }
+        let mut of_rows =
+            ours().filter(|name| matches!(name, FileName::Table(_) | FileName::Log(_) | FileName::Commit(_)));
+        of_rows.next().map_or(Recognised::Nothing, Recognised::Pieces)
+    }
+
+    fn open(&self, disk: Arc<dyn Disk>, world: World, settings: &Settings) -> Result<Arc<dyn Engine>> {
+        crate::open(disk, world, self.with(settings))
+    }
+
+    fn lock_to_salvage(&self, disk: &dyn Disk) -> Result<Box<dyn Any + Send + Sync>> {
+        salvage::lock_to_salvage(disk)
+    }
+
+    fn salvage(
+        &self,
+        disk: &dyn Disk,
+        save: &mut dyn FnMut(Salvaged<'_>) -> Result<()>,
+        progress: &mut dyn FnMut(u64, u64),
+    ) -> Result<RepairReport> {
+        salvage::salvage(disk, save, progress)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_store_is_recognised_by_its_manifest_and_pieces_by_what_has_rows() {
+        let ours = |names: &[FileName]| names.iter().map(|name| Listed::Ours(*name)).collect::<Vec<_>>();
+        let recognised = |names: &[FileName]| Options::default().recognise(&ours(names));
+        assert_eq!(recognised(&[FileName::Log(1), FileName::Manifest(2)]), Recognised::Store);
+        assert_eq!(
+            recognised(&[FileName::Witness, FileName::Table(3)]),
+            Recognised::Pieces(FileName::Table(3))
+        );
+        assert_eq!(recognised(&[FileName::Lock, FileName::ManifestTemp(1)]), Recognised::Nothing);
+        assert_eq!(
+            Options::default().recognise(&[Listed::Foreign("1.log".to_string())]),
+            Recognised::Nothing
+        );
+    }
+
+    #[test]
+    fn settings_take_the_place_of_what_the_options_say() {
+        let mut settings = Settings::default();
+        (settings.read_only, settings.create, settings.batch_bytes_max) = (true, false, 7);
+        let with = Options { block_bytes: 512, ..Options::default() }.with(&settings);
+        assert!(with.read_only && !with.create);
+        assert_eq!((with.batch_bytes_max, with.block_bytes), (7, 512));
+    }
+}
