@@ -1,5 +1,7 @@
 //! Every maximum of the house, with its unit and its reason, and the checks between them.
 
+use crate::{Error, Result};
+
 /// Longest key a user may write, in bytes. Long enough for any composite key, short enough that an index of
 /// first keys stays in memory.
 pub const KEY_BYTES_MAX: usize = 64 << 10;
@@ -44,3 +46,27 @@ const _: () = assert!(SCAN_BATCH_BYTES_FIRST < SCAN_BATCH_BYTES_MAX);
 const _: () = assert!(VALUE_BYTES_MAX + ENGINE_KEY_BYTES_MAX < BATCH_BYTES_USUAL);
 const _: () = assert!(BATCH_BYTES_USUAL <= BATCH_BYTES_MAX && BATCH_OPERATIONS_USUAL <= BATCH_OPERATIONS_MAX);
 const _: () = assert!(ENGINE_KEY_BYTES_MAX < 1 << 24, "record and block formats rely on it");
+
+/// Refuses a key of more than `bytes_max` bytes.
+///
+/// Errors: `InvalidArgument`.
+pub fn check_key(key: &[u8], bytes_max: usize) -> Result<()> {
+    if key.len() > bytes_max {
+        let message = format!("the key has {} bytes; a key may have up to {bytes_max}", key.len());
+        return Err(Error::invalid(message));
+    }
+    Ok(())
+}
+
+/// Refuses a value that is longer than the limit.
+///
+/// Errors: `InvalidArgument`.
+pub fn check_value(value: &[u8]) -> Result<()> {
+    if value.len() > VALUE_BYTES_MAX {
+        return Err(Error::invalid(format!(
+            "the value has {} bytes; a value may have up to {VALUE_BYTES_MAX}; store larger objects in several rows",
+            value.len()
+        )));
+    }
+    Ok(())
+}

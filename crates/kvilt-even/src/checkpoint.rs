@@ -537,18 +537,6 @@ impl Store {
         self.space.left_by_checkpoint(swept.left_bytes);
         swept.is_all
     }
-
-    /// The bug of the paper's rule: the new funk becomes durable at once, with whatever it dropped.
-    pub(crate) fn commit_structure_without_cut(&self) -> Result<()> {
-        let mut durable = self.checkpoint.durable.lock();
-        let mut cut = self.cut(None);
-        cut.version = durable.root.checkpoint;
-        self.files.sync_names()?;
-        let edit = self.edit(&durable, &cut, &[], false);
-        self.write_edit(&mut durable, &edit)?;
-        self.sweep(&durable, cut.made_before, false);
-        Ok(())
-    }
 }
 
 /// The files of a funk, oldest first, with what the manifest is to know of them; and whether that is all of
@@ -584,5 +572,7 @@ fn log_record(log: &ChunkLog) -> FileRecord {
     FileRecord { kind: FileKind::Log, len, base: log.base(), summary }
 }
 
+#[cfg(feature = "mutants")]
+mod planted;
 #[cfg(test)]
 mod tests;

@@ -6,7 +6,7 @@ use kvilt_base::{
     CheckReport, Direction, Disk, Engine, Error, ErrorKind, KeyRange, Layout, Operation, Progress, ReadView,
     Result, Rows, Scanned, Stats, Swap, Version, World, WriteBatch,
     key::successor,
-    limits::{ENGINE_KEY_BYTES_MAX, VALUE_BYTES_MAX},
+    limits::{ENGINE_KEY_BYTES_MAX, check_key, check_value},
 };
 use kvilt_sync::{Home, View, budget::Part, published::pin};
 use parking_lot::Mutex;
@@ -89,8 +89,8 @@ impl Even {
 
     fn write_one(&self, key: &[u8], value: Option<&[u8]>) -> Result<()> {
         self.allow_change()?;
-        allow_key(key)?;
-        allow_value(value)?;
+        check_key(key, KEY_BYTES_MAX)?;
+        check_value(value.unwrap_or_default())?;
         match &self.store.commit {
             None => self.store.apply_one(Change { key, value }, if_full([value])),
             Some(log) => {
@@ -103,16 +103,6 @@ impl Even {
 
 /// Longest key that can be written: its successor must be a key as well.
 const KEY_BYTES_MAX: usize = ENGINE_KEY_BYTES_MAX - 1;
-
-fn allow_key(key: &[u8]) -> Result<()> {
-    if key.len() > KEY_BYTES_MAX {
-        return Err(Error::invalid(format!(
-            "the key has {} bytes; at most {KEY_BYTES_MAX} are allowed",
-            key.len()
-        )));
-    }
-    Ok(())
-}
 
 /// The same range of keys with bounds no longer than a key can be: no key lies between a bound that is cut and the
 /// successor of what is left of it.
@@ -129,16 +119,6 @@ fn if_full<'v>(values: impl IntoIterator<Item = Option<&'v [u8]>>) -> IfFull {
     if values.into_iter().all(|value| value.is_none()) { IfFull::GrowForDeletes } else { IfFull::Fail }
 }
 
-fn allow_value(value: Option<&[u8]>) -> Result<()> {
-    let len = value.map_or(0, <[u8]>::len);
-    if len > VALUE_BYTES_MAX {
-        return Err(Error::invalid(format!(
-            "the value has {len} bytes; at most {VALUE_BYTES_MAX} are allowed"
-        )));
-    }
-    Ok(())
-}
-
 fn allow_batch(batch: &WriteBatch, config: &Config) -> Result<()> {
     let (operations, operations_max) = (batch.len(), config.batch_operations_max);
     let (bytes, bytes_max) = (batch.bytes(), config.batch_bytes_max);
@@ -150,8 +130,8 @@ fn allow_batch(batch: &WriteBatch, config: &Config) -> Result<()> {
         )));
     }
     for operation in batch.operations() {
-        allow_key(operation.key)?;
-        allow_value(operation.value)?;
+        check_key(operation.key, KEY_BYTES_MAX)?;
+        check_value(operation.value.unwrap_or_default())?;
     }
     Ok(())
 }
@@ -159,7 +139,7 @@ fn allow_batch(batch: &WriteBatch, config: &Config) -> Result<()> {
 impl Engine for Even {
     fn get_with(&self, key: &[u8], at: Option<&ReadView>, found: &mut dyn FnMut(&[u8])) -> Result<bool> {
         self.home.allow_read()?;
-        allow_key(key)?;
+        check_key(key, KEY_BYTES_MAX)?;
         let result = match at {
             None => self.store.get(key, Version::NEWEST, found),
             Some(view) => self.store.find_at(key, view.version(), found),
@@ -197,8 +177,8 @@ impl Engine for Even {
 
     fn compare_and_swap(&self, key: &[u8], expected: Option<&[u8]>, new: Option<&[u8]>) -> Result<Swap> {
         self.allow_change()?;
-        allow_key(key)?;
-        allow_value(new)?;
+        check_key(key, KEY_BYTES_MAX)?;
+        check_value(new.unwrap_or_default())?;
         match &self.store.commit {
             None => self.store.apply_swap(Change { key, value: new }, expected, if_full([new])),
             Some(log) => {

@@ -76,7 +76,7 @@ pub(crate) fn open(
     };
     let leftovers = Leftovers::find(&root, &listed, &*disk)?;
     let store = of_root(disk, world, config, (root, witness, is_new), &leftovers, opened_at);
-    store.index.replace(store.recovered_index(&leftovers)?);
+    store.index.replace(store.recovered_index()?);
     let bytes_to_replay = store.survey(&leftovers.commit_logs)?;
     if store.config.is_read_only {
         store.allow_replay_in_memory(bytes_to_replay)?;
@@ -304,8 +304,6 @@ struct Leftovers {
     torn_tails: u64,
     /// To be replayed, in order.
     commit_logs: Vec<u64>,
-    /// Actual lengths of logs that may have been open.
-    log_lens: HashMap<u64, u64>,
     reserve_bytes: u64,
 }
 
@@ -358,7 +356,6 @@ impl Leftovers {
                 && let Ok(len) = disk.len(FileName::Log(*number))
             {
                 self.torn_tails += u64::from(len > durable.len);
-                self.log_lens.insert(*number, len);
             }
         }
     }
@@ -396,7 +393,7 @@ fn first_chunk_placeholder() -> Option<Arc<Chunk>> {
 
 impl Store {
     /// The chunks that the manifest names, without reading any of their files.
-    fn recovered_index(&self, leftovers: &Leftovers) -> Result<ChunkIndex> {
+    fn recovered_index(&self) -> Result<ChunkIndex> {
         self.checkpoint.with_durable(|root| {
             let mut known: HashMap<u64, PartFile> = HashMap::with_capacity(root.files.len());
             for (&number, record) in &root.files {
@@ -422,11 +419,10 @@ impl Store {
                     file: known[number].clone(),
                     share_bytes: root.files[number].len / u64::from(root.users(*number).max(1)),
                 });
-                let mut funk = Funk { parts: parts.collect(), log: None };
+                let funk = Funk { parts: parts.collect(), log: None };
                 let has_files = !funk.parts.is_empty();
-                if mutant(Mutant::AppendBehindTornTail) {
-                    funk = self.with_reopened_log(funk, leftovers);
-                }
+                #[cfg(feature = "mutants")]
+                let funk = self.reopened_if_planted(funk);
                 let range = KeyRange { start: start.clone(), end };
                 let state = ChunkState { munk: None, funk: Arc::new(funk), cold_id: self.next_id() };
                 // How much of its files is live is counted when there is time.
@@ -435,17 +431,6 @@ impl Store {
             }
             Ok(ChunkIndex::new(chunks))
         })
-    }
-
-    /// The bug: the chunk's last log takes records again, behind whatever the crash left in it.
-    fn with_reopened_log(&self, mut funk: Funk, leftovers: &Leftovers) -> Funk {
-        if let Some(Part { file: PartFile::Log(log), .. }) = funk.parts.last() {
-            let len = leftovers.log_lens.get(&log.number()).copied().unwrap_or(0).max(log.durable_len());
-            let reopened = ChunkLog::reopened_for_append(&self.files, log.number(), log.base(), len);
-            funk.parts.pop();
-            funk.log = Some(reopened);
-        }
-        funk
     }
 
     /// A new store's only chunk begins with an empty munk.
@@ -465,3 +450,6 @@ impl Store {
         }
     }
 }
+
+#[cfg(feature = "mutants")]
+mod planted;

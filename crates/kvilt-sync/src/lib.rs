@@ -91,6 +91,6 @@ pub use kvilt_base::budget::{self, Budget, Charge, Part};
 pub use pile::{Found, Full, Pile, PileSource};
 pub use published::{Pin, Published, pin, settle, waiting};
 pub use region::Region;
-pub use row_cache::{RowCache, Ticket, Writing, WritingRange};
+pub use row_cache::{RowCache, Ticket, Writing};
 pub use rows::{Rows, RowsBuilder, RowsWeaver};
 pub use versions::{Pending, Versions, View};

@@ -17,9 +17,6 @@
 //!   cached at all, so no get can meet the old row here after another read the new one below.
 //! - S-51: a ticket is taken before the chunk's state is loaded and the row is read; `fill` refuses the row if any
 //!   write to its bucket began or ended since, or is on its way.
-//! - S-52: whatever makes rows of a chunk readable without `writing` (puts while it has a munk, a range
-//!   delete) is bracketed by [`writing_range`](RowCache::writing_range), ended before rows are looked up here
-//!   again: a munk's eviction flips the chunk's state inside of it.
 //! - S-53: the bytes of cached rows stay at or below the limit, except inside a call.
 //! - A shard's lock is held for map work only, never across a read of the store or a user's code.
 //!
@@ -33,7 +30,7 @@ mod shard;
 use std::{fmt, sync::OnceLock};
 
 use crossbeam_utils::CachePadded;
-use kvilt_base::{KeyRange, Mutant, Value, mutant};
+use kvilt_base::{Mutant, Value, mutant};
 
 use crate::shim::{AtomicU64, AtomicUsize, IS_EXPLORED, Mutex, Ordering};
 use shard::Shard;
@@ -196,26 +193,6 @@ impl RowCache {
         self.count(0, freed);
     }
 
-    /// Forgets the rows in `range` and refuses all fills that began before.
-    pub fn forget_range(&self, range: &KeyRange) {
-        drop(self.writing_range(range));
-    }
-
-    /// Announces that rows in `range` become readable by other ways (S-52): forgets them and refuses fills, of
-    /// all keys, until the result is dropped.
-    pub fn writing_range(&self, range: &KeyRange) -> WritingRange<'_> {
-        let writing = WritingRange { cache: self };
-        for (index, shard) in self.tables().shards.iter().enumerate() {
-            let mut shard = shard.lock();
-            for bucket in index * BUCKETS_PER_SHARD..(index + 1) * BUCKETS_PER_SHARD {
-                self.begin(bucket);
-            }
-            let freed = shard.remove_range(range);
-            self.count(0, freed);
-        }
-        writing
-    }
-
     /// Bytes of all cached rows, overhead included.
     pub fn bytes(&self) -> usize {
         self.bytes.load(Ordering::Relaxed)
@@ -288,29 +265,6 @@ impl Drop for Writing<'_> {
 impl fmt::Debug for Writing<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "Writing {{ {} }}", self.key.escape_ascii())
-    }
-}
-
-/// Writes of a range on their way; see [`RowCache::writing_range`].
-#[must_use = "dropping it ends the writes"]
-pub struct WritingRange<'w> {
-    cache: &'w RowCache,
-}
-
-impl Drop for WritingRange<'_> {
-    fn drop(&mut self) {
-        for (index, shard) in self.cache.tables().shards.iter().enumerate() {
-            let _shard = shard.lock();
-            for bucket in index * BUCKETS_PER_SHARD..(index + 1) * BUCKETS_PER_SHARD {
-                self.cache.end(bucket);
-            }
-        }
-    }
-}
-
-impl fmt::Debug for WritingRange<'_> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("WritingRange")
     }
 }
 

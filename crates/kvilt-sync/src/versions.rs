@@ -21,7 +21,7 @@
 //! step 4 sees the slot taken. Plain `SeqCst` accesses would do on paper; loom honours fences only.
 //!
 //! What is always true:
-//! - S-3: when [`Versions::open_view`] or [`Versions::cut`] returns `v`, every entry with a version ≤ `v` that will
+//! - S-3: when [`Versions::open_view`] returns `v`, or [`Versions::wait_for_pending`] is done with it, every entry with a version ≤ `v` that will
 //!   ever be written is readable, and visible to the caller (the slot's release is acquired).
 //! - S-4: a put waits for no view. Between announcing and retiring it does no I/O and waits for nothing but S-8:
 //!   every scan waits with it. It holds its gates and has room *before* it announces.
@@ -62,7 +62,7 @@ use views::Registry;
 pub use pending::Pending;
 
 /// Counts versions, knows the puts on their way and the views that are open. Any thread may use it; only
-/// [`open_view`](Versions::open_view), [`cut`](Versions::cut), [`wait_for_pending`](Versions::wait_for_pending) and,
+/// [`open_view`](Versions::open_view), [`wait_for_pending`](Versions::wait_for_pending) and,
 /// after the version has moved, the announcements wait, and only for announced puts.
 ///
 /// ```
@@ -157,15 +157,8 @@ impl Versions {
         view
     }
 
-    /// Like [`open_view`](Versions::open_view), but registers nothing: for a checkpoint, which only asks that
-    /// everything at or below the cut is written and no longer moves.
-    pub fn cut(&self) -> Version {
-        let version = self.advance();
-        self.slots.wait_for_pending(version);
-        version
-    }
-
-    /// Moves the counter on and returns the version it stood at. Waits for nobody.
+    /// Moves the counter on and returns the version it stood at. Waits for nobody. A checkpoint cuts so: it then
+    /// [waits](Versions::wait_for_pending) until everything at or below that version is written.
     pub fn advance(&self) -> Version {
         // Release: who reads the new value sees the intent of the view that moved it (S-7).
         let before = self.counter.fetch_add(1, Ordering::AcqRel);

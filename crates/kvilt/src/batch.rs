@@ -2,11 +2,14 @@
 
 use std::sync::Arc;
 
-use kvilt_base::{Error, Result};
+use kvilt_base::{
+    Error, Result,
+    limits::{KEY_BYTES_MAX, check_key, check_value},
+};
 
 use crate::{
     keyspace::{Keyspace, foreign},
-    space::{self, DEFAULT_ID, Space, encode_id},
+    space::{DEFAULT_ID, Space, encode_id},
     store::Store,
 };
 
@@ -110,7 +113,7 @@ impl WriteBatch {
     }
 
     fn push(&mut self, prefix: &[u8], key: &[u8], value: Option<&[u8]>) -> &mut Self {
-        let checked = space::check_key(key).and_then(|()| space::check_value(value.unwrap_or_default()));
+        let checked = check_key(key, KEY_BYTES_MAX).and_then(|()| check_value(value.unwrap_or_default()));
         if let Err(error) = checked {
             self.refused.get_or_insert(error);
             return self;

@@ -21,7 +21,7 @@ use std::{
 use kvilt_base::{
     Error, KeyRange, Result,
     key::prefix_end,
-    limits::{KEY_BYTES_MAX, KEYSPACE_PREFIX_BYTES_MAX},
+    limits::{KEY_BYTES_MAX, KEYSPACE_PREFIX_BYTES_MAX, check_key},
 };
 
 /// The keyspace that has no name: what [`crate::Db`] itself reads and writes.
@@ -84,7 +84,7 @@ impl Space {
 
     /// Calls `use_key` with the engine's form of the user's `key`.
     pub(crate) fn with_key<R>(&self, key: &[u8], use_key: impl FnOnce(&[u8]) -> Result<R>) -> Result<R> {
-        check_key(key)?;
+        check_key(key, KEY_BYTES_MAX)?;
         let len = self.prefix_len + key.len();
         if len <= SMALL_STACK_BYTES {
             use_key(self.join(&mut [0; SMALL_STACK_BYTES], key))
@@ -141,29 +141,6 @@ pub(crate) fn user_ranges(range: &KeyRange, known: &BTreeSet<u32>) -> Option<Vec
         ranges.push((last, KeyRange { start: Vec::new(), end: Some(end.to_vec()) }));
     }
     Some(ranges)
-}
-
-/// Refuses a key that is longer than the limit.
-pub(crate) fn check_key(key: &[u8]) -> Result<()> {
-    if key.len() > KEY_BYTES_MAX {
-        return Err(Error::invalid(format!(
-            "the key has {} bytes; a key may have up to {KEY_BYTES_MAX}",
-            key.len()
-        )));
-    }
-    Ok(())
-}
-
-/// Refuses a value that is longer than the limit.
-pub(crate) fn check_value(value: &[u8]) -> Result<()> {
-    let max = kvilt_base::limits::VALUE_BYTES_MAX;
-    if value.len() > max {
-        return Err(Error::invalid(format!(
-            "the value has {} bytes; a value may have up to {max}; store larger objects in several rows",
-            value.len()
-        )));
-    }
-    Ok(())
 }
 
 /// The prefix of keyspace `id`, and how many of its bytes count.

@@ -5,13 +5,12 @@
 
 use std::{fmt, path::PathBuf, sync::Arc};
 
-use kvilt_base::{Direction, Engine, KeyRange, ReadView, Result, Rows, Scanned, Swap, Value};
+use kvilt_base::{
+    Direction, Engine, KeyRange, ReadView, Result, Rows, Scanned, Swap, Value, limits::check_value,
+};
 use kvilt_sync::Home;
 
-use crate::{
-    catalogue::Catalogue,
-    space::{self, Space},
-};
+use crate::{catalogue::Catalogue, space::Space};
 
 /// An open store. Shared by all handles; every method may be called from several threads.
 pub(crate) struct Store {
@@ -57,7 +56,7 @@ impl Store {
 
     pub(crate) fn put(&self, space: &Space, key: &[u8], value: &[u8]) -> Result<()> {
         space.check_open()?;
-        space::check_value(value)?;
+        check_value(value)?;
         space.with_key(key, |key| self.engine.put(key, value))
     }
 
@@ -82,7 +81,7 @@ impl Store {
         new: Option<&[u8]>,
     ) -> Result<Swap> {
         space.check_open()?;
-        space::check_value(new.unwrap_or_default())?;
+        check_value(new.unwrap_or_default())?;
         space.with_key(key, |key| self.engine.compare_and_swap(key, expected, new))
     }
 

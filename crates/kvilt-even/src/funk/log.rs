@@ -17,6 +17,8 @@
 mod appending;
 mod hiders;
 mod intervals;
+#[cfg(any(test, feature = "mutants"))]
+mod planted;
 mod reading;
 mod summaries;
 mod tail;
@@ -156,19 +158,6 @@ impl ChunkLog {
     ) -> Arc<Self> {
         let log = Self::with(files, (number, base), len, summary);
         files.know(FileName::Log(number), &log.hold);
-        Arc::new(log)
-    }
-
-    /// The bug of a log that takes records again after a crash.
-    pub(crate) fn reopened_for_append(files: &Files, number: u64, base: Version, len: u64) -> Arc<Self> {
-        let log = Self::with(files, (number, base), len, None);
-        files.know(FileName::Log(number), &log.hold);
-        log.is_closed.store(false, Ordering::Relaxed);
-        log.index.replace(Some(ChargedIndex::new(files)));
-        // What it held before the crash is indexed as far as it can be read.
-        if let Some(index) = log.index.load(&pin()) {
-            let _ = log.extend_index(files, index, 0..len);
-        }
         Arc::new(log)
     }
 

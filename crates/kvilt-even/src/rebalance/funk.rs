@@ -116,9 +116,8 @@ impl Store {
         chunk.ledger.keep_for(oldest);
         self.flip_funk(chunk, tables);
         self.sink_tails(chunk);
-        if mutant(Mutant::PaperGarbageCollection) {
-            self.commit_structure_without_cut()?;
-        }
+        #[cfg(feature = "mutants")]
+        self.commit_rewrite_if_planted()?;
         Ok(())
     }
 

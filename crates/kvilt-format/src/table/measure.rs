@@ -1,4 +1,4 @@
-//! What a table holds of a range, roughly, and where the range's middle is.
+//! What a table holds of a range, roughly, and how much of it is live.
 //!
 //! Where it stands: the keeper of space asks what range deletes wiped, and how much of a table is live.
 //! Always true: answers come from the block index and at most a few blocks.
@@ -31,41 +31,6 @@ impl Table {
             bytes -= index.stored_len(last) as u64 / part;
         }
         bytes
-    }
-
-    /// A key with about as many bytes of the table before it as behind it; none if fewer than two keys are
-    /// there. Reads a few blocks.
-    ///
-    /// Errors: `Corrupted`, `Io`.
-    pub fn approximate_middle_key(&self) -> Result<Option<Vec<u8>>> {
-        self.approximate_middle_key_in(&KeyRange::all())
-    }
-
-    /// The same for the entries of `range`. The key is in the table and in the range, and another key of both
-    /// is before it, so that both halves have entries.
-    ///
-    /// Errors: `Corrupted`, `Io`.
-    pub fn approximate_middle_key_in(&self, range: &KeyRange) -> Result<Option<Vec<u8>>> {
-        let Some((first, last)) = self.blocks_of(range) else { return Ok(None) };
-        let Some(first_key) = self.first_key_in(range, first, last)? else { return Ok(None) };
-        let index = self.index();
-        let middle_offset = (index.offset(first) + index.offset(last + 1)) / 2;
-        let middle = index.block_at(middle_offset).clamp(first, last);
-        // In a block in the middle its first key that will do is right; if there is but one block, its own
-        // middle is.
-        for block in middle..=last {
-            let keys = self.keys_behind(block, &first_key, range)?;
-            let wanted = if first == last { keys.len() / 2 } else { 0 };
-            if let Some(key) = keys.into_iter().nth(wanted) {
-                return Ok(Some(key));
-            }
-        }
-        for block in (first..middle).rev() {
-            if let Some(key) = self.keys_behind(block, &first_key, range)?.pop() {
-                return Ok(Some(key));
-            }
-        }
-        Ok(None)
     }
 
     /// Thousandths of the table's bytes that are of puts that are their keys' newest entries, from about `blocks` blocks
@@ -159,34 +124,6 @@ impl Table {
             None => index.len() - 1,
         };
         Some((first, last))
-    }
-
-    fn first_key_in(&self, range: &KeyRange, first: usize, last: usize) -> Result<Option<Vec<u8>>> {
-        // A separator may lie behind its block's last entry, so the first block may have none of the range.
-        for block in first..=last.min(first + 1) {
-            let mut found = None;
-            self.for_each_key(block, |key| {
-                if found.is_none() && range.contains(key) {
-                    found = Some(key.to_vec());
-                }
-            })?;
-            if found.is_some() {
-                return Ok(found);
-            }
-        }
-        Ok(None)
-    }
-
-    /// The block's keys in the range that are behind `first_key`, each once.
-    fn keys_behind(&self, block: usize, first_key: &[u8], range: &KeyRange) -> Result<Vec<Vec<u8>>> {
-        let mut keys: Vec<Vec<u8>> = Vec::new();
-        self.for_each_key(block, |key| {
-            let is_new = keys.last().is_none_or(|last| last != key);
-            if is_new && key > first_key && range.contains(key) {
-                keys.push(key.to_vec());
-            }
-        })?;
-        Ok(keys)
     }
 
     fn for_each_key(&self, block: usize, mut visit: impl FnMut(&[u8])) -> Result<()> {

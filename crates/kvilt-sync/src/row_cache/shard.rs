@@ -9,7 +9,7 @@ use std::{
     hash::{BuildHasherDefault, Hasher},
 };
 
-use kvilt_base::{KeyRange, Value};
+use kvilt_base::Value;
 
 /// What a row costs beside its key and value: slot, map entry, two allocations.
 pub(super) const ROW_OVERHEAD_BYTES: usize = 128;
@@ -67,17 +67,6 @@ impl Shard {
             Some(&slot) if self.slots[slot].as_ref().is_some_and(|row| *row.key == *key) => self.vacate(slot),
             _ => 0,
         }
-    }
-
-    /// Returns the bytes freed.
-    pub(super) fn remove_range(&mut self, range: &KeyRange) -> usize {
-        let mut freed = 0;
-        for slot in 0..self.slots.len() {
-            if self.slots[slot].as_ref().is_some_and(|row| range.contains(&row.key)) {
-                freed += self.vacate(slot);
-            }
-        }
-        freed
     }
 
     /// Lets rows go until `bytes_max` is kept; returns the bytes freed.

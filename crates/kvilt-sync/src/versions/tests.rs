@@ -18,7 +18,7 @@ fn puts_share_a_version_until_a_view_is_opened() {
     let view = versions.open_view();
     assert_eq!(view.version(), Version::new(3, 0));
     assert_eq!(versions.announce().version(), Version::new(3, 1));
-    assert_eq!(versions.cut(), Version::new(3, 1));
+    assert_eq!(versions.advance(), Version::new(3, 1));
     assert_eq!(versions.advance(), Version::new(3, 2));
     assert_eq!(versions.current(), Version::new(3, 3));
 }
@@ -110,7 +110,7 @@ fn a_put_that_panics_is_retired() {
         panic!("as planned");
     }));
     assert!(outcome.is_err());
-    versions.cut();
+    versions.wait_for_pending(versions.advance());
 }
 
 /// Writers bump a register to the version they got; a view must afterwards find, for every writer, the last value
@@ -177,7 +177,7 @@ fn more_threads_than_cores_share_the_slots() {
             });
         }
     });
-    versions.cut();
+    versions.wait_for_pending(versions.advance());
     assert_eq!(versions.open_view_count(), 0);
 }
 

@@ -91,7 +91,9 @@ fn a_cut_waits_for_every_put_at_or_below_it() {
                 }
             })
         };
-        let cut = versions.cut();
+        // As a checkpoint does it.
+        let cut = versions.advance();
+        versions.wait_for_pending(cut);
         let found = cells.each_ref().map(|cell| cell.load(Ordering::Relaxed));
         putter.join().unwrap();
         for (cell, found) in cells.iter().zip(found) {
