@@ -103,6 +103,8 @@ pub struct RepairReport {
     /// none. Damage of what no reader would find any more is no loss. Where a store has keyspaces, there is one for each that is
     /// concerned, whose name the message tells, with a range of its keys; without a name it is the default one's.
     pub losses: Vec<Damage>,
+    /// Names given to keyspaces whose rows were found and whose names are lost: `recovered-` and a number.
+    pub keyspaces_recovered: Vec<String>,
     /// Whether what was copied is the newest that the store had: it is known which files were its last, and no commit log is
     /// damaged. If not, a loss names all keys, and what was copied may be older than it was, or deleted since.
     pub is_proven: bool,

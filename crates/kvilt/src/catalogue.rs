@@ -28,7 +28,7 @@ use kvilt_base::{
 
 use crate::{
     range::Range,
-    space::{CATALOGUE_ID, FIRST_NAMED_ID, Space},
+    space::{CATALOGUE_ID, FIRST_NAMED_ID, Space, decode_id},
     store::Store,
 };
 
@@ -112,6 +112,38 @@ impl Catalogue {
                 Ok((decode_u32(&value)?, String::from_utf8_lossy(&key[1..]).into_owned()))
             })
             .collect()
+    }
+
+    /// Names each keyspace that has rows and neither a name nor the mark of one that was dropped, and sees that no id is used
+    /// twice: what damage took of the catalogue. Returns the new names.
+    pub(crate) fn name_lost(&self, store: &Arc<Store>) -> Result<Vec<String>> {
+        let named: HashMap<u32, String> = self.ids(store)?.into_iter().collect();
+        let is_dropped = |id| store.get(&self.space, &dropped_key(id), None).map(|mark| mark.is_some());
+        let next = store.get(&self.space, NEXT_ID_KEY, None)?;
+        let next = next.map_or(Ok(FIRST_NAMED_ID), |id| decode_u32(&id))?;
+        let with_rows = ids_with_rows(store)?;
+        let mut batch = WriteBatch::new();
+        let mut names = Vec::new();
+        for &id in with_rows.iter().filter(|id| !named.contains_key(id)) {
+            if is_dropped(id)? {
+                continue;
+            }
+            let is_taken = |name: &String| named.values().any(|other| other == name);
+            let tries = (0u32..).map(|more| match more {
+                0 => format!("recovered-{id}"),
+                more => format!("recovered-{id}-{more}"),
+            });
+            let name =
+                tries.into_iter().find(|name| !is_taken(name)).expect("there are more numbers than names");
+            batch.put(self.space.key(&name_key(&name)), id.to_be_bytes());
+            names.push(name);
+        }
+        let last = named.keys().chain(&with_rows).copied().max().unwrap_or(0);
+        if last >= next {
+            batch.put(self.space.key(NEXT_ID_KEY), last.saturating_add(1).to_be_bytes());
+        }
+        store.engine().write(batch)?;
+        Ok(names)
     }
 
     /// Deletes the keyspace of this name and all its rows; false if there is none.
@@ -218,6 +250,29 @@ impl Catalogue {
     fn rows(&self, store: &Arc<Store>, prefix: &[u8]) -> Range {
         Range::new(store, &self.space, || store.view(), &KeyRange::prefix(prefix))
     }
+}
+
+/// The ids, from the first that has a name on, of which there is a row. A seek for each.
+fn ids_with_rows(store: &Arc<Store>) -> Result<Vec<u32>> {
+    let view = store.view()?;
+    let mut ids = Vec::new();
+    let mut unread = Some(KeyRange { start: Space::new(FIRST_NAMED_ID, "").prefix().to_vec(), end: None });
+    while let Some(range) = unread.take() {
+        let mut first_row = RowBatch::new(1, 1, true);
+        let left = store.scan(&view, &range, Direction::Forward, &mut first_row)?.left();
+        unread = match first_row.into_rows().next() {
+            None => left,
+            Some((key, _)) => match decode_id(&key) {
+                Some((id, _)) => {
+                    ids.push(id);
+                    prefix_end(Space::new(id, "").prefix()).map(|start| KeyRange { start, end: None })
+                }
+                // No id begins so, nor does any behind it.
+                None => None,
+            },
+        };
+    }
+    Ok(ids)
 }
 
 fn check_name(name: &str) -> Result<()> {

@@ -383,6 +383,12 @@ impl Db {
         damages.into_iter().flat_map(|damage| in_each_keyspace(damage, &names, &known)).collect()
     }
 
+    /// Gives names to keyspaces that have rows and no name, as a repair may find them.
+    pub(crate) fn name_lost_keyspaces(&self) -> Result<Vec<String>> {
+        let store = &self.default.store;
+        store.catalogue.name_lost(store)
+    }
+
     /// Makes a copy of the store, as of now, in a directory that does not exist or is empty. By hard links
     /// where the file system can, so it costs little time and space; the copy is a store of its own.
     ///

@@ -104,6 +104,7 @@ fn copy(
     })?;
     copy.write()?;
     report.losses = db.in_users_keys(report.losses);
+    report.keyspaces_recovered = db.name_lost_keyspaces()?;
     Ok(report)
 }
 

@@ -50,7 +50,9 @@ fn lines(report: &RepairReport) -> Vec<String> {
         counted(report.bytes, "byte"),
         counted(report.rows_withheld, "older row")
     );
-    report.losses.iter().map(describe).chain([summary]).collect()
+    let named = report.keyspaces_recovered.iter();
+    let named = named.map(|name| format!("a keyspace whose name is lost is `{name}` in the new store"));
+    report.losses.iter().map(describe).chain(named).chain([summary]).collect()
 }
 
 fn json(report: &RepairReport) -> Value {
@@ -59,6 +61,7 @@ fn json(report: &RepairReport) -> Value {
         "rows": report.rows,
         "bytes": report.bytes,
         "rows_withheld": report.rows_withheld,
+        "keyspaces_recovered": report.keyspaces_recovered,
         "losses": report.losses.iter().map(damage_to_json).collect::<Vec<_>>(),
     })
 }

@@ -6,6 +6,7 @@ use std::{
     fs,
     os::unix::fs::symlink,
     path::{Path, PathBuf},
+    sync::Arc,
     time::Duration,
 };
 
@@ -240,6 +241,7 @@ fn a_loss_that_reaches_over_keyspaces_is_told_for_each() {
                 ranges.any(|range| range.contains(key(i).as_bytes()))
             };
             let keyspace = db.keyspace(name).unwrap();
+            assert!(names.contains(&name.to_string()) || keyspace.iter().next().is_none(), "rows of another");
             for i in 0..9 {
                 if keyspace.get(key(i)).unwrap().as_deref() != Some(name.as_bytes()) {
                     missing += 1;
@@ -249,6 +251,45 @@ fn a_loss_that_reaches_over_keyspaces_is_told_for_each() {
         }
     }
     assert!(missing >= 9 * NAMES.len(), "{missing}");
+}
+
+/// Names of keyspaces are rows like others. Where they were lost a new keyspace got the id of an old one, and with it its rows;
+/// and rows of those that had lost their names could not be reached.
+#[test]
+fn keyspaces_whose_names_are_lost_get_new_ones_and_keep_their_rows() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("store");
+    let db = Db::open(&path).unwrap();
+    for name in ["first", "second", "third"] {
+        db.keyspace(name).unwrap().put("k", name).unwrap();
+    }
+    db.drop_keyspace("second").unwrap();
+    db.close().unwrap();
+    drop(db);
+    // What damage of a chunk with the catalogue comes to: its rows are gone, and all others are there.
+    let world = kvilt_base::World {
+        clock: Arc::new(kvilt_io::NativeClock::new()),
+        rng: Arc::new(kvilt_io::NativeRng::new().unwrap()),
+        spawn: Arc::new(kvilt_io::NativeSpawn::new()),
+        budget: kvilt_base::Budget::new(64 << 20),
+    };
+    let disk = kvilt_io::NativeDisk::open(&path, false).unwrap();
+    let engine = kvilt_even::open(disk, world, kvilt_even::Options::default()).unwrap();
+    engine.delete_range(&kvilt_base::KeyRange { start: vec![1], end: Some(vec![2]) }).unwrap();
+    engine.close().unwrap();
+    drop(engine);
+    let new = dir.path().join("new");
+    let report = kvilt::repair(&path, &new).unwrap();
+    assert_eq!(report.keyspaces_recovered, ["recovered-2", "recovered-4"]);
+    let db = Db::open(&new).unwrap();
+    let get = |name: &str| db.keyspace(name).unwrap().get("k").unwrap().map(|v| v.to_vec());
+    assert_eq!((get("recovered-2"), get("recovered-4")), (Some(b"first".to_vec()), Some(b"third".to_vec())));
+    assert_eq!((get("first"), get("fourth")), (None, None), "no id is used twice");
+    db.close().unwrap();
+    // And where none is lost, none is given.
+    let again = dir.path().join("again");
+    assert!(kvilt::repair(&new, &again).unwrap().keyspaces_recovered.is_empty());
+    assert_eq!(Db::open(&again).unwrap().keyspaces().unwrap().len(), 4);
 }
 
 /// A link under the name of one of our files leads who knows where; a stranger's file says nothing of ours.
