@@ -53,7 +53,7 @@ pub use merge::{Direction, Each, LargeValues, Merge, Source, Streamed};
 pub use mutant::{Mutant, mutant};
 pub use rows::{RowBatch, Rows, Scanned};
 pub use settings::{Durability, Level, Settings};
-pub use stats::Stats;
+pub use stats::{Figure, Stats, Unit};
 pub use value::Value;
 pub use version::Version;
 pub use visible::{Hiding, RangeTombstone, Visible};

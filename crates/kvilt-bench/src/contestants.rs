@@ -109,19 +109,13 @@ impl Store for Opened {
             .stats()
             .figures()
             .into_iter()
-            .map(|(name, figure)| (name.to_owned(), json!(figure)))
+            .map(|figure| (figure.name.to_owned(), json!(figure.value)))
             .collect();
         Value::Object(figures)
     }
 
     fn written_bytes(&self) -> Option<u64> {
-        let stats = self.db.stats();
-        Some(
-            stats.log_bytes_written
-                + stats.table_bytes_written
-                + stats.manifest_bytes_written
-                + stats.commit_bytes_written,
-        )
+        Some(self.db.stats().bytes_written)
     }
 
     fn kept_bytes(&self) -> Option<u64> {

@@ -15,6 +15,7 @@ use crate::{
     chunk::put::{Change, settle},
     commit::Deed,
     copy,
+    figures::Figures,
     funk::log::IfFull,
     options::{Config, Durability, Options},
     rebalance::{Checkpointer, Rebalancer},
@@ -332,12 +333,12 @@ impl Store {
     fn stats(&self) -> Stats {
         let counters = &self.counters;
         let budget = &self.files.budget;
-        let mut stats = Stats::default();
+        let (mut stats, mut own) = (Stats::default(), Figures::default());
         {
             let pin = pin();
             let chunks = self.index.load(&pin).chunks();
-            stats.chunks_now = chunks.len() as u64;
-            stats.munks_now = chunks.iter().filter(|c| c.state(&pin).munk.is_some()).count() as u64;
+            own.chunks_now = chunks.len() as u64;
+            own.munks_now = chunks.iter().filter(|c| c.state(&pin).munk.is_some()).count() as u64;
         }
         let share = self.space_by_chunk();
         stats.disk_bytes_now = share.held_bytes();
@@ -345,28 +346,41 @@ impl Store {
         stats.files_now = self.files.count() + 1;
         stats.open_views_now = self.versions.open_view_count() as u64;
         stats.budget_bytes = self.config.budget_bytes;
-        stats.munk_bytes_now = budget.used(Part::Munks);
-        stats.row_cache_bytes_now = self.row_cache.bytes() as u64;
-        stats.log_index_bytes_now = budget.used(Part::LogIndexes);
-        stats.table_bytes_now = budget.used(Part::Tables);
-        stats.log_buffer_bytes_now = budget.used(Part::LogBuffers);
+        own.munk_bytes_now = budget.used(Part::Munks);
+        own.row_cache_bytes_now = self.row_cache.bytes() as u64;
+        own.log_index_bytes_now = budget.used(Part::LogIndexes);
+        own.table_bytes_now = budget.used(Part::Tables);
+        own.log_buffer_bytes_now = budget.used(Part::LogBuffers);
         let waiting = kvilt_sync::waiting();
         stats.waiting_values_now = waiting.values;
         stats.waiting_bytes_now = waiting.bytes;
-        stats.gets_from_munk = counters.gets_from_munk.sum();
-        stats.gets_from_row_cache = counters.gets_from_row_cache.sum();
-        stats.gets_from_log = counters.gets_from_log.sum();
-        stats.gets_from_table = counters.gets_from_table.sum();
-        stats.gets = stats.gets_from_munk
-            + stats.gets_from_row_cache
-            + stats.gets_from_log
-            + stats.gets_from_table
+        own.gets_from_munk = counters.gets_from_munk.sum();
+        own.gets_from_row_cache = counters.gets_from_row_cache.sum();
+        own.gets_from_log = counters.gets_from_log.sum();
+        own.gets_from_table = counters.gets_from_table.sum();
+        stats.gets = own.gets_from_munk
+            + own.gets_from_row_cache
+            + own.gets_from_log
+            + own.gets_from_table
             + counters.gets_absent.sum();
-        self.add_counts(&mut stats);
+        self.add_counts(&mut stats, &mut own);
+        stats.bytes_written = own.log_bytes_written
+            + own.table_bytes_written
+            + own.manifest_bytes_written
+            + own.commit_bytes_written;
+        stats.memory_bytes_now = own.munk_bytes_now
+            + own.row_cache_bytes_now
+            + own.log_index_bytes_now
+            + own.table_bytes_now
+            + own.log_buffer_bytes_now;
+        stats.stalls = own.stalls_tail_full + own.stalls_memory + own.stalls_log_full + own.stalls_space;
+        stats.stalls_us =
+            own.stalls_tail_full_us + own.stalls_memory_us + own.stalls_log_full_us + own.stalls_space_us;
+        stats.own = own.declared();
         stats
     }
 
-    fn add_counts(&self, stats: &mut Stats) {
+    fn add_counts(&self, stats: &mut Stats, own: &mut Figures) {
         let counters = &self.counters;
         stats.puts = counters.puts.sum();
         stats.batches = counters.batches.sum();
@@ -374,15 +388,15 @@ impl Store {
         stats.views_expired = counters.views_expired.sum();
         stats.scanned_rows = counters.scanned_rows.sum();
         stats.scanned_skips = counters.scanned_skips.sum();
-        stats.munk_compactions = counters.munk_compactions.sum();
-        stats.munk_weavings = counters.munk_weavings.sum();
-        stats.funk_rebalances = counters.funk_rebalances.sum();
-        stats.space_rewrites = counters.space_rewrites.sum();
-        stats.splits = counters.splits.sum();
-        stats.coalesces = counters.coalesces.sum();
-        stats.munk_loads = counters.munk_loads.sum();
-        stats.munk_evictions = counters.munk_evictions.sum();
-        stats.checkpoints = counters.checkpoints.sum();
+        own.munk_compactions = counters.munk_compactions.sum();
+        own.munk_weavings = counters.munk_weavings.sum();
+        own.funk_rebalances = counters.funk_rebalances.sum();
+        own.space_rewrites = counters.space_rewrites.sum();
+        own.splits = counters.splits.sum();
+        own.coalesces = counters.coalesces.sum();
+        own.munk_loads = counters.munk_loads.sum();
+        own.munk_evictions = counters.munk_evictions.sum();
+        own.checkpoints = counters.checkpoints.sum();
         stats.background_steps = counters.steps.sum();
         let now = self.world.clock.now();
         let oldest_view = self.versions.oldest_view_opened();
@@ -391,26 +405,26 @@ impl Store {
         // Where nothing is to be made durable none is made, and none is missing.
         let checkpointed_us =
             if self.wants_checkpoint() { self.checkpoint.ended_us.load(Ordering::Relaxed) } else { now_us };
-        stats.checkpoint_age_us_now = now_us.saturating_sub(checkpointed_us);
+        own.checkpoint_age_us_now = now_us.saturating_sub(checkpointed_us);
         stats.user_bytes = counters.user_bytes.sum();
-        stats.log_bytes_written = counters.log_bytes_written.sum();
-        stats.table_bytes_written = counters.table_bytes_written.sum();
-        stats.manifest_bytes_written = counters.manifest_bytes_written.sum();
-        stats.commit_bytes_written = counters.commit_bytes_written.sum();
+        own.log_bytes_written = counters.log_bytes_written.sum();
+        own.table_bytes_written = counters.table_bytes_written.sum();
+        own.manifest_bytes_written = counters.manifest_bytes_written.sum();
+        own.commit_bytes_written = counters.commit_bytes_written.sum();
         let reads = &self.files.reads;
         stats.bytes_read = reads.bytes.sum();
         stats.reads = reads.done.sum();
         stats.reads_waited = reads.waited.sum();
-        stats.reads_ahead = reads.ahead.sum();
-        stats.stalls_tail_full = counters.stalls_tail_full.times.sum();
-        stats.stalls_tail_full_us = counters.stalls_tail_full.us.sum();
-        stats.stalls_memory = counters.stalls_memory.times.sum();
-        stats.stalls_memory_us = counters.stalls_memory.us.sum();
-        stats.stalls_log_full = counters.stalls_log_full.times.sum();
-        stats.stalls_log_full_us = counters.stalls_log_full.us.sum();
-        stats.stalls_space = counters.stalls_space.times.sum();
-        stats.stalls_space_us = counters.stalls_space.us.sum();
-        stats.torn_tails = counters.torn_tails.sum();
+        own.reads_ahead = reads.ahead.sum();
+        own.stalls_tail_full = counters.stalls_tail_full.times.sum();
+        own.stalls_tail_full_us = counters.stalls_tail_full.us.sum();
+        own.stalls_memory = counters.stalls_memory.times.sum();
+        own.stalls_memory_us = counters.stalls_memory.us.sum();
+        own.stalls_log_full = counters.stalls_log_full.times.sum();
+        own.stalls_log_full_us = counters.stalls_log_full.us.sum();
+        own.stalls_space = counters.stalls_space.times.sum();
+        own.stalls_space_us = counters.stalls_space.us.sum();
+        own.torn_tails = counters.torn_tails.sum();
         stats.open_us = self.open_us.load(Ordering::Relaxed);
     }
 }

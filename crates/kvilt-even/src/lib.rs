@@ -59,6 +59,7 @@ mod checkpoint;
 mod commit;
 mod copy;
 mod descriptor;
+mod figures;
 mod files;
 mod reads;
 mod rebalance;

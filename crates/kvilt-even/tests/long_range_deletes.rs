@@ -28,7 +28,7 @@ fn range_deletes_between_long_keys_take_little_memory() {
         db.delete_range(&KeyRange::new(key(from + 1)..key(from + 5))).unwrap();
         db.delete_range(&KeyRange::new(key(place(i) * 10 + 6)..key(place(i) * 10 + 9))).unwrap();
         most = most.max(budget.used_in_all());
-        most_indexes = most_indexes.max(db.stats().log_index_bytes_now);
+        most_indexes = most_indexes.max(db.stats()["log_index_bytes_now"]);
         if i % 100 == 0 {
             db.sync().unwrap();
         }

@@ -221,7 +221,7 @@ fn keys_that_differ_in_the_middle(db: &Db) -> Result<()> {
         db.put(key(i), i.to_be_bytes())?;
     }
     // Chunks that are large for their bounds were rewritten for each row, for the memory of their logs' indexes.
-    let (written, put) = (db.stats().table_bytes_written, 6000 * LONG_KEY_BYTES);
+    let (written, put) = (db.stats()["table_bytes_written"], 6000 * LONG_KEY_BYTES);
     ensure!(written < 10 * put, "{} MiB were rewritten for {}", written / MIB, put / MIB);
     for _ in 0..2 {
         ensure!(db.iter().count() == 6000 && db.iter().rev().count() == 6000, "rows are missing");

@@ -123,7 +123,7 @@ impl Subject {
                 "a get of {key:?} differs from the scan: {found:?}"
             );
         }
-        let chunks = db.stats().chunks_now;
+        let chunks = db.stats()["chunks_now"];
         let report = db.check()?;
         ensure!(report.damages.is_empty(), "the check found damage: {:?}", report.damages);
         db.close().context("close after the look")?;

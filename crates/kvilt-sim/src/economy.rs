@@ -42,7 +42,7 @@ const TAIL_BYTES_MIN: u64 = 6 << 10;
 /// Bytes that a reader which begins now may keep.
 pub fn bytes_to_find(subject: &dyn Subject, stats: &Stats) -> u64 {
     // Of a chunk that is split later it keeps the munk as that was last: 0058.
-    charged_bytes(stats) + stats.munks_now * subject.munk_bytes_max()
+    stats.memory_bytes_now + own(stats, "munks_now") * subject.munk_bytes_max()
 }
 
 /// Fails if munks have more than they may beside what a reader found. While there is another world nobody can tell: its readers keep
@@ -53,7 +53,7 @@ pub fn hold_to_budget(
     engine: &dyn Engine,
     found_bytes: u64,
 ) -> Result<(), Complaint> {
-    let is_over = |stats: &Stats| charged_bytes(stats) > may_be_charged(subject, stats, found_bytes);
+    let is_over = |stats: &Stats| stats.memory_bytes_now > may_be_charged(subject, stats, found_bytes);
     if !world.is_alone() || !is_over(&engine.stats()) {
         return Ok(());
     }
@@ -64,24 +64,20 @@ pub fn hold_to_budget(
         return Ok(());
     }
     let may_be = may_be_charged(subject, &stats, found_bytes);
-    Err(format!("{} bytes of memory are charged, and {may_be} may be: {stats:?}", charged_bytes(&stats))
+    Err(format!("{} bytes of memory are charged, and {may_be} may be: {stats:?}", stats.memory_bytes_now)
         .into())
 }
 
 fn may_be_charged(subject: &dyn Subject, stats: &Stats, found_bytes: u64) -> u64 {
     let munk = subject.munk_bytes_max();
-    let others = charged_bytes(stats) - stats.munk_bytes_now;
-    let tails = stats.munks_now * (TAIL_BYTES_MIN + munk / TAIL_PART);
+    let others = stats.memory_bytes_now - own(stats, "munk_bytes_now");
+    let tails = own(stats, "munks_now") * (TAIL_BYTES_MIN + munk / TAIL_PART);
     others.max(stats.budget_bytes / 8 * 9) + found_bytes + tails + MUNKS_BESIDE * munk
 }
 
-/// What a store has charged to its budget, in bytes.
-fn charged_bytes(stats: &Stats) -> u64 {
-    stats.munk_bytes_now
-        + stats.row_cache_bytes_now
-        + stats.log_index_bytes_now
-        + stats.table_bytes_now
-        + stats.log_buffer_bytes_now
+/// A figure of the engine's own; zero if it has none of this name, as one without munks.
+fn own(stats: &Stats, name: &str) -> u64 {
+    stats.own(name).unwrap_or(0)
 }
 
 /// Lets the store come to rest, and fails if its files then hold too much that is dead. No view is open.

@@ -6,7 +6,7 @@ use std::sync::{
     atomic::{AtomicUsize, Ordering::Relaxed},
 };
 
-use kvilt_base::{Direction, Engine, KeyRange, ReadView};
+use kvilt_base::{Direction, Engine, Figure, KeyRange, ReadView};
 
 use crate::{
     bystander::{Moment, Presence, WHILE_GETTING, WHILE_WORKING},
@@ -253,13 +253,13 @@ impl<'a> Player<'a> {
         Ok(())
     }
 
-    fn add_figures(&mut self, figures: &[(&'static str, u64)]) {
+    fn add_figures(&mut self, figures: &[Figure]) {
         if self.summary.figures.is_empty() {
-            self.summary.figures = figures.to_vec();
+            self.summary.figures = figures.iter().map(|figure| (figure.name, figure.value)).collect();
             return;
         }
-        for (sum, (_, figure)) in self.summary.figures.iter_mut().zip(figures) {
-            sum.1 += figure;
+        for (sum, figure) in self.summary.figures.iter_mut().zip(figures) {
+            sum.1 += figure.value;
         }
     }
 
@@ -267,7 +267,8 @@ impl<'a> Player<'a> {
     /// another: the second after a look began when the first was complete, so it covers all that was
     /// acknowledged when we looked.
     fn note_checkpoints(&mut self) {
-        let count = self.engine().stats().checkpoints;
+        // An engine without checkpoints has none to wait for.
+        let count = self.engine().stats().own("checkpoints").unwrap_or(0);
         let acknowledged = self.ledger.now().acknowledged;
         let (seen, [before, at]) = self.checkpoints;
         match count.saturating_sub(seen) {

@@ -38,7 +38,7 @@ pub fn act_in_peace(
     let engine = subject.open(&world).map_err(refused("open"))?;
     let history = perform(&*engine, cast, clock)?;
     check_soundness(&*engine)?;
-    let figures = engine.stats().figures().into_iter().collect();
+    let figures = engine.stats().figures().into_iter().map(|figure| (figure.name, figure.value)).collect();
     engine.close().map_err(refused("close"))?;
     check_history(&history)?;
     Ok(Acted { operations: history.len() as u64, power_cuts: 0, figures })

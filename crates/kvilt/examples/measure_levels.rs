@@ -109,7 +109,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
                 "{name:<8} {threads:>7} {:>8.0} {:>23.2} {:>27.2}",
                 puts as f64 / time.as_secs_f64(),
                 (device_bytes() - device_before) as f64 / bytes,
-                stats.commit_bytes_written as f64 / bytes
+                stats["commit_bytes_written"] as f64 / bytes
             );
             std::fs::remove_dir_all(path)?;
         }

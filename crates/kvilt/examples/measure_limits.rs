@@ -65,7 +65,7 @@ fn main() -> Result<(), Failure> {
     print_writes(plan, seconds, longest_put);
     println!("resident memory max, MiB {resident_max:>12}  (allowed {})", (budget >> 20) * 115 / 100 + 64);
     print_peak(&peak);
-    for (name, figure) in db.stats().figures() {
+    for kvilt::Figure { name, value: figure, .. } in db.stats().figures() {
         println!("  {name:<24} {figure:>12}");
     }
     let closing = Instant::now();
@@ -150,13 +150,12 @@ fn print_writes(plan: Plan, seconds: f64, longest_put: Duration) {
 }
 
 fn print_peak(peak: &Peak) {
-    let Stats { munk_bytes_now, row_cache_bytes_now, log_index_bytes_now, table_bytes_now, .. } = peak.stats;
     let parts = [
-        ("munks", munk_bytes_now),
-        ("row cache", row_cache_bytes_now),
-        ("log indexes", log_index_bytes_now),
-        ("tables", table_bytes_now),
-        ("log buffers", peak.stats.log_buffer_bytes_now),
+        ("munks", peak.stats["munk_bytes_now"]),
+        ("row cache", peak.stats["row_cache_bytes_now"]),
+        ("log indexes", peak.stats["log_index_bytes_now"]),
+        ("tables", peak.stats["table_bytes_now"]),
+        ("log buffers", peak.stats["log_buffer_bytes_now"]),
     ];
     let counted: u64 = parts.iter().map(|(_, bytes)| bytes).sum();
     println!("at the highest seen, MiB {:>12}", peak.resident_bytes >> 20);

@@ -27,6 +27,6 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     }
     let ns = begun.elapsed().as_nanos() as f64 / gets.max(1) as f64;
     let stats = db.stats();
-    println!("{found} of {gets} gets found, {} from munks, {ns:.0} ns each", stats.gets_from_munk);
+    println!("{found} of {gets} gets found, {} from munks, {ns:.0} ns each", stats["gets_from_munk"]);
     Ok(())
 }

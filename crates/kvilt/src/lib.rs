@@ -187,7 +187,7 @@ pub use repair::{repair, repair_with};
 pub use snapshot::Snapshot;
 
 pub use kvilt_base::{
-    CheckReport, Damage, Error, ErrorKind, FilesOfKind, KeyRange, Progress, RepairReport, Result, Stats,
-    Swap, Value,
+    CheckReport, Damage, Error, ErrorKind, Figure, FilesOfKind, KeyRange, Progress, RepairReport, Result,
+    Stats, Swap, Unit, Value,
     limits::{KEY_BYTES_MAX, KEYSPACE_NAME_BYTES_MAX, VALUE_BYTES_MAX},
 };

@@ -68,7 +68,8 @@ impl Stats {
         db.close()?;
         if self.figures {
             lines.push(String::new());
-            lines.extend(figures.figures().into_iter().map(|(name, value)| format!("{name:<26}{value:>16}")));
+            let line = |figure: kvilt::Figure| format!("{:<26}{:>16}", figure.name, figure.value);
+            lines.extend(figures.figures().into_iter().map(line));
             lines.push(format!("{:<26}{:>16.2}", "write_amplification", figures.write_amplification()));
         }
         let printed = Output::new(globals).report(&lines, &object);
@@ -179,7 +180,7 @@ impl Shown<'_> {
             .figures
             .figures()
             .into_iter()
-            .map(|(name, value)| (name.to_string(), json!(value)))
+            .map(|figure| (figure.name.to_string(), json!(figure.value)))
             .collect();
         object.insert("write_amplification".to_string(), json!(self.figures.write_amplification()));
         let files: Map<String, Value> = d

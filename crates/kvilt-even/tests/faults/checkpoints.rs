@@ -73,14 +73,14 @@ fn what_a_failed_checkpoint_has_taken_is_in_the_next_or_nobody_writes_any_more()
         for fault in [Fault::Io, Fault::NoSpace, Fault::TooManyFiles] {
             for nth in 0.. {
                 let scene = Scene::new(level());
-                let made = scene.db.stats().checkpoints;
+                let made = scene.db.stats()["checkpoints"];
                 scene.disk.fail(None, nth, fault, Times::Once);
                 scene.checkpoint();
                 if scene.disk.open_plans() > 0 {
                     calls = nth;
                     break;
                 }
-                let has_failed = scene.db.stats().checkpoints == made;
+                let has_failed = scene.db.stats()["checkpoints"] == made;
                 scene.disk.heal();
                 if let Err(error) = scene.db.put(b"", b"later") {
                     assert_eq!(error.kind(), ErrorKind::Poisoned, "{fault:?} at call {nth}");
@@ -90,7 +90,7 @@ fn what_a_failed_checkpoint_has_taken_is_in_the_next_or_nobody_writes_any_more()
                 failed += u32::from(has_failed);
                 scene.checkpoint();
                 scene.checkpoint();
-                assert!(scene.db.stats().checkpoints > made);
+                assert!(scene.db.stats()["checkpoints"] > made);
                 let mut rows = scene.rows.clone();
                 rows.insert(Vec::new(), b"later".to_vec());
                 let left = scene.left(level());

@@ -67,7 +67,7 @@ fn r09_kill_then_open_then_power_cut() {
         memory.set_crash_at(Some(first + nth));
         let _ = db.sync();
         if !memory.has_crashed() {
-            println!("{nth} operations in a sync, {} rewrites", db.stats().funk_rebalances);
+            println!("{nth} operations in a sync, {} rewrites", db.stats()["funk_rebalances"]);
             break;
         }
         let newer = rows(&*db).ok();

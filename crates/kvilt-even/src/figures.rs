@@ -1,0 +1,80 @@
+//! `Figures`: what this engine counts beside what every engine does.
+
+use kvilt_base::declare_figures;
+
+declare_figures! {
+    /// Figures of one store. What each is stands with it, for users.
+    #[derive(Default)]
+    pub(crate) struct Figures {
+        /// Chunks in the index.
+        chunks_now,
+        /// Chunks that have a munk.
+        munks_now,
+        /// Memory in munks.
+        munk_bytes_now,
+        /// Memory in the row cache.
+        row_cache_bytes_now,
+        /// Memory in log indexes of munk-less chunks.
+        log_index_bytes_now,
+        /// Memory in open tables: block indexes and filters.
+        table_bytes_now,
+        /// Memory in log write buffers.
+        log_buffer_bytes_now,
+        /// Gets answered by a munk.
+        gets_from_munk,
+        /// Gets answered by the row cache.
+        gets_from_row_cache,
+        /// Gets answered by a log.
+        gets_from_log,
+        /// Gets answered by a table.
+        gets_from_table,
+        /// Munk compactions.
+        munk_compactions,
+        /// Tails woven into a munk's run, which stays where it is, because they were read.
+        munk_weavings,
+        /// Funk rebalances: a chunk's files rewritten.
+        funk_rebalances,
+        /// Of these, how many were begun to free dead bytes.
+        space_rewrites,
+        /// Chunks split.
+        splits,
+        /// Neighbours coalesced.
+        coalesces,
+        /// Munks loaded from disk.
+        munk_loads,
+        /// Munks evicted.
+        munk_evictions,
+        /// Checkpoints completed.
+        checkpoints,
+        /// Age of the last completed checkpoint, or of the open if there is none.
+        checkpoint_age_us_now,
+        /// Written to chunk logs.
+        log_bytes_written,
+        /// Written to tables.
+        table_bytes_written,
+        /// Written to manifests.
+        manifest_bytes_written,
+        /// Written to commit logs (sync mode only).
+        commit_bytes_written,
+        /// Records of logs that the system was asked to fetch before they were read.
+        reads_ahead,
+        /// Puts that waited for a munk's tail to be compacted.
+        stalls_tail_full,
+        /// Time they waited.
+        stalls_tail_full_us,
+        /// Puts that waited for memory.
+        stalls_memory,
+        /// Time they waited.
+        stalls_memory_us,
+        /// Puts that waited for a log to be rewritten.
+        stalls_log_full,
+        /// Time they waited.
+        stalls_log_full_us,
+        /// Puts that waited because files held too many dead bytes.
+        stalls_space,
+        /// Time they waited.
+        stalls_space_us,
+        /// Log tails ignored at open because no checkpoint covers them.
+        torn_tails,
+    }
+}
