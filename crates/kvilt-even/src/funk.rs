@@ -237,8 +237,7 @@ impl Funk {
     ) -> Result<Merge<'f>> {
         let bytes = self.log_bytes() + self.table_bytes();
         let large_values = self.large_values(purpose);
-        let mut reading = Reading { range, direction, files, purpose, large_values, bytes, likely: None };
-        reading.likely = reading.reached(self);
+        let reading = Reading { range, direction, files, purpose, large_values, bytes };
         let mut sources: Vec<Box<dyn Source + 'f>> = Vec::with_capacity(self.parts.len() + 1);
         if let Some(log) = &self.log {
             let upto = match purpose {
@@ -300,8 +299,6 @@ struct Reading<'r, 'f> {
     large_values: LargeValues,
     /// Bytes of all parts that are the chunk's.
     bytes: u64,
-    /// What of the range the scan will likely reach, if records that lie apart are to be asked for.
-    likely: Option<KeyRange>,
 }
 
 impl<'f> Reading<'_, 'f> {
@@ -363,26 +360,6 @@ impl<'f> Reading<'_, 'f> {
         Ok(())
     }
 
-    /// How far a scan will go, if it says how many rows it wants and most of the chunk lies in order in one log, whose pieces tell
-    /// where so many end: asked while the drive is waited for.
-    fn reached(&self, funk: &Funk) -> Option<KeyRange> {
-        let Purpose::Scan { rows: Some(_), .. } = self.purpose else { return None };
-        if !self.files.reads.wait_for_the_drive() {
-            return None;
-        }
-        let closed = funk.parts.iter().filter_map(|part| match &part.file {
-            PartFile::Log(log) => Some((log, part.share_bytes)),
-            PartFile::Table(_) => None,
-        });
-        let mut logs = closed.chain(funk.log.as_ref().map(|log| (log, log.len())));
-        let (log, share_bytes) = logs.find(|(_, share_bytes)| *share_bytes > self.bytes / 2)?;
-        let bytes = self.rows_of(share_bytes)?.saturating_mul(log.mean_record_bytes() as u64);
-        log.with_ascent(|ascent| {
-            let is_in_order = ascent.end(log.len()) > log.len() / 2;
-            is_in_order.then(|| ascent.reached(self.range, self.direction, bytes))
-        })
-    }
-
     /// How many rows will come of a part that has so many of the chunk's bytes, at most, if that is known.
     fn rows_of(&self, share_bytes: u64) -> Option<u64> {
         match self.purpose {
@@ -405,12 +382,9 @@ impl<'f> Reading<'_, 'f> {
         let Reading { range, direction, files, .. } = *self;
         for order in log.orders(files, place, wanted.cost_bytes)? {
             let of = (order, Arc::clone(log));
-            let mut source = OrderSource::new(of, files, range, direction, wanted);
+            let source = OrderSource::new(of, files, range, direction, wanted);
             // Of many logs most have nothing of what a short scan wants.
             if !source.is_empty() {
-                if let Some(likely) = &self.likely {
-                    source.expect(likely)?;
-                }
                 sources.push(Box::new(source));
             }
         }

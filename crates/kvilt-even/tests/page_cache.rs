@@ -100,23 +100,6 @@ impl Bed {
         Bed::open(disk, budget)
     }
 
-    /// A store with rows in order, each eighth of which has a newer value that was put in no order; none are in memory.
-    fn overwritten(budget: u64) -> Bed {
-        let disk = MemoryDisk::new(1);
-        // With room for all of it no part is rewritten.
-        let bed = Bed::open(disk.clone(), 64 << 20);
-        let eighths = (0..ROWS / 8).map(|row| (row * 411 % (ROWS / 8) * 8, 4000));
-        for (at, (row, len)) in ALL.map(|row| (row, 500)).chain(eighths).enumerate() {
-            bed.db.put(&key(row), &vec![7; len]).unwrap();
-            if at % 32 == 0 {
-                bed.spawn.step_all_until_idle();
-            }
-        }
-        bed.db.close().unwrap();
-        drop(bed);
-        Bed::open(disk, budget)
-    }
-
     /// How many records a scan of fifty rows asks the system for ahead.
     fn asked_ahead(&self, from: u32) -> u64 {
         let before = self.db.stats()["reads_ahead"];
@@ -225,21 +208,4 @@ fn a_scan_of_rows_that_lie_apart_asks_for_them_ahead_while_the_drive_is_waited_f
     assert_eq!(bed.munks(), 0);
     let asked = asked_ahead();
     assert!((50..=600).contains(&asked), "{asked} of 500 rows");
-}
-
-#[test]
-fn of_a_part_in_no_order_a_scan_asks_for_what_lies_between_the_rows_that_it_reads_in_order() {
-    let _alone = ALONE.lock();
-    let bed = Bed::overwritten(1 << 20);
-    let asked_ahead =
-        || -> Vec<u64> { ALL.step_by(300).take(25).map(|from| bed.asked_ahead(from)).collect() };
-    // The first time orders are made, of summaries, which are asked for.
-    asked_ahead();
-    assert!(asked_ahead().iter().all(|asked| *asked == 0), "the page cache answers at once");
-    bed.seconds(3, ALL, 50);
-    assert_eq!(bed.munks(), 0);
-    let asked = asked_ahead();
-    // Seven or less of fifty rows, and some behind them: what is read in order is read in pieces of sixteen rows.
-    let sum: u64 = asked.iter().sum();
-    assert!(asked.iter().all(|asked| *asked <= 12) && sum > 4 * asked.len() as u64, "{asked:?}");
 }

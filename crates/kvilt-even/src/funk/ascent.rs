@@ -163,10 +163,6 @@ impl Ascent {
         &self.keys[at.begin as usize..][..at.len as usize]
     }
 
-    fn key(&self, at: KeyAt) -> Vec<u8> {
-        [self.prefix.as_slice(), self.rest(at)].concat()
-    }
-
     /// The prefix becomes one that `key` begins with; the keys have the rest of what it was.
     fn fit_prefix(&mut self, key: &[u8]) {
         if self.pieces.is_empty() && self.keys.is_empty() && key.len() > LONG_KEY_BYTES {
@@ -251,23 +247,6 @@ impl Ascent {
             .partition_point(|piece| self.cmp(piece.before, &range.start).is_lt())
             .saturating_sub(1);
         from.min(behind)..behind
-    }
-
-    /// The part of `range` that its next `bytes` in `direction` take, mostly: whole pieces, one at least.
-    pub(crate) fn reached(&self, range: &KeyRange, direction: Direction, bytes: u64) -> KeyRange {
-        let pieces = self.pieces_of(range);
-        let wanted = pieces_for(bytes, self.piece_bytes).max(1);
-        let mut reached = range.clone();
-        match direction {
-            Direction::Forward if wanted < pieces.len() => {
-                reached.end = Some(self.key(self.pieces[pieces.start + wanted].first));
-            }
-            Direction::Backward if wanted < pieces.len() => {
-                reached.start = self.key(self.pieces[pieces.end - wanted].first);
-            }
-            Direction::Forward | Direction::Backward => {}
-        }
-        reached
     }
 
     /// So many of the next pieces, `most` at most, as have no more bytes than so many usually have; one at least. A record may be larger

@@ -269,39 +269,6 @@ fn a_scan_that_has_begun_keeps_its_rows_when_the_ascent_is_given_up() {
     assert_eq!(rows, 10);
 }
 
-#[test]
-fn its_pieces_tell_how_far_so_many_bytes_reach() {
-    let mut script = Script::new();
-    script.ascend(0, 2000);
-    let reached = |start: &str, end: Option<&str>, direction, rows: u64| {
-        let range = KeyRange { start: start.into(), end: end.map(Into::into) };
-        let bytes = rows * script.log.mean_record_bytes() as u64;
-        let reached = script.log.with_ascent(|ascent| ascent.reached(&range, direction, bytes));
-        (reached.start, reached.end)
-    };
-    // What lies between two pieces may be shorter than a key.
-    let number =
-        |bound: &[u8]| format!("{:0<6}", std::str::from_utf8(bound).unwrap()).parse::<u32>().unwrap();
-    // The first row may lie anywhere in its piece, so one more or less may be needed.
-    let piece = 8192 / script.log.mean_record_bytes() as u32 + 1;
-    for rows in [0, 1, 100, 500] {
-        let (start, end) = reached("000700", None, Direction::Forward, rows);
-        let behind = number(&end.unwrap());
-        assert_eq!(start, b"000700");
-        assert!(behind.abs_diff(700 + rows as u32) <= 2 * piece, "{rows} rows end at {behind}");
-        let (start, end) = reached("", Some("001500"), Direction::Backward, rows);
-        let first = number(&start);
-        assert_eq!(end.unwrap(), b"001500");
-        assert!(first.abs_diff(1500 - rows as u32) <= 2 * piece, "{rows} rows begin at {first}");
-    }
-    for direction in [Direction::Forward, Direction::Backward] {
-        let whole = (b"000700".to_vec(), Some(b"000900".to_vec()));
-        assert_eq!(reached("000700", Some("000900"), direction, 2000), whole);
-        let nothing = (b"9".to_vec(), None);
-        assert_eq!(reached("9", None, direction, 0), nothing, "it has no keys there");
-    }
-}
-
 /// Keys of sixty kilobytes that had a prefix in common took as much memory as the store had bytes.
 #[test]
 fn what_long_keys_have_in_common_is_kept_once() {

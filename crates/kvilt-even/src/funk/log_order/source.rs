@@ -28,9 +28,6 @@ const APART_BYTES_MAX: u64 = 2 * READ_COST_BYTES;
 /// So many bytes are kept of what a value was read to.
 const KEPT_BYTES: usize = 1 << 20;
 
-/// Of records that a scan will likely reach, so many are asked for at first.
-const LIKELY_MAX: usize = 128;
-
 /// What is wanted of an order.
 #[derive(Clone, Copy)]
 pub(crate) struct Wanted<'f> {
@@ -57,8 +54,6 @@ pub(crate) struct OrderSource<'f> {
     asked_for: usize,
     /// How many it is asked for next.
     ask_next: usize,
-    /// Where what the scan will likely reach lies, if that is known.
-    likely: Option<Range<usize>>,
     remaining: Range<usize>,
     /// Where it stands; none at the end.
     position: Option<usize>,
@@ -91,7 +86,6 @@ impl<'f> OrderSource<'f> {
             wanted,
             asked_for: 0,
             ask_next: wanted.rows.map_or(1, |rows| rows.min(TOGETHER_MAX as u64) as usize),
-            likely: None,
             remaining,
             position: None,
             value: Large::default(),
@@ -108,45 +102,6 @@ impl<'f> OrderSource<'f> {
     /// Whether it has nothing of the range.
     pub(crate) fn is_empty(&self) -> bool {
         self.position.is_none()
-    }
-
-    /// The scan will likely go through this part of its range and not beyond. Has the system fetch what of it lies apart, so that it
-    /// comes while other sources are read.
-    pub(crate) fn expect(&mut self, likely: &KeyRange) -> Result<()> {
-        let Some(position) = self.position else { return Ok(()) };
-        let (first, behind) = match self.direction {
-            Direction::Forward => (position, self.remaining.end),
-            Direction::Backward => (self.remaining.start, position + 1),
-        };
-        let start = self.order.lower_bound_from(first, &likely.start).min(behind);
-        let end = likely.end.as_deref().map_or(behind, |end| self.order.lower_bound_from(start, end));
-        self.likely = Some(start..end.min(behind));
-        let offset = self.order.record(position).offset;
-        let are_several = self.next_likely().next().is_some();
-        if are_several && self.is_likely(position) && self.place_of_next(offset).is_none() {
-            self.ask_for(position, LIKELY_MAX)?;
-        }
-        Ok(())
-    }
-
-    fn is_likely(&self, position: usize) -> bool {
-        self.likely.as_ref().is_none_or(|likely| likely.contains(&position))
-    }
-
-    /// What of that comes next, in direction.
-    fn next_likely(&self) -> impl Iterator<Item = usize> {
-        self.next_positions().take_while(|at| self.is_likely(*at))
-    }
-
-    /// Has the system fetch the record at `position` and those that come next, `count` of them at most.
-    fn ask_for(&mut self, position: usize, count: usize) -> Result<()> {
-        let mut asked_for = 0;
-        for at in std::iter::once(position).chain(self.next_likely()).take(count) {
-            self.log.will_read(self.files, self.log.likely_place(self.order.record(at).offset))?;
-            asked_for += 1;
-        }
-        self.asked_for = asked_for;
-        Ok(())
     }
 
     /// Takes the next position off what remains.
@@ -243,18 +198,21 @@ impl<'f> OrderSource<'f> {
     /// While the drive is waited for: has the system fetch the records that come next beside the one at `position`, for they lie
     /// too far apart to be read together, and waiting for one after the other takes as many times as long.
     fn ask_ahead(&mut self, position: usize) -> Result<()> {
-        if self.asked_for == 0 && self.files.reads.wait_for_the_drive() {
-            if !self.is_likely(position) {
-                // It goes further than was thought.
-                (self.likely, self.ask_next) = (None, 1);
-            }
-            let count = self.ask_next;
-            self.ask_next = (count * 2).min(TOGETHER_MAX);
-            if count > 1 && self.next_likely().next().is_some() {
-                self.ask_for(position, count)?;
-            }
+        if self.asked_for > 0 || !self.files.reads.wait_for_the_drive() {
+            self.asked_for = self.asked_for.saturating_sub(1);
+            return Ok(());
         }
-        self.asked_for = self.asked_for.saturating_sub(1);
+        let count = self.ask_next;
+        self.ask_next = (count * 2).min(TOGETHER_MAX);
+        if count > 1 {
+            let mut asked_for = 0;
+            for at in std::iter::once(position).chain(self.next_positions()).take(count) {
+                self.log.will_read(self.files, self.log.likely_place(self.order.record(at).offset))?;
+                asked_for += 1;
+            }
+            // The one at `position` is read now.
+            self.asked_for = asked_for - 1;
+        }
         Ok(())
     }
 
