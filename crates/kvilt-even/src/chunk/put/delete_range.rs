@@ -12,9 +12,9 @@ use parking_lot::MutexGuard;
 
 use super::{
     super::{Chunk, ChunkState, GateState},
-    Needed, Room,
     aside::Aside,
-    enter,
+    batch::enter,
+    room::{Needed, Room},
 };
 use crate::{
     funk::log::{IfFull, range_end_value},
@@ -139,7 +139,10 @@ impl Store {
                 munk.map(|munk| Arc::new(munk.under(&tombstone, pending.batch(), &self.versions, pin)));
             log.add_tombstone(tombstone, pending.batch());
             // A fresh cold id, so that the row cache forgets the chunk's rows.
-            let cold_id = if mutant(Mutant::RangeDeleteNotTold) { state.cold_id } else { self.next_id() };
+            let mut cold_id = self.next_id();
+            if mutant(Mutant::RangeDeleteNotTold) {
+                cold_id = state.cold_id;
+            }
             chunk.replace_state(gate, ChunkState { munk, funk: Arc::clone(&state.funk), cold_id });
         }
         half_done.done();

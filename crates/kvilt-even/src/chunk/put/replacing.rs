@@ -41,12 +41,19 @@ impl Store {
     pub(super) fn replace_in_run(&self, munk: &Munk, entry: EntryRef<'_>, replacing: Replacing<'_>) -> bool {
         let Replacing { hash, pin } = replacing;
         let is_of_tails = || munk.tails.iter().any(|tail| tail.may_have(hash));
-        if entry.kind != Kind::Put || (is_of_tails() && !mutant(Mutant::ReplacedBelowTail)) {
+        let mut may_replace = entry.kind == Kind::Put && !is_of_tails();
+        if mutant(Mutant::ReplacedBelowTail) {
+            may_replace = entry.kind == Kind::Put;
+        }
+        if !may_replace {
             return false;
         }
         // E-13: a view that is opened from here on is at the version of this put, or above.
         let is_unseen = |older: EntryRef<'_>| {
-            !self.versions.is_viewed(older.version..entry.version) || mutant(Mutant::ReplacedUnderView)
+            if mutant(Mutant::ReplacedUnderView) {
+                return true;
+            }
+            !self.versions.is_viewed(older.version..entry.version)
         };
         let is_done = munk.run.replace(entry, hash, pin, is_unseen) == Replaced::Done;
         if is_done {
