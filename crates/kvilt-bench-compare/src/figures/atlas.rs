@@ -7,7 +7,7 @@ use kvilt_bench::compare::median;
 
 use super::{
     plan::{Experiment, LOG_LIMITS, LOG_LIMITS_KIB, experiments},
-    plot::{Drawing, short},
+    plot::{Drawing, Group, Line, Ratio, short},
     records::Measured,
 };
 
@@ -30,7 +30,9 @@ const WRITTEN: &str = "/write_amplification";
 const INGESTS: &[&str] = &["ingest", "ingest-1", "ingest-2"];
 const IN_MEMORY: &[&str] = &["memory-reads", "memory-writes", "memory-lmdb", "memory-rust"];
 const LIMITED: &[&str] = &["limited", "limited-rivals", "limited-redb"];
-const WRITTEN_AT_RATIOS: &[&str] = &["memory-writes", "ratio-1", "ratio-2", "ratio-4", "limited", "ratio-16"];
+/// Not `limited`: it has the ratio of `ratio-4` once more, with sixteen times the data.
+const AT_RATIOS: &[&str] = &["memory-writes", "ratio-1", "ratio-2", "ratio-4", "ratio-16"];
+const DATA_TO_MEMORY: &str = "bytes of data for a byte of memory";
 const THREADS: &[&str] = &["threads-1", "threads-2", "threads-4"];
 
 /// All of them, in the paper's order.
@@ -117,7 +119,7 @@ fn synthetic() -> Vec<Figure> {
             name: "fig07-written",
             title: "Figure 7: bytes written for a byte put under P",
             paper: "64 GB: composite 1.3 and RocksDB 3.1, uniform 1.1 and 7.6.",
-            experiments: WRITTEN_AT_RATIOS,
+            experiments: AT_RATIOS,
             draw: |measured| {
                 let phases = ["P@composite", "P@zipf", "P@uniform"];
                 by_ratio(measured, &phases.map(|phase| (phase, WRITTEN)), "bytes for a byte")
@@ -133,7 +135,7 @@ fn details() -> Vec<Figure> {
             name: "fig08-tails",
             title: "Figure 8: 95 % of puts and gets under A take less, µs",
             paper: "Composite: EvenDB ahead. Zipf-simple: puts alike, EvenDB's gets slower with much data.",
-            experiments: WRITTEN_AT_RATIOS,
+            experiments: AT_RATIOS,
             draw: |measured| {
                 const PUT: &str = "/latency_micros/put/p95";
                 const GET: &str = "/latency_micros/get/p95";
@@ -146,7 +148,7 @@ fn details() -> Vec<Figure> {
             name: "fig09-sources",
             title: "Figure 9: where Kvilt's gets were answered under A, %",
             paper: "64 GB: 3.3 % (composite) and 4 % (Zipf-simple) from logs; row cache 4.5 % and 32.8 %.",
-            experiments: WRITTEN_AT_RATIOS,
+            experiments: AT_RATIOS,
             draw: sources,
         },
         Figure {
@@ -211,35 +213,38 @@ fn stores_of(measured: &Measured, names: &[&str]) -> Vec<String> {
     stores
 }
 
+/// Lines of stores, in the stores' colours.
+fn of_stores(stores: Vec<String>, points: impl Fn(&str) -> Vec<(f64, f64)>) -> Vec<Line> {
+    let line = |(colour, name): (usize, String)| {
+        let points = points(&name);
+        Line { name, colour, is_dashed: false, points }
+    };
+    stores.into_iter().enumerate().map(line).collect()
+}
+
 fn by_size(measured: &Measured, pointer: &str, unit: &'static str) -> Drawing {
     let point = |store: &str, name: &str| {
         let figure = measured.get(name)?.median(store, "ingest", pointer)?;
         Some((experiment(name).data_mb as f64 / 1024.0, figure))
     };
-    let line = |store: String| {
-        let points =
-            ["ingest-1", "ingest-2", "ingest"].iter().filter_map(|name| point(&store, name)).collect();
-        (store, points)
+    let points = |store: &str| {
+        ["ingest-1", "ingest-2", "ingest"].iter().filter_map(|name| point(store, name)).collect()
     };
-    Drawing::Lines {
-        across: "GiB of events",
-        unit,
-        lines: stores_of(measured, INGESTS).into_iter().map(line).collect(),
-    }
+    let lines = of_stores(stores_of(measured, INGESTS), points);
+    Drawing::Lines { across: "GiB of events", unit, doubles: true, lines }
 }
 
 /// A list of each second, of the run in the middle.
 fn over_time(measured: &Measured, phase: &str, list: &str, unit: &'static str, part: f64) -> Drawing {
-    let line = |store: String| {
-        let mut runs =
-            measured.get("ingest").map_or(Vec::new(), |records| records.lists(&store, phase, list));
+    let points = |store: &str| {
+        let mut runs = measured.get("ingest").map_or(Vec::new(), |records| records.lists(store, phase, list));
         runs.sort_by(|a, b| a.iter().sum::<f64>().total_cmp(&b.iter().sum()));
         let middle = runs.get(runs.len() / 2).cloned().unwrap_or_default();
         let points = middle.iter().enumerate().map(|(second, figure)| (second as f64 + 1.0, figure / part));
-        (store, points.collect())
+        points.collect()
     };
-    let lines = stores_of(measured, &["ingest"]).into_iter().map(line).collect();
-    Drawing::Lines { across: "seconds", unit, lines }
+    let lines = of_stores(stores_of(measured, &["ingest"]), points);
+    Drawing::Lines { across: "seconds", unit, doubles: false, lines }
 }
 
 fn resources(measured: &Measured) -> Drawing {
@@ -263,9 +268,10 @@ fn resources(measured: &Measured) -> Drawing {
     Drawing::Table { head: head.map(str::to_owned).to_vec(), rows }
 }
 
-/// All phases of some experiments that have the same data and memory.
+/// All phases of some experiments that have the same data and memory. A ratio is of one experiment, if that has both stores.
 fn all_phases(measured: &Measured, names: &[&str]) -> Drawing {
-    let series = stores_of(measured, names);
+    let series: Vec<String> =
+        stores_of(measured, names).into_iter().filter(|store| store != "kvilt").collect();
     let mut phases: Vec<String> = Vec::new();
     for records in names.iter().filter_map(|name| measured.get(name)) {
         let new = records.phases().into_iter().filter(|phase| !["load", "warm"].contains(&phase.as_str()));
@@ -273,21 +279,38 @@ fn all_phases(measured: &Measured, names: &[&str]) -> Drawing {
         phases.extend(new);
     }
     phases.sort();
-    let bar = |store: &String, phase: &str| {
-        names.iter().find_map(|name| measured.get(name)?.median(store, phase, RATE))
-    };
-    let group = |phase: String| {
-        let bars = series.iter().map(|store| bar(store, &phase)).collect();
+    let group = |phase: String| Group {
+        ours: names.iter().find_map(|name| measured.get(name)?.median("kvilt", &phase, RATE)),
+        bars: series.iter().map(|store| against(measured, names, store, &phase)).collect(),
         // The names are long, and stand beside each other.
-        (phase.replace("@composite", "@c").replace("@zipf", "@z").replace("@uniform", "@u"), bars)
+        name: phase.replace("@composite", "@c").replace("@zipf", "@z").replace("@uniform", "@u"),
     };
-    Drawing::Bars {
-        unit: "operations a second",
+    Drawing::Ratios {
+        unit: "Kvilt's operations a second / another's",
         groups: phases.into_iter().map(group).collect(),
         series: series.clone(),
     }
 }
 
+/// What a store makes of a phase, and how many times as much Kvilt makes.
+fn against(measured: &Measured, names: &[&str], store: &str, phase: &str) -> Option<(f64, Ratio)> {
+    let theirs_in =
+        |name: &&&str| measured.get(**name).is_some_and(|one| one.median(store, phase, RATE).is_some());
+    let with_theirs: Vec<&&str> = names.iter().filter(theirs_in).collect();
+    let ours_in = |name: &&str| {
+        let ours = measured.get(name)?.figures("kvilt", phase, RATE);
+        (!ours.is_empty()).then_some(ours)
+    };
+    let beside = with_theirs.iter().find_map(|name| Some((ours_in(name)?, **name)));
+    let (ours, name) = beside.or_else(|| Some((names.iter().find_map(ours_in)?, **with_theirs.first()?)))?;
+    let theirs = measured.get(name)?.median(store, phase, RATE)?;
+    let least = ours.iter().copied().fold(f64::MAX, f64::min);
+    let most = ours.iter().copied().fold(0.0, f64::max);
+    let ratio = Ratio { least: least / theirs, median: median(&ours) / theirs, most: most / theirs };
+    Some((theirs, ratio))
+}
+
+/// Lines of one work have one colour; those of single popular keys are dashed.
 fn ahead_by_ratio(measured: &Measured) -> Drawing {
     let names = ["ratio-1", "ratio-2", "ratio-4", "ratio-16"];
     let works = experiment("ratio-1").works;
@@ -296,34 +319,62 @@ fn ahead_by_ratio(measured: &Measured) -> Drawing {
         let ahead = records.median("kvilt", phase, RATE)? / records.median("rocksdb", phase, RATE)?;
         Some((experiment(name).ratio(), ahead))
     };
-    let line = |phase: &str| (phase.to_owned(), names.iter().filter_map(|name| point(name, phase)).collect());
+    let line = |phase: &str| {
+        let work = ["C@", "E100@", "A@", "P@"].iter().position(|work| phase.starts_with(work)).unwrap_or(5);
+        Line {
+            name: phase.to_owned(),
+            colour: if phase.ends_with("uniform") { 4 } else { work },
+            is_dashed: phase.ends_with("zipf"),
+            points: names.iter().filter_map(|name| point(name, phase)).collect(),
+        }
+    };
     Drawing::Lines {
-        across: "bytes of data for a byte of memory",
+        across: DATA_TO_MEMORY,
         unit: "Kvilt / RocksDB",
+        doubles: true,
         lines: works.split(',').map(line).collect(),
     }
 }
 
-/// Kvilt and RocksDB beside each other, for some phases at each ratio of data to memory.
-fn by_ratio(measured: &Measured, looked_at: &[(&str, &str)], unit: &'static str) -> Drawing {
-    let series = ["kvilt", "rocksdb"];
-    let mut groups = Vec::new();
-    for (phase, pointer) in looked_at {
-        for name in WRITTEN_AT_RATIOS {
-            let Some(records) = measured.get(name) else { continue };
-            let kind = pointer.split('/').find(|part| ["put", "get"].contains(part)).unwrap_or("");
-            let label = format!("{} {kind} {:.1}:1", &phase[..phase.len().min(3)], experiment(name).ratio());
-            groups.push((label, series.map(|store| records.median(store, phase, pointer)).to_vec()));
+/// A line for each of Kvilt and RocksDB and each of some works, in the work's colour.
+fn of_works(works: &[&str], points: impl Fn(usize, &str) -> Vec<(f64, f64)>) -> Vec<Line> {
+    let mut lines = Vec::new();
+    for (colour, work) in works.iter().enumerate() {
+        for store in ["kvilt", "rocksdb"] {
+            lines.push(Line {
+                name: format!("{work} {store}"),
+                colour,
+                is_dashed: store != "kvilt",
+                points: points(colour, store),
+            });
         }
     }
-    Drawing::Bars { unit, series: series.map(str::to_owned).to_vec(), groups }
+    lines
+}
+
+/// Kvilt and RocksDB beside each other, for some phases at each ratio of data to memory.
+fn by_ratio(measured: &Measured, looked_at: &[(&str, &str)], unit: &'static str) -> Drawing {
+    let name = |(phase, pointer): &(&str, &str)| {
+        let kind = pointer.split('/').find(|part| ["put", "get"].contains(part)).map_or("", |kind| kind);
+        format!("{phase} {kind}").trim_end().to_owned()
+    };
+    let names: Vec<String> = looked_at.iter().map(name).collect();
+    let points = |work: usize, store: &str| {
+        let (phase, pointer) = looked_at[work];
+        let point = |name: &&str| {
+            Some((experiment(name).ratio(), measured.get(*name)?.median(store, phase, pointer)?))
+        };
+        AT_RATIOS.iter().filter_map(point).collect()
+    };
+    let works: Vec<&str> = names.iter().map(String::as_str).collect();
+    Drawing::Lines { across: DATA_TO_MEMORY, unit, doubles: true, lines: of_works(&works, points) }
 }
 
 fn sources(measured: &Measured) -> Drawing {
     const FROM: [&str; 4] = ["gets_from_munk", "gets_from_row_cache", "gets_from_log", "gets_from_table"];
     let mut groups = Vec::new();
     for phase in ["A@composite", "A@zipf"] {
-        for name in WRITTEN_AT_RATIOS {
+        for name in AT_RATIOS {
             let Some(records) = measured.get(name) else { continue };
             let all = records.growth("kvilt", phase, "gets").unwrap_or(0.0).max(1.0);
             let part = |figure| Some(records.growth("kvilt", phase, figure)? / all * 100.0);
@@ -334,24 +385,27 @@ fn sources(measured: &Measured) -> Drawing {
         }
     }
     let series = FROM.map(|figure| figure.trim_start_matches("gets_from_").replace('_', " ")).to_vec();
-    Drawing::Bars { unit: "% of gets", series, groups }
+    Drawing::Shares { unit: "% of gets", series, groups }
 }
 
 fn by_skew(measured: &Measured) -> Drawing {
-    let mut lines = Vec::new();
-    for work in ["C@composite", "C@zipf", "A@composite", "A@zipf", "P@composite", "P@zipf"] {
-        for store in ["kvilt", "rocksdb"] {
-            let at = |name: &str, phase: &str| measured.get(name)?.median(store, phase, RATE);
-            let points = [
-                (0.8, at("skew", &format!("{work}:0.8"))),
-                (0.9, at("skew", &format!("{work}:0.9"))),
-                (0.99, at("ratio-4", work)),
-            ];
-            let points = points.iter().filter_map(|(theta, rate)| Some((*theta, (*rate)?))).collect();
-            lines.push((format!("{work} {store}"), points));
-        }
+    const WORKS: [&str; 6] = ["C@composite", "C@zipf", "A@composite", "A@zipf", "P@composite", "P@zipf"];
+    let points = |work: usize, store: &str| {
+        let work = WORKS[work];
+        let at = |name: &str, phase: &str| measured.get(name)?.median(store, phase, RATE);
+        let points = [
+            (0.8, at("skew", &format!("{work}:0.8"))),
+            (0.9, at("skew", &format!("{work}:0.9"))),
+            (0.99, at("ratio-4", work)),
+        ];
+        points.iter().filter_map(|(theta, rate)| Some((*theta, (*rate)?))).collect()
+    };
+    Drawing::Lines {
+        across: "theta",
+        unit: "operations a second",
+        doubles: false,
+        lines: of_works(&WORKS, points),
     }
-    Drawing::Lines { across: "theta", unit: "operations a second", lines }
 }
 
 /// Computed: the share of rank 1 is one over the sum of all ranks' weights.
@@ -401,29 +455,39 @@ fn over_others(measured: &Measured) -> Drawing {
 }
 
 fn by_threads(measured: &Measured) -> Drawing {
-    let mut lines = Vec::new();
-    for phase in experiment("threads-1").works.split(',') {
-        for store in ["kvilt", "rocksdb"] {
-            let point = |name: &&str| {
-                let rates = measured.get(*name)?.figures(store, phase, RATE);
-                (!rates.is_empty()).then(|| (experiment(name).threads as f64, median(&rates)))
-            };
-            lines.push((format!("{phase} {store}"), THREADS.iter().filter_map(point).collect()));
-        }
+    let works: Vec<&str> = experiment("threads-1").works.split(',').collect();
+    let points = |work: usize, store: &str| {
+        let point = |name: &&str| {
+            let rates = measured.get(*name)?.figures(store, works[work], RATE);
+            (!rates.is_empty()).then(|| (experiment(name).threads as f64, median(&rates)))
+        };
+        THREADS.iter().filter_map(point).collect()
+    };
+    Drawing::Lines {
+        across: "threads",
+        unit: "operations a second",
+        doubles: true,
+        lines: of_works(&works, points),
     }
-    Drawing::Lines { across: "threads", unit: "operations a second", lines }
 }
 
+/// As parts of what the default limit makes: the works differ tenfold.
 fn by_log_limit(measured: &Measured) -> Drawing {
-    let line = |phase: &str| {
-        let point =
-            |(store, kib): (&&str, f64)| Some((kib, measured.get("log-limits")?.median(store, phase, RATE)?));
-        (phase.to_owned(), LOG_LIMITS.iter().zip(LOG_LIMITS_KIB).filter_map(point).collect())
+    let line = |(colour, phase): (usize, &str)| {
+        let rate = |store: &str| measured.get("log-limits")?.median(store, phase, RATE);
+        let point = |(store, kib): (&&str, f64)| Some((kib, rate(store)? / rate("kvilt")?));
+        Line {
+            name: phase.to_owned(),
+            colour,
+            is_dashed: false,
+            points: LOG_LIMITS.iter().zip(LOG_LIMITS_KIB).filter_map(point).collect(),
+        }
     };
     Drawing::Lines {
         across: "KiB of log",
-        unit: "operations a second",
-        lines: experiment("log-limits").works.split(',').map(line).collect(),
+        unit: "operations a second / those with 2 MiB",
+        doubles: true,
+        lines: experiment("log-limits").works.split(',').enumerate().map(line).collect(),
     }
 }
 

@@ -10,7 +10,7 @@ use super::{
     atlas::figures,
     goals::{Verdict, goals},
     plan::experiments,
-    plot::{Drawing, short},
+    plot::{Drawing, Line, Ratio, short, tick, values_across},
     records::{Measured, Records},
 };
 
@@ -28,12 +28,29 @@ pub(crate) fn write(measured: &Measured, out: &Path) -> Result<()> {
         write!(page, "\n## {}\n\nPaper: {}\n", figure.title, figure.paper)?;
         if !matches!(drawing, Drawing::Table { .. }) {
             drawing.draw(figure.title, &out.join(figure.name).with_extension("svg"))?;
-            write!(page, "\n![{}]({}.svg)\n", figure.title, figure.name)?;
+            write!(page, "\n![{}]({}.svg)\n\n{}\n", figure.title, figure.name, how_to_read(&drawing))?;
         }
         write!(page, "\n{}\n`figures --only {} --again`\n", table(&drawing), figure.name)?;
     }
     let path = out.join("README.md");
     fs::write(&path, page).with_context(|| path.display().to_string())
+}
+
+/// The sentence under a plot.
+fn how_to_read(drawing: &Drawing) -> &'static str {
+    match drawing {
+        Drawing::Ratios { .. } => {
+            "Above the line at 1 Kvilt is faster. Whiskers: Kvilt's slowest and fastest run. No bar: not measured. \
+             @c composite, @z Zipf, @u uniform keys."
+        }
+        Drawing::Lines { unit, .. } if unit.contains(" / ") => "At the line both are alike.",
+        Drawing::Lines { lines, .. } if lines.iter().any(|line| line.is_dashed) => {
+            "Kvilt solid, RocksDB dashed; a colour for each work."
+        }
+        Drawing::Lines { .. } => "Medians; of seconds, the run in the middle.",
+        Drawing::Shares { .. } => "Each bar is all gets of one work at one ratio of data to memory.",
+        Drawing::Table { .. } => "",
+    }
 }
 
 /// What the measurements say to each goal.
@@ -159,6 +176,7 @@ fn how_it_went(measured: &Measured) -> String {
         let runs = experiment.stores.iter().map(|store| format!("{store} {}", records.runs(store)));
         let runs = runs.collect::<Vec<_>>().join(", ");
         let seconds = argument(records.head(), "--seconds");
+        let seconds = seconds.parse().map_or(seconds, tick);
         let (name, threads) = (experiment.name, experiment.threads);
         text += &format!("| {name} | {} | {threads} | {seconds} | {runs} |\n", setting(name, records.head()));
     }
@@ -194,7 +212,22 @@ fn table(drawing: &Drawing) -> String {
             let rows = rows.iter().map(|cells| row(cells.clone())).collect::<String>();
             row(head.clone()) + &ruler(head.len()) + &rows
         }
-        Drawing::Bars { series, groups, unit } => {
+        Drawing::Ratios { series, groups, .. } => {
+            let columns = series.iter().flat_map(|name| [name.clone(), "ratio".to_owned()]);
+            let head =
+                [vec!["operations a second".to_owned(), "kvilt".to_owned()], columns.collect()].concat();
+            let bars = |bar: &Option<(f64, Ratio)>| {
+                bar.map_or(["–".to_owned(), "–".to_owned()], |(theirs, ratio)| {
+                    [short(theirs), format!("{:.2}", ratio.median)]
+                })
+            };
+            let rows = groups.iter().map(|group| {
+                let ours = figure(&group.ours);
+                row([vec![group.name.clone(), ours], group.bars.iter().flat_map(bars).collect()].concat())
+            });
+            row(head.clone()) + &ruler(head.len()) + &rows.collect::<String>()
+        }
+        Drawing::Shares { series, groups, unit } => {
             let head = [vec![(*unit).to_owned()], series.clone()].concat();
             let rows = groups
                 .iter()
@@ -202,14 +235,14 @@ fn table(drawing: &Drawing) -> String {
             row(head) + &ruler(series.len() + 1) + &rows.collect::<String>()
         }
         // Every second of a line would be a page; the file has them.
-        Drawing::Lines { lines, across, unit } if lines.iter().any(|(_, points)| points.len() > 6) => {
-            let rows = lines.iter().map(|(name, points)| {
-                let heights: Vec<f64> = points.iter().map(|(_, y)| *y).collect();
+        Drawing::Lines { lines, across, unit, .. } if lines.iter().any(|line| line.points.len() > 6) => {
+            let rows = lines.iter().map(|line| {
+                let heights: Vec<f64> = line.points.iter().map(|(_, y)| *y).collect();
                 let least = heights.iter().copied().fold(f64::MAX, f64::min);
                 let most = heights.iter().copied().fold(0.0, f64::max);
                 let middle = kvilt_bench::compare::median(&heights);
                 let length = heights.len().to_string();
-                row(vec![name.clone(), length, short(least), short(middle), short(most)])
+                row(vec![line.name.clone(), length, short(least), short(middle), short(most)])
             });
             let head = [
                 "".to_owned(),
@@ -220,16 +253,17 @@ fn table(drawing: &Drawing) -> String {
             ];
             row(head.to_vec()) + &ruler(5) + &rows.collect::<String>()
         }
-        Drawing::Lines { lines, across, unit } => {
-            let points = |points: &[(f64, f64)]| {
-                points
-                    .iter()
-                    .map(|(x, y)| format!("{}: {}", short(*x), short(*y)))
-                    .collect::<Vec<_>>()
-                    .join(", ")
+        Drawing::Lines { lines, across, unit, .. } => {
+            let values = values_across(lines);
+            let head =
+                [vec![format!("{unit}, by {across}")], values.iter().map(|x| tick(*x)).collect()].concat();
+            let at = |line: &Line, x: f64| {
+                line.points.iter().find(|(known, _)| *known == x).map_or("–".to_owned(), |(_, y)| short(*y))
             };
-            let rows = lines.iter().map(|(name, line)| row(vec![name.clone(), points(line)]));
-            row(vec!["".to_owned(), format!("{across}: {unit}")]) + &ruler(2) + &rows.collect::<String>()
+            let rows = lines.iter().map(|line| {
+                row([vec![line.name.clone()], values.iter().map(|x| at(line, *x)).collect()].concat())
+            });
+            row(head.clone()) + &ruler(head.len()) + &rows.collect::<String>()
         }
     }
 }
