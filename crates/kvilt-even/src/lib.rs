@@ -27,12 +27,31 @@
 //!
 //! # What is always true
 //!
-//! E-1 chunks cover all keys without overlap (`index.rs`). E-2 a retired chunk never changes (`chunk.rs`). E-3 a
-//! munk has everything its chunk has (`munk.rs`). E-4 newer parts hold newer entries (`funk.rs`). E-5 a log
-//! belongs to one run, E-6 the manifest never promises more of a log than was synced (`funk/log.rs`). E-7 nothing
-//! waits, fails or does I/O while a put is announced (`chunk/put.rs`). E-8 no file is removed that somebody may
-//! still need (`files.rs`). E-9 every version in a table that the manifest names is covered by its checkpoint
-//! (`checkpoint.rs`).
+//! In full in `docs/invariants.md`; here each in a few words, with the file that keeps it.
+//!
+//! | | | |
+//! | --- | --- | --- |
+//! | E-1 | chunks cover all keys without gap or overlap | `index.rs` |
+//! | E-2 | a retired chunk never changes | `chunk.rs` |
+//! | E-3 | a munk has everything that its chunk has | `munk.rs` |
+//! | E-4 | newer parts hold newer entries | `funk.rs` |
+//! | E-5 | a log belongs to one run of the store | `funk/log.rs` |
+//! | E-6 | the manifest never promises more of a log than was synced | `funk/log.rs` |
+//! | E-7 | nothing waits, fails or does I/O while a put is announced | `chunk/put.rs` |
+//! | E-8 | no file is removed that somebody may still need | `files.rs` |
+//! | E-9 | a checkpoint covers every version in the tables that its manifest names | `checkpoint.rs` |
+//! | E-10 | a damaged chunk takes no writes and no background job | `chunk.rs` |
+//! | E-11 | the commit logs hold exactly the writes behind the checkpoint | `commit.rs` |
+//! | E-12 | no write that brings data begins while the reserve is short | `reserve.rs` |
+//! | E-13 | a row is replaced in place only if no tail and no view has need of the old one | `chunk/put.rs` |
+//! | E-14 | summaries say what the records that they cover say | `funk/log/summaries.rs` |
+//! | E-15 | each byte of a log is written by one buffer | `funk/log/tail.rs` |
+//! | E-16 | a worker rests without end only if it has nothing to do later | `rest.rs` |
+//! | E-17 | a range tombstone is forgotten only for a newer one that every reader sees | `tombstones.rs` |
+//! | E-18 | no open takes an unfinished directory for a store | `unfinished.rs` |
+//! | E-19 | while munks have more than their share, none is loaded and one after the other goes | `rebalance/memory.rs` |
+//! | E-20 | steps of an operation grow logarithmically at most | `heads.rs`, `tombstones/fragments.rs` |
+//! | E-21 | the manifest names no table that was not synced | `funk/unsynced.rs` |
 //!
 //! Reading order: the order of the modules below.
 #![forbid(unsafe_code)]

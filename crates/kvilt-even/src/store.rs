@@ -1,8 +1,15 @@
 //! `Store`: what all operations and all background jobs of one open database share.
 //!
-//! Lock order: chunk gates in key order → structure → checkpoint → the leaves (dirty list, attention queue,
-//! a log's orders and in them its notes, its flusher, in these its writer, and in both what its next summary tells; the row cache's shards). A checkpoint takes `checkpoint` first and
-//! `structure` inside it, but never a gate, and nobody who holds `structure` asks for `checkpoint`.
+//! Lock order: whoever holds one of these may take those further down, never one further up.
+//!
+//! | | lock | note |
+//! | --- | --- | --- |
+//! | 1 | checkpoint | at the levels written and sync its thread may lead a commit group, which applies puts |
+//! | 2 | chunk gates, in the order of keys | |
+//! | 3 | structure | |
+//! | 4 | dirty list, attention queue | |
+//! | 5 | a log: its orders, in them its notes; its flusher, in it its writer, in both what its next summary tells | no writer lock across a disk call |
+//! | 6 | the locks of `kvilt-sync` | its `lib.rs` orders them |
 
 use std::{
     collections::{BTreeSet, VecDeque},

@@ -1,7 +1,7 @@
 //! Floor 1: where threads meet.
 //!
 //! Everything in Kvilt that two threads touch at once goes through one of these primitives, and the unsafe code
-//! that this takes lives here (and in `kvilt-io`), so that the engines above can forbid it. Each module says in
+//! that this takes lives here and nowhere else, so that the engines above can forbid it. Each module says in
 //! its head what it promises, numbered S-1 and on; models in `tests/models` try the interleavings of the
 //! protocols, miri runs the unit tests of the unsafe parts.
 //!
@@ -29,19 +29,18 @@
 //!
 //! # Lock order
 //!
-//! Whoever holds one of these may take those further down, never up; two of one kind only where it says how.
+//! Whoever holds one of these may take those further down, never up; two of one kind only where it says how. An engine's own locks
+//! (in `even`: checkpoint, chunk gates, structure) come before all of them, in the order that its `store.rs` says.
 //!
-//! | | lock | held for | also while held |
-//! | --- | --- | --- | --- |
-//! | 1 | chunk gates, several in key order | a put, a batch, a flip of a chunk's state | flush of the log's buffer *before* announcing |
-//! | 2 | commit queue ([`Group`]) | queueing and taking items; never while a leader writes or syncs | – |
-//! | 3 | structure lock (chunk index, manifest edits in memory) | replacing the index | – |
-//! | 4 | one row-cache shard | map work | – |
-//! | 5 | one writer of a [`Pile`], [`AppendBuffer`] or [`Rows`], who sorts a pile, who begins to hold rows | one insert, one copy, one sort | – |
-//! | 6 | what is [`spare`]; rows that pins have let go of | putting in or taking out one mapping or block, or a few rows | – |
+//! | | lock | held for |
+//! | --- | --- | --- |
+//! | 1 | commit queue ([`Group`]) | queueing and taking items; never while a leader writes, syncs or applies |
+//! | 2 | one row-cache shard | map work |
+//! | 3 | one writer of a [`Pile`], [`AppendBuffer`] or [`Rows`], who sorts a pile, who begins to hold rows | one insert, one copy, one sort |
+//! | 4 | what is [`spare`]; rows that pins have let go of | putting in or taking out one mapping or block, or a few rows |
 //!
 //! Not locks, but waits, and so in the order too: an announced put ([`Pending`]) waits for nothing and takes only
-//! 4 and 5 (its gates it has already). [`Versions::open_view`], [`Versions::cut`] and
+//! 2 and 3 (its gates it has already). [`Versions::open_view`], [`Versions::cut`] and
 //! [`Versions::wait_for_pending`] wait for announced puts, hence must not be called by who holds a [`Pending`];
 //! while holding gates they may be called, because an announced put needs no further gate. The lock behind the
 //! overflow of open views nests inside everything. A [`Pin`] blocks nobody, but keeps what it found: it is dropped before

@@ -1,7 +1,8 @@
 //! Invariants: each number in `docs/invariants.md` stands in code and in a test or check, and no number stands
 //! anywhere without being defined there.
 //!
-//! A definition is a list item that begins with the number in bold: `* **E-4** …`.
+//! A definition is a list item that begins with the number in bold: `* **E-4** …`. A section that names a *contract* or an *overview*
+//! (`Overview: `kvilt-even/src/lib.rs``) has all its numbers there, too; an overview tells of them and keeps none.
 
 use std::collections::BTreeMap;
 
@@ -32,10 +33,58 @@ pub(crate) fn check(tree: &Tree) -> Vec<Finding> {
         }
     }
     let letters: String = seen.keys().filter_map(|number| number.chars().next()).collect();
+    let summaries = summaries(&list.text);
     for source in tree.sources.iter().filter(|source| source.path.starts_with("crates/")) {
-        findings.extend(undefined(source, &letters, &mut seen));
+        let is_overview = summaries.iter().any(|summary| summary.is_overview && summary.path == source.path);
+        if !is_overview {
+            findings.extend(undefined(source, &letters, &mut seen));
+        }
     }
+    findings.extend(summaries.iter().flat_map(|summary| left_out(tree, summary, &letters)));
     findings.extend(seen.iter().filter_map(|(number, seen)| missing(number, seen)));
+    findings
+}
+
+/// A file that has all numbers of a section.
+struct Summary {
+    path: String,
+    is_overview: bool,
+    numbers: Vec<String>,
+}
+
+/// What the sections of the list name as their contracts and overviews.
+fn summaries(list: &str) -> Vec<Summary> {
+    let mut summaries = Vec::new();
+    for section in list.split("\n## ") {
+        let numbers: Vec<String> = section.lines().filter_map(definition).collect();
+        for (word, is_overview) in [("Contract: `", false), ("Overview: `", true)] {
+            let path = section.split_once(word).and_then(|(_, rest)| rest.split_once('`'));
+            summaries.extend(path.map(|(path, _)| Summary {
+                path: format!("crates/{path}"),
+                is_overview,
+                numbers: numbers.clone(),
+            }));
+        }
+    }
+    summaries
+}
+
+/// The numbers that a contract or an overview leaves out or has too many of.
+fn left_out(tree: &Tree, summary: &Summary, letters: &str) -> Vec<Finding> {
+    let finding = |message: String| Finding::new(&summary.path, 0, message);
+    let Some(source) = tree.sources.iter().find(|source| source.path == summary.path) else {
+        return vec![finding(format!("{LIST} names this file, which is not there"))];
+    };
+    let there: Vec<String> = source.text.lines().flat_map(|line| numbers(line, letters)).collect();
+    let missing = summary.numbers.iter().filter(|number| !there.contains(number));
+    let mut findings: Vec<Finding> =
+        missing.map(|number| finding(format!("{number} of {LIST} is missing here"))).collect();
+    let of_section = summary.numbers.first().map_or("", |number| &number[..1]);
+    let unknown =
+        there.iter().filter(|number| number.starts_with(of_section) && !summary.numbers.contains(number));
+    if summary.is_overview {
+        findings.extend(unknown.map(|number| finding(format!("{number} is not defined in {LIST}"))));
+    }
     findings
 }
 
@@ -146,5 +195,21 @@ mod tests {
     #[test]
     fn numbers_are_told_from_words_that_look_alike() {
         assert_eq!(numbers("E-1, (D-20) E-3: UTF-8 1E-4 X-5 E-6x D- -D-7", "ED"), ["E-1", "D-20", "E-3"]);
+    }
+
+    #[test]
+    fn an_overview_has_all_numbers_of_its_section_and_counts_as_no_code() {
+        let list = "## E: x\n\nOverview: `a/src/lib.rs`.\n\n* **E-1** x\n* **E-2** y\n";
+        let lib = "//! E-1 and E-3.\n";
+        let tree = Tree::of(&[(LIST, list), ("crates/a/src/lib.rs", lib), ("crates/a/src/munk.rs", TESTED)]);
+        let found: Vec<String> = check(&tree).into_iter().map(|finding| finding.message).collect();
+        assert_eq!(
+            found,
+            [
+                "E-2 of docs/invariants.md is missing here",
+                "E-3 is not defined in docs/invariants.md",
+                "E-2 stands neither in code nor in a test",
+            ]
+        );
     }
 }
