@@ -4,7 +4,7 @@
 
 use std::{sync::Arc, time::Duration};
 
-use kvilt_base::{Disk, Engine, FileName, KeyRange};
+use kvilt_base::{Direction, Disk, Engine, FileName, KeyRange};
 use kvilt_even::{Options, World};
 use kvilt_io::{ManualClock, MemoryDisk, SeededRng, StepSpawn};
 use kvilt_sync::budget::Budget;
@@ -316,6 +316,29 @@ fn space_comes_back_where_nothing_but_range_deletes_comes() {
     bed.db.close().expect("a store in memory closes");
 }
 
+/// A run ends as soon as it has deleted all its rows by one range delete, and the next, which never rests, scans that range: as where
+/// a keyspace is made and dropped in each run. Nobody knew in the next run that all was dead.
+fn what_an_earlier_run_deleted_goes_while_the_store_is_written() {
+    let disk = MemoryDisk::new(1);
+    let mut bed = Bed::open(1 << 20, disk.clone());
+    (0..20_000).for_each(|i| bed.put(i, 1));
+    bed.db.delete_range(&KeyRange::all()).expect("deleted");
+    bed.db.close().expect("a store in memory closes");
+    let mut bed = Bed::open(1 << 20, disk);
+    let before = bed.file_bytes();
+    let view = bed.db.view().expect("a store in use");
+    let mut rows = |_: &[u8], _: &[u8]| std::ops::ControlFlow::Continue(());
+    bed.db.scan(&view, &KeyRange::all(), Direction::Forward, &mut rows).expect("a sound store");
+    drop(view);
+    for i in 0..2_000 {
+        bed.put(i % 10, 2);
+    }
+    let (after, recent) = (bed.file_bytes(), 2_000 * ROW_BYTES);
+    assert!(before > 16 * SLACK_BYTES, "{before} bytes are too few to show it");
+    assert!(after <= 4 * SLACK_BYTES + recent, "{after} of {before} bytes: {:?}", bed.db.stats());
+    bed.db.close().expect("a store in memory closes");
+}
+
 /// It holds the files that there were when it began. They are more than may wait for a checkpoint, and stop no rewrite.
 fn space_comes_back_beside_a_reader_that_holds_all_files_for_long() {
     let mut bed = Bed::open(64 << 20, MemoryDisk::new(1));
@@ -364,6 +387,7 @@ fn what_nobody_sees_gives_back_its_space() {
     many_small_chunks_give_their_space_back();
     space_comes_back_while_old_rows_are_deleted_at_random();
     space_comes_back_where_nothing_but_range_deletes_comes();
+    what_an_earlier_run_deleted_goes_while_the_store_is_written();
     few_long_rows_give_their_space_back_when_short_ones_replace_them();
     space_comes_back_beside_a_reader_that_holds_all_files_for_long();
 }

@@ -121,12 +121,16 @@ impl Store {
 
     fn give_cold_rows(
         &self,
-        chunk: &Chunk,
+        chunk: &Arc<Chunk>,
         state: &ChunkState,
         wanted: &Wanted<'_>,
         rows: &mut dyn Rows,
     ) -> Result<Reached> {
         let tombstones = state.funk.tombstones(&self.files, &self.versions)?;
+        if tombstones.iter().any(|tombstones| tombstones.cover(&chunk.range)) {
+            // Of an earlier run, maybe: then nobody else knows that all of it is dead.
+            self.want(chunk);
+        }
         let entries = state.funk.entries(
             wanted.range,
             wanted.direction,
