@@ -40,7 +40,7 @@
 //! | 4 | what is [`spare`]; rows that pins have let go of | putting in or taking out one mapping or block, or a few rows |
 //!
 //! Not locks, but waits, and so in the order too: an announced put ([`Pending`]) waits for nothing and takes only
-//! 2 and 3 (its gates it has already). [`Versions::open_view`], [`Versions::cut`] and
+//! 2 and 3 (its gates it has already). [`Versions::open_view`] and
 //! [`Versions::wait_for_pending`] wait for announced puts, hence must not be called by who holds a [`Pending`];
 //! while holding gates they may be called, because an announced put needs no further gate. The lock behind the
 //! overflow of open views nests inside everything. A [`Pin`] blocks nobody, but keeps what it found: it is dropped before
