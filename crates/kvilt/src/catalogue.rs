@@ -118,32 +118,34 @@ impl Catalogue {
     /// twice: what damage took of the catalogue. Returns the new names.
     pub(crate) fn name_lost(&self, store: &Arc<Store>) -> Result<Vec<String>> {
         let named: HashMap<u32, String> = self.ids(store)?.into_iter().collect();
-        let is_dropped = |id| store.get(&self.space, &dropped_key(id), None).map(|mark| mark.is_some());
+        let dropped = self.dropped_ids(store)?;
         let next = store.get(&self.space, NEXT_ID_KEY, None)?;
         let next = next.map_or(Ok(FIRST_NAMED_ID), |id| decode_u32(&id))?;
         let with_rows = ids_with_rows(store)?;
         let mut batch = WriteBatch::new();
         let mut names = Vec::new();
-        for &id in with_rows.iter().filter(|id| !named.contains_key(id)) {
-            if is_dropped(id)? {
-                continue;
-            }
+        for &id in with_rows.iter().filter(|id| !named.contains_key(id) && !dropped.contains(id)) {
             let is_taken = |name: &String| named.values().any(|other| other == name);
-            let tries = (0u32..).map(|more| match more {
+            let mut tries = (0u32..).map(|more| match more {
                 0 => format!("recovered-{id}"),
                 more => format!("recovered-{id}-{more}"),
             });
-            let name =
-                tries.into_iter().find(|name| !is_taken(name)).expect("there are more numbers than names");
+            let name = tries.find(|name| !is_taken(name)).expect("there are more numbers than names");
             batch.put(self.space.key(&name_key(&name)), id.to_be_bytes());
             names.push(name);
         }
-        let last = named.keys().chain(&with_rows).copied().max().unwrap_or(0);
+        // An id with the mark of a dropped keyspace is used, too: the rows of a new keyspace would go with the mark.
+        let last = named.keys().chain(&with_rows).chain(&dropped).copied().max().unwrap_or(0);
         if last >= next {
             batch.put(self.space.key(NEXT_ID_KEY), last.saturating_add(1).to_be_bytes());
         }
         store.engine().write(batch)?;
         Ok(names)
+    }
+
+    /// The ids of keyspaces that were dropped and whose marks are still there.
+    fn dropped_ids(&self, store: &Arc<Store>) -> Result<HashSet<u32>> {
+        self.rows(store, &[DROPPED_TAG]).keys().map(|key| decode_u32(&key?[1..])).collect()
     }
 
     /// Deletes the keyspace of this name and all its rows; false if there is none.

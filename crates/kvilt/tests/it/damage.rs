@@ -20,17 +20,7 @@ fn key(i: u32) -> String {
 
 /// A closed store of many small chunks, with tables and logs, and a keyspace.
 fn store(path: &Path) {
-    let db = Db::builder(path)
-        .engine(kvilt::Engine::Even(
-            kvilt::even::Options::default()
-                .chunk_bytes_max(64 << 10)
-                .chunk_bytes_rebalance(48 << 10)
-                .chunk_bytes_min(8 << 10)
-                .log_bytes_max_cold(8 << 10)
-                .log_bytes_max_cached(16 << 10),
-        ))
-        .open()
-        .unwrap();
+    let db = Db::builder(path).engine(crate::small_chunks()).open().unwrap();
     for i in 0..ROWS {
         db.put(key(i), format!("{i} ").repeat(20)).unwrap();
     }
@@ -266,18 +256,7 @@ fn keyspaces_whose_names_are_lost_get_new_ones_and_keep_their_rows() {
     db.drop_keyspace("second").unwrap();
     db.close().unwrap();
     drop(db);
-    // What damage of a chunk with the catalogue comes to: its rows are gone, and all others are there.
-    let world = kvilt_base::World {
-        clock: Arc::new(kvilt_io::NativeClock::new()),
-        rng: Arc::new(kvilt_io::NativeRng::new().unwrap()),
-        spawn: Arc::new(kvilt_io::NativeSpawn::new()),
-        budget: kvilt_base::Budget::new(64 << 20),
-    };
-    let disk = kvilt_io::NativeDisk::open(&path, false).unwrap();
-    let engine = kvilt_even::open(disk, world, kvilt_even::Options::default()).unwrap();
-    engine.delete_range(&kvilt_base::KeyRange { start: vec![1], end: Some(vec![2]) }).unwrap();
-    engine.close().unwrap();
-    drop(engine);
+    take_out(&path, vec![1], vec![2]);
     let new = dir.path().join("new");
     let report = kvilt::repair(&path, &new).unwrap();
     assert_eq!(report.keyspaces_recovered, ["recovered-2", "recovered-4"]);
@@ -290,6 +269,53 @@ fn keyspaces_whose_names_are_lost_get_new_ones_and_keep_their_rows() {
     let again = dir.path().join("again");
     assert!(kvilt::repair(&new, &again).unwrap().keyspaces_recovered.is_empty());
     assert_eq!(Db::open(&again).unwrap().keyspaces().unwrap().len(), 4);
+}
+
+/// A new keyspace that got the id of a dropped one, whose mark was still there, lost its rows when the mark was next looked at.
+#[test]
+fn the_id_of_a_dropped_keyspace_is_not_given_out_after_a_repair() {
+    let dir = tempfile::tempdir().unwrap();
+    let (path, new) = (dir.path().join("store"), dir.path().join("new"));
+    let db = Db::open(&path).unwrap();
+    db.keyspace("first").unwrap().put("k", "first").unwrap();
+    db.keyspace("second").unwrap();
+    db.drop_keyspace("second").unwrap();
+    db.close().unwrap();
+    drop(db);
+    // The next id, and no other row of the catalogue.
+    take_out(&path, b"\x01i".to_vec(), b"\x01j".to_vec());
+    kvilt::repair(&path, &new).unwrap();
+    let db = Db::open(&new).unwrap();
+    db.keyspace("third").unwrap().put("k", "third").unwrap();
+    db.close().unwrap();
+    drop(db);
+    let db = Db::open(&new).unwrap();
+    assert_eq!(db.keyspaces().unwrap(), ["first", "third"]);
+    assert_eq!(db.keyspace("third").unwrap().get("k").unwrap().unwrap(), b"third");
+    db.close().unwrap();
+    drop(db);
+    let engine = engine_of(&new);
+    let third = engine.get(b"\x04k", None).unwrap();
+    assert_eq!(third.as_deref(), Some(&b"third"[..]), "its id is 4");
+    engine.close().unwrap();
+}
+
+/// Takes rows out of a closed store by the engine's keys: what damage of the chunk that has them comes to.
+fn take_out(path: &Path, start: Vec<u8>, end: Vec<u8>) {
+    let engine = engine_of(path);
+    engine.delete_range(&kvilt_base::KeyRange { start, end: Some(end) }).unwrap();
+    engine.close().unwrap();
+}
+
+fn engine_of(path: &Path) -> Arc<dyn kvilt_base::Engine> {
+    let world = kvilt_base::World {
+        clock: Arc::new(kvilt_io::NativeClock::new()),
+        rng: Arc::new(kvilt_io::NativeRng::new().unwrap()),
+        spawn: Arc::new(kvilt_io::NativeSpawn::new()),
+        budget: kvilt_base::Budget::new(64 << 20),
+    };
+    let disk = kvilt_io::NativeDisk::open(path, false).unwrap();
+    kvilt_even::open(disk, world, kvilt_even::Options::default()).unwrap()
 }
 
 /// A link under the name of one of our files leads who knows where; a stranger's file says nothing of ours.

@@ -20,8 +20,15 @@ mod whole;
 
 use std::sync::Arc;
 
-use kvilt::Db;
+use kvilt::{Db, Engine, even::Options};
 use stand_in::StandIn;
+
+/// The engine `even` with small chunks and logs, so that few rows make several of each.
+fn small_chunks() -> Engine {
+    let options =
+        Options::default().chunk_bytes_max(64 << 10).chunk_bytes_rebalance(48 << 10).chunk_bytes_min(8 << 10);
+    Engine::Even(options.log_bytes_max_cold(8 << 10).log_bytes_max_cached(16 << 10))
+}
 
 /// A store over a map in memory, and the map.
 fn db() -> (Db, Arc<StandIn>) {

@@ -63,14 +63,7 @@ fn killed(path: &Path, to: &Path) -> PathBuf {
 
 /// A store with small chunks.
 fn small(path: &Path, durability: Durability) -> Builder {
-    Db::builder(path).durability(durability).memory_budget(8 << 20).engine(kvilt::Engine::Even(
-        kvilt::even::Options::default()
-            .chunk_bytes_max(64 << 10)
-            .chunk_bytes_rebalance(48 << 10)
-            .chunk_bytes_min(8 << 10)
-            .log_bytes_max_cold(8 << 10)
-            .log_bytes_max_cached(16 << 10),
-    ))
+    Db::builder(path).durability(durability).memory_budget(8 << 20).engine(crate::small_chunks())
 }
 
 fn rows(db: &Db) -> Vec<(Vec<u8>, Vec<u8>)> {
