@@ -108,7 +108,8 @@ pub trait Descriptor: fmt::Debug + Send + Sync {
     /// holds something else; `UnsupportedVersion` if a newer Kvilt wrote it; `Corrupted`, `Io`.
     fn open(&self, disk: Arc<dyn Disk>, world: World, settings: &Settings) -> Result<Arc<dyn Engine>>;
 
-    /// Locks the store in `disk` as one who reads it, until what this returns is dropped, so that a salvage is not prepared in vain.
+    /// Takes the reader's lock on the store in `disk`, held until the returned value is dropped. A repair takes it before it
+    /// makes the new store.
     ///
     /// Errors: `Busy`; `InvalidArgument` if there is nothing of a store; `UnsupportedVersion`; `Io`.
     fn lock_to_salvage(&self, disk: &dyn Disk) -> Result<Box<dyn Any + Send + Sync>>;

@@ -1,4 +1,4 @@
-//! `Settings`: what every engine is told when a store is opened; `Durability` and its `Level`.
+//! `Settings`: settings common to all engines; `Durability` and its `Level`.
 
 use std::time::Duration;
 
@@ -68,7 +68,7 @@ impl Durability {
     }
 }
 
-/// What every engine is told when a store is opened. What is an engine's own is in its descriptor.
+/// Settings common to all engines, given when a store is opened. An engine's own are in its descriptor.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct Settings {

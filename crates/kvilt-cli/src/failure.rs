@@ -147,7 +147,7 @@ fn advice(error: &Error) -> Option<&'static str> {
         ErrorKind::Io if is_denied(error) => {
             Some("run the command as the owner of the store's files, or ask the owner for access")
         }
-        // Who may not write is told the same by the library; the others never reach a command's user.
+        // The library says the same to a caller that may not write; the others never reach a command's user.
         _ => Some(error.advice()),
     }
 }

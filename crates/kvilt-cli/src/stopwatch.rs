@@ -35,7 +35,7 @@ pub(crate) fn grouped(count: u64) -> String {
     text
 }
 
-/// So many of a thing, of which more than one have an `s`.
+/// A number with its noun, which gets an `s` unless the number is one.
 pub(crate) fn counted(count: u64, noun: &str) -> String {
     format!("{} {noun}{}", grouped(count), if count == 1 { "" } else { "s" })
 }

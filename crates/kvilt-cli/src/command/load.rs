@@ -385,7 +385,7 @@ impl Loading<'_> {
     }
 }
 
-/// What is told where Ctrl-C came before there was a store.
+/// The message when Ctrl-C came before there was a store.
 const CANCELLED_AT_FIRST: &str = "cancelled; 0 rows are stored, so no store was made";
 
 /// The same failure, unless Ctrl-C is what caused it.
@@ -398,7 +398,7 @@ fn unless_cancelled(failure: Failure) -> Failure {
     }
 }
 
-/// What is told of an input in UTF-16.
+/// The message for an input in UTF-16.
 const UTF_16: &str = "the input is UTF-16; convert it to UTF-8 first";
 
 /// Whether the first bytes of an input say that it is.

@@ -152,7 +152,7 @@ impl<R: BufRead> Read for Decompressed<R> {
     }
 }
 
-/// So many pieces of an input are read ahead of who waits for them.
+/// Pieces of an input that are read ahead of the parser, at most.
 const PIECES_AHEAD: usize = 2;
 
 /// An input that may let its reader wait.
