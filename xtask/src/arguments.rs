@@ -10,7 +10,8 @@ pub(crate) struct Arguments<'a> {
 }
 
 impl<'a> Arguments<'a> {
-    /// Takes `words` apart; fails at a word that is neither one of `options` with its value nor one of `flags`.
+    /// Takes `words` apart; fails at a word that is neither one of `options` with its value nor one of
+    /// `flags`.
     pub(crate) fn of(words: &[&'a str], options: &[&str], flags: &[&str]) -> Result<Self> {
         let mut arguments = Arguments { options: Vec::new(), flags: Vec::new() };
         let mut words = words.iter();

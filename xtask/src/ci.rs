@@ -1,13 +1,13 @@
 //! `cargo xtask ci`: every check in order, cheapest first, each with its time.
 //!
 //! A step that fails does not hide the next: all run, and the table at the end says which failed. Third-party
-//! crates are built three times: for checking (clippy, docs), for tests, and for release, once, by the README's demo.
-//! Models and coverage have flags of their own, and so target directories of their own, `loom`, `shuttle` and
-//! `coverage` below the other. Coverage needs llvm-tools, Miri and the fuzz targets a nightly toolchain; without them
-//! they skip, and say why.
+//! crates are built three times: for checking (clippy, docs), for tests, and for release, once, by the
+//! README's demo. Models and coverage have flags of their own, and so target directories of their own,
+//! `loom`, `shuttle` and `coverage` below the other. Coverage needs llvm-tools, Miri and the fuzz targets a
+//! nightly toolchain; without them they skip, and say why.
 //!
-//! Whatever has a target directory of its own runs *beside* the other steps, in a second process: no cargo waits for the other,
-//! and two cores have something to do while a step of one thread runs.
+//! Whatever has a target directory of its own runs *beside* the other steps, in a second process: no cargo
+//! waits for the other, and two cores have something to do while a step of one thread runs.
 
 use std::{
     io::{BufRead as _, BufReader},
@@ -56,7 +56,8 @@ enum Work {
         environment: Vec<(&'static str, PathBuf)>,
     },
     Check(fn(&Workspace) -> Result<()>),
-    /// `kvilt-sim` as the tests have built it: `cargo run` would build it with fewer features, and so once more.
+    /// `kvilt-sim` as the tests have built it: `cargo run` would build it with fewer features, and so once
+    /// more.
     Simulation(&'static str),
     Readme,
 }
@@ -103,9 +104,11 @@ const UNIT_TESTS: &str = "test --workspace --exclude kvilt-bench-compare --lib -
 const DOCS: &str = "doc --workspace --exclude kvilt-bench-compare --no-deps --lib";
 const LOOM: &str = "test --package kvilt-sync --test models";
 
-/// Whether the benchmark works, not how fast anything is: the program that the tests have built, on a tiny store.
+/// Whether the benchmark works, not how fast anything is: the program that the tests have built, on a tiny
+/// store.
 const BENCH: &str = "test --workspace --exclude kvilt-bench-compare --test smoke";
-/// With those of the first 36 seeds, which the tests have made, as many crash cases as a run of the check promises: 250,000.
+/// With those of the first 36 seeds, which the tests have made, as many crash cases as a run of the check
+/// promises: 250,000.
 const CRASHES: &str = "crash --seeds 36..37 --cases 70000 --threads 2";
 /// As many operations of threads.
 const HISTORIES: &str = "history --cases 1000000 --seeds 100 --actors 8";
@@ -149,7 +152,8 @@ fn belongs(step: &Step, extent: Extent) -> bool {
     }
 }
 
-/// The steps that run beside the others: a process of this program, whose lines come between theirs, with a mark.
+/// The steps that run beside the others: a process of this program, whose lines come between theirs, with a
+/// mark.
 struct Beside {
     process: Child,
     lines: JoinHandle<()>,

@@ -1,8 +1,8 @@
 //! `cargo xtask coverage`: which lines the tests run, of the code that damage and crashes depend on.
 //!
-//! Compiled and counted by rustc itself; reading the counts needs the component llvm-tools, which is installed if need be.
-//! Where it cannot be had, this skips and says so. A line is covered if any test ran it: that says what was never tried,
-//! not that what was tried is right.
+//! Compiled and counted by rustc itself; reading the counts needs the component llvm-tools, which is
+//! installed if need be. Where it cannot be had, this skips and says so. A line is covered if any test ran
+//! it: that says what was never tried, not that what was tried is right.
 
 use std::{
     collections::BTreeMap,
@@ -52,8 +52,8 @@ const PARTS: [(&str, &[&str]); 3] = [
 /// Files that only tests have.
 const TEST_FILES: [&str; 3] = ["tests.rs", "kvilt-format/src/examples.rs", "kvilt-format/src/memory.rs"];
 
-/// `coverage [--min PERCENT] [--simulated] [--missed] [--json]`; 90 if not told. `--simulated` adds the tests of kvilt-sim,
-/// `--missed` names the lines.
+/// `coverage [--min PERCENT] [--simulated] [--missed] [--json]`; 90 if not told. `--simulated` adds the tests
+/// of kvilt-sim, `--missed` names the lines.
 pub(crate) fn run(workspace: &Workspace, words: &[&str]) -> Result<()> {
     let arguments = Arguments::of(words, &["--min"], &["--simulated", "--missed", "--json"])?;
     let min = arguments.number("--min", 90)? as f64;

@@ -1,7 +1,9 @@
-//! `cargo xtask shuttle`, `miri` and `sanitize`: the meeting of threads, looked at by tools that see more than a test.
+//! `cargo xtask shuttle`, `miri` and `sanitize`: the meeting of threads, looked at by tools that see more
+//! than a test.
 //!
-//! The models of `kvilt-sync` are written once and run by each of them; loom, which tries every interleaving, is a
-//! step of the check by itself. Each tool has flags of its own, and so a target directory below the common one.
+//! The models of `kvilt-sync` are written once and run by each of them; loom, which tries every interleaving,
+//! is a step of the check by itself. Each tool has flags of its own, and so a target directory below the
+//! common one.
 
 use std::{process::Command, time::Instant};
 
@@ -19,8 +21,8 @@ const SCHEDULES: u64 = 20_000;
 /// Seeds of miri's scheduler when nobody says how many.
 const MIRI_SEEDS: u64 = 8;
 
-/// `shuttle [--schedules N] [--seed S] [--model NAME] [--release]`: every model and every twin, or those with NAME in
-/// theirs. An optimized build pays for itself from some hundred thousand schedules on.
+/// `shuttle [--schedules N] [--seed S] [--model NAME] [--release]`: every model and every twin, or those with
+/// NAME in theirs. An optimized build pays for itself from some hundred thousand schedules on.
 pub(crate) fn shuttle(workspace: &Workspace, words: &[&str]) -> Result<()> {
     let arguments = Arguments::of(words, &["--schedules", "--seed", "--model"], &["--release"])?;
     let schedules = arguments.number("--schedules", SCHEDULES)?;
@@ -39,7 +41,8 @@ pub(crate) fn shuttle(workspace: &Workspace, words: &[&str]) -> Result<()> {
     finish(&mut command, &format!("shuttle: {schedules} schedules a model from seed {seed}"))
 }
 
-/// `miri [--seeds N]`: the unit tests of `kvilt-sync` once, and its models, on threads, under N schedules each.
+/// `miri [--seeds N]`: the unit tests of `kvilt-sync` once, and its models, on threads, under N schedules
+/// each.
 pub(crate) fn miri(workspace: &Workspace, words: &[&str]) -> Result<()> {
     let arguments = Arguments::of(words, &["--seeds"], &[])?;
     let seeds = arguments.number("--seeds", MIRI_SEEDS)?;
@@ -51,8 +54,8 @@ pub(crate) fn miri(workspace: &Workspace, words: &[&str]) -> Result<()> {
         }
     };
     let target = workspace.target_directory().join("miri");
-    // Published values, eras and threads that exit pass under stacked borrows as well; the rest has been run under tree borrows only.
-    // The eras of a process live as long as it.
+    // Published values, eras and threads that exit pass under stacked borrows as well; the rest has been run
+    // under tree borrows only. The eras of a process live as long as it.
     let once = "-Zmiri-tree-borrows -Zmiri-ignore-leaks".to_owned();
     let often = format!("{once} -Zmiri-many-seeds=0..{seeds}");
     for (what, flags) in [("--lib", &once), ("--test=exiting_threads", &once), ("--test=models", &often)] {
@@ -64,7 +67,8 @@ pub(crate) fn miri(workspace: &Workspace, words: &[&str]) -> Result<()> {
     Ok(())
 }
 
-/// `sanitize thread|address [--history SEEDS]`: the tests of `kvilt-sync` and `kvilt-even`, and histories of threads.
+/// `sanitize thread|address [--history SEEDS]`: the tests of `kvilt-sync` and `kvilt-even`, and histories of
+/// threads.
 pub(crate) fn sanitize(workspace: &Workspace, words: &[&str]) -> Result<()> {
     let Some((sanitizer @ ("thread" | "address"), words)) = words.split_first().map(|(s, rest)| (*s, rest))
     else {

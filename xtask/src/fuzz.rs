@@ -1,12 +1,12 @@
 //! `cargo xtask fuzz`: every fuzz target for some seconds each, one summary line a target.
 //!
-//! What the targets do stands in `kvilt_sim::fuzzing`; a plain test replays the inputs that are kept. Here they are run
-//! by libFuzzer, which needs a nightly toolchain and cargo-fuzz; without these, this skips and says so. New inputs go
-//! below the target directory, findings to `fuzz/artifacts`; a finding that was understood moves to `fuzz/pinned/TARGET`
-//! under a name that says what it found.
+//! What the targets do stands in `kvilt_sim::fuzzing`; a plain test replays the inputs that are kept. Here
+//! they are run by libFuzzer, which needs a nightly toolchain and cargo-fuzz; without these, this skips and
+//! says so. New inputs go below the target directory, findings to `fuzz/artifacts`; a finding that was
+//! understood moves to `fuzz/pinned/TARGET` under a name that says what it found.
 //!
-//! `--executions N` goes on until N were made in all. They are made in slices, and what was done is written down behind
-//! each, so that it may be ended at any moment and the same command goes on.
+//! `--executions N` goes on until N were made in all. They are made in slices, and what was done is written
+//! down behind each, so that it may be ended at any moment and the same command goes on.
 
 use std::{
     fs,
@@ -38,11 +38,12 @@ const TARGETS: &[(&str, u32)] = &[
 const RSS_MB_MAX: u32 = 256;
 /// Longest time of one input, in seconds, by the clock on the wall.
 const INPUT_SECONDS_MAX: u32 = 1;
-/// The same in a campaign, which others may leave without a processor for as long: a decoder needs microseconds, and a
-/// loop without end is found by either.
+/// The same in a campaign, which others may leave without a processor for as long: a decoder needs
+/// microseconds, and a loop without end is found by either.
 const CAMPAIGN_INPUT_SECONDS_MAX: u32 = 10;
 
-/// Executions between two times that a campaign is written down: some seconds of a decoder's, minutes of a store's.
+/// Executions between two times that a campaign is written down: some seconds of a decoder's, minutes of a
+/// store's.
 const SLICE: u64 = 2_000_000;
 
 /// What one target did, in all of its slices.
@@ -69,7 +70,8 @@ enum Extent {
     Executions(u64),
 }
 
-/// `fuzz [--seconds N | --executions N] [--target T] [--no-sanitizer] [--json]`; 20 seconds a target if not told.
+/// `fuzz [--seconds N | --executions N] [--target T] [--no-sanitizer] [--json]`; 20 seconds a target if not
+/// told.
 pub(crate) fn run(workspace: &Workspace, words: &[&str]) -> Result<()> {
     let arguments =
         Arguments::of(words, &["--seconds", "--executions", "--target"], &["--no-sanitizer", "--json"])?;
@@ -134,8 +136,9 @@ fn build(workspace: &Workspace, sanitizer: &str, extent: Extent) -> Result<Built
         command.env("CARGO_PROFILE_RELEASE_OPT_LEVEL", "1");
     }
     if sanitizer == "none" {
-        // Who leaves the sanitizer out wants speed, and watching compares costs more than half of it. They lead to magic
-        // numbers and checksums, which are mended anyway; the runs with the sanitizer watch them.
+        // Who leaves the sanitizer out wants speed, and watching compares costs more than half of it. They
+        // lead to magic numbers and checksums, which are mended anyway; the runs with the sanitizer watch
+        // them.
         command.arg("--no-trace-compares");
     }
     let status = command.status().context("start cargo-fuzz")?;

@@ -1,7 +1,7 @@
 //! `Nightly`: the toolchain that fuzzing, miri and the sanitizers need, and what of it is there.
 //!
-//! Nothing that everybody must build needs it. What is missing is installed if that can be had; if not, whoever asked
-//! is told why, and skips loudly.
+//! Nothing that everybody must build needs it. What is missing is installed if that can be had; if not,
+//! whoever asked is told why, and skips loudly.
 
 use std::{path::PathBuf, process::Command};
 

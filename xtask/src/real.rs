@@ -1,4 +1,5 @@
-//! `cargo xtask real …`: the tests on the real operating system, built for release; words are handed to `kvilt-real`.
+//! `cargo xtask real …`: the tests on the real operating system, built for release; words are handed to
+//! `kvilt-real`.
 
 use std::{
     io::{BufRead as _, BufReader},
@@ -18,7 +19,8 @@ pub(crate) fn run(workspace: &Workspace, words: &[&str]) -> Result<()> {
     println!("$ kvilt-real {}", words.join(" "));
     let mut child =
         Command::new(program).args(words).stdout(Stdio::piped()).spawn().context("start kvilt-real")?;
-    // What failed is said again at the end of the check: this far up nobody looks, and a record may leave it out.
+    // What failed is said again at the end of the check: this far up nobody looks, and a record may leave it
+    // out.
     let mut failures = Vec::new();
     for line in BufReader::new(child.stdout.take().context("it is piped")?).lines() {
         let line = line.context("read what kvilt-real tells")?;

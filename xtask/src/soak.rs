@@ -1,8 +1,9 @@
 //! `cargo xtask soak`: goes round all campaigns for as long as it is told, and goes on where it ended.
 //!
-//! Each campaign gets a turn of at most some minutes, so that none waits for the others; what it did, and the seed that it
-//! goes on with, is written down behind each turn. So a soak may be ended at any moment, and the same command with the same
-//! seed goes on; with another seed it is another soak. It ends in one line, and fails if any turn of it ever did.
+//! Each campaign gets a turn of at most some minutes, so that none waits for the others; what it did, and the
+//! seed that it goes on with, is written down behind each turn. So a soak may be ended at any moment, and the
+//! same command with the same seed goes on; with another seed it is another soak. It ends in one line, and
+//! fails if any turn of it ever did.
 
 use std::{
     collections::BTreeMap,
@@ -118,7 +119,8 @@ impl Tally {
         let failed: usize =
             objects.iter().filter_map(|object| object.get("failed_seeds")?.as_array().map(Vec::len)).sum();
         self.violations += (failed as u64).max(u64::from(!is_good));
-        // Simulations begin seeds in order and end what they began; others say where to go on, or take one seed.
+        // Simulations begin seeds in order and end what they began; others say where to go on, or take one
+        // seed.
         let seeds: u64 = objects.iter().map(|object| figure(object, "seeds")).sum();
         let told = objects.iter().map(|object| figure(object, "next_seed")).max().unwrap_or(0);
         self.next = (self.next + seeds.max(1)).max(told);

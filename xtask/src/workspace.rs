@@ -42,7 +42,8 @@ impl Workspace {
         let cargo = std::env::var_os("CARGO").unwrap_or_else(|| OsString::from("cargo"));
         let mut command = Command::new(cargo);
         command.current_dir(&self.root);
-        // A relative one would mean another directory wherever a step starts, and each would build everything again.
+        // A relative one would mean another directory wherever a step starts, and each would build everything
+        // again.
         if std::env::var_os("CARGO_TARGET_DIR").is_some() {
             command.env("CARGO_TARGET_DIR", self.target_directory());
         }
@@ -65,7 +66,8 @@ impl Workspace {
         serde_json::from_slice(&output.stdout).context("read cargo metadata")
     }
 
-    /// Every text file under version control, by path; of a source archive without version control, every one.
+    /// Every text file under version control, by path; of a source archive without version control, every
+    /// one.
     pub(crate) fn documents(&self) -> Result<Vec<Document>> {
         let mut paths = match self.tracked_paths() {
             Some(paths) => paths,

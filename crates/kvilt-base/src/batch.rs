@@ -46,8 +46,9 @@ impl Operation {
 /// ```
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct WriteBatch {
-    /// One operation behind the other: the key's length, the value's length or [`DELETE`], four bytes each, then the key and the value.
-    /// An allocation for each would take ten times as much memory as small rows do.
+    /// One operation behind the other: the key's length, the value's length or [`DELETE`], four bytes each,
+    /// then the key and the value. An allocation for each would take ten times as much memory as small rows
+    /// do.
     packed: Vec<u8>,
     operations: usize,
     bytes: usize,

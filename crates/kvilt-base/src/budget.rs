@@ -3,8 +3,8 @@
 //! It counts and does not refuse: who wants memory asks [`Budget::used_in_all`] and decides (evict, flush,
 //! wait). Several stores of one process share one budget.
 //!
-//! What is always true: S-30: a part's gauge is the sum of what was added less what was given back, never below
-//! zero; a [`Charge`] gives back exactly what it holds, also when its owner panics.
+//! What is always true: S-30: a part's gauge is the sum of what was added less what was given back, never
+//! below zero; a [`Charge`] gives back exactly what it holds, also when its owner panics.
 
 use std::{
     collections::VecDeque,
@@ -49,7 +49,8 @@ pub struct Budget {
 
 /// Who has memory of a budget and rests until woken: it would not notice by itself that others need some.
 pub trait Sleeper: Send + Sync {
-    /// Memory is short: look what can be done without. Returns at once. Whoever wants to be asked again is listed again.
+    /// Memory is short: look what can be done without. Returns at once. Whoever wants to be asked again is
+    /// listed again.
     fn wake(&self);
 }
 
@@ -80,8 +81,8 @@ impl Budget {
         sleepers.list.push_back(sleeper);
     }
 
-    /// Wakes so many of those that were listed, at most, and takes them off the list: in turn, so that who asks again and again
-    /// asks all.
+    /// Wakes so many of those that were listed, at most, and takes them off the list: in turn, so that who
+    /// asks again and again asks all.
     pub fn ask(&self, count: usize) {
         for _ in 0..count {
             // The lock is not held while it is woken.

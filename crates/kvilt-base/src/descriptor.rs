@@ -1,7 +1,8 @@
-//! `Descriptor`: what is known of an engine before any store of it is open; `World`: what an engine is given beside its disk.
+//! `Descriptor`: what is known of an engine before any store of it is open; `World`: what an engine is given
+//! beside its disk.
 //!
-//! A descriptor carries the engine's own settings. The façade, the simulation and the command know engines by their descriptors
-//! alone, so a new engine is a new descriptor in the façade's list.
+//! A descriptor carries the engine's own settings. The façade, the simulation and the command know engines by
+//! their descriptors alone, so a new engine is a new descriptor in the façade's list.
 
 use std::{any::Any, fmt, sync::Arc};
 
@@ -104,20 +105,22 @@ pub trait Descriptor: fmt::Debug + Send + Sync {
 
     /// Opens the store in `disk`, or makes one there.
     ///
-    /// Errors: `Busy` if somebody has it open, with the process id; `InvalidArgument` if the settings make no sense or the directory
-    /// holds something else; `UnsupportedVersion` if a newer Kvilt wrote it; `Corrupted`, `Io`.
+    /// Errors: `Busy` if somebody has it open, with the process id; `InvalidArgument` if the settings make no
+    /// sense or the directory holds something else; `UnsupportedVersion` if a newer Kvilt wrote it;
+    /// `Corrupted`, `Io`.
     fn open(&self, disk: Arc<dyn Disk>, world: World, settings: &Settings) -> Result<Arc<dyn Engine>>;
 
-    /// Takes the reader's lock on the store in `disk`, held until the returned value is dropped. A repair takes it before it
-    /// makes the new store.
+    /// Takes the reader's lock on the store in `disk`, held until the returned value is dropped. A repair
+    /// takes it before it makes the new store.
     ///
     /// Errors: `Busy`; `InvalidArgument` if there is nothing of a store; `UnsupportedVersion`; `Io`.
     fn lock_to_salvage(&self, disk: &dyn Disk) -> Result<Box<dyn Any + Send + Sync>>;
 
-    /// Gives all that can be saved of a damaged store to `save`. `progress` is given the bytes read and those there are.
+    /// Gives all that can be saved of a damaged store to `save`. `progress` is given the bytes read and those
+    /// there are.
     ///
-    /// Errors: those of `save`; `Busy`; `InvalidArgument` if there is nothing of a store; `Io` if a file cannot be read for a
-    /// reason other than damage; `UnsupportedVersion`.
+    /// Errors: those of `save`; `Busy`; `InvalidArgument` if there is nothing of a store; `Io` if a file
+    /// cannot be read for a reason other than damage; `UnsupportedVersion`.
     fn salvage(
         &self,
         disk: &dyn Disk,

@@ -2,9 +2,10 @@
 //!
 //! Promises that an implementation makes (numbers as in `docs/invariants.md`):
 //!
-//! * **D-1** After [`File::sync`] returns Ok, every byte written to that file before the call, and its length,
-//!   survives a power cut — if the file's name does.
-//! * **D-2** After [`Disk::sync_dir`] returns Ok, every create, rename, link and remove before the call survives.
+//! * **D-1** After [`File::sync`] returns Ok, every byte written to that file before the call, and its
+//!   length, survives a power cut — if the file's name does.
+//! * **D-2** After [`Disk::sync_dir`] returns Ok, every create, rename, link and remove before the call
+//!   survives.
 //! * **D-3** Nothing else survives for certain; what does may be any subset, in any order, torn at 512 bytes.
 //! * **D-4** A rename is atomic: a crash leaves the old file or the new one under the name, never neither.
 //! * **D-5** After a failed sync nothing may be assumed of any byte written since the last good one.
@@ -14,13 +15,15 @@ use std::{any::Any, fmt, io, sync::Arc};
 /// Names come from integers, never from content or from a user.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum FileName {
-    /// Held, by advisory lock, by the one process that has the store open, or by those that read it; contains the id of the one.
+    /// Held, by advisory lock, by the one process that has the store open, or by those that read it; contains
+    /// the id of the one.
     Lock,
     /// What of the manifest is known to be synced, see `docs/format/witness.md`.
     Witness,
     /// Room kept back for a full disk; its bytes mean nothing, see `docs/design/0024-reserve.md`.
     Reserve,
-    /// An empty file: what else is in the directory is not a whole store yet, see `docs/design/0062-unfinished-directories.md`.
+    /// An empty file: what else is in the directory is not a whole store yet, see
+    /// `docs/design/0062-unfinished-directories.md`.
     Unfinished,
     /// The list of live files, see `docs/format/manifest.md`.
     Manifest(u64),
@@ -108,7 +111,8 @@ pub enum LockFailure {
     Io(io::Error),
 }
 
-/// Whether a new store may be made where these names, all of ours, are: nothing but a lock, or what an unfinished job left.
+/// Whether a new store may be made where these names, all of ours, are: nothing but a lock, or what an
+/// unfinished job left.
 pub fn is_free<'n>(mut names: impl Iterator<Item = &'n FileName> + Clone) -> bool {
     names.clone().all(|name| *name == FileName::Lock) || names.any(|name| *name == FileName::Unfinished)
 }
@@ -123,8 +127,8 @@ pub trait Disk: Send + Sync + fmt::Debug {
     fn rename(&self, from: FileName, to: FileName) -> io::Result<()>;
     /// Removes a file's name; those who have it open keep it.
     fn remove(&self, name: FileName) -> io::Result<()>;
-    /// Everything in the directory, in no order. Names only: a length would be one more call to the system for each of
-    /// thousands of files, of which an open needs a few.
+    /// Everything in the directory, in no order. Names only: a length would be one more call to the system
+    /// for each of thousands of files, of which an open needs a few.
     fn list(&self) -> io::Result<Vec<Listed>>;
     /// How long a file is, in bytes; `NotFound` if there is none.
     fn len(&self, name: FileName) -> io::Result<u64> {
@@ -135,31 +139,34 @@ pub trait Disk: Send + Sync + fmt::Debug {
     /// Locks the directory for this handle until the returned value is dropped. A second call fails, from
     /// another process and from this one. No file is made or changed by it.
     fn lock(&self) -> Result<Box<dyn Any + Send + Sync>, LockFailure>;
-    /// The same beside others who call this, and nobody who calls [`Disk::lock`]. A disk that knows nothing of it is locked for one.
+    /// The same beside others who call this, and nobody who calls [`Disk::lock`]. A disk that knows nothing
+    /// of it is locked for one.
     fn lock_shared(&self) -> Result<Box<dyn Any + Send + Sync>, LockFailure> {
         self.lock()
     }
-    /// Writes into the lock file who has `lock`, which [`Disk::lock`] returned, for those who will be refused; makes the file if there is
-    /// none. To be called before anything else of the directory is changed.
+    /// Writes into the lock file who has `lock`, which [`Disk::lock`] returned, for those who will be
+    /// refused; makes the file if there is none. To be called before anything else of the directory is
+    /// changed.
     fn sign(&self, lock: &(dyn Any + Send + Sync)) -> io::Result<()> {
         let _ = lock;
         Ok(())
     }
     /// Makes a new directory for a copy of the store; it must not exist, have nothing in it but a lock, or
-    /// bear [`FileName::Unfinished`].
-    /// `DirectoryNotEmpty` if not; `InvalidInput`, in words, if it would be inside of a store's directory. `path` is the user's.
+    /// bear [`FileName::Unfinished`]. `DirectoryNotEmpty` if not; `InvalidInput`, in words, if it would be
+    /// inside of a store's directory. `path` is the user's.
     fn new_directory(&self, path: &std::path::Path) -> io::Result<Arc<dyn Disk>>;
     /// Gives a file a second name, the same one, in another directory made by [`Disk::new_directory`]; copies
     /// it where the system cannot link.
     fn link(&self, name: FileName, into: &dyn Disk) -> io::Result<()>;
-    /// Removes the directory itself, and the parents made with it, if this handle made them and nothing is in them. Nobody is told
-    /// of an error: an empty directory does no harm.
+    /// Removes the directory itself, and the parents made with it, if this handle made them and nothing is in
+    /// them. Nobody is told of an error: an empty directory does no harm.
     fn remove_if_made(&self) {}
     /// Where it is, for messages; a path if it has one.
     fn place(&self) -> String;
 
-    /// Gives back what the directory and its files hold of the system, descriptors above all, whoever still has them
-    /// open; later calls may fail. A call that is under way may keep what it opens until its handle is dropped.
+    /// Gives back what the directory and its files hold of the system, descriptors above all, whoever still
+    /// has them open; later calls may fail. A call that is under way may keep what it opens until its handle
+    /// is dropped.
     fn close(&self) {}
 
     /// The disk itself behind any wrapper, so that [`Disk::link`] can recognise its like; none if it has no
@@ -177,22 +184,24 @@ pub trait File: Send + Sync + fmt::Debug {
     fn write_at(&self, offset: u64, bytes: &[u8]) -> io::Result<usize>;
     /// Makes all written bytes and the length durable (D-1).
     fn sync(&self) -> io::Result<()>;
-    /// These bytes were written and will be synced soon, so the system may begin to bring them to the drive: where many files are,
-    /// and all are begun before the first is synced, that takes less time. They may be the first that it does not keep in memory. Advice:
-    /// it promises nothing, and an error is told by the sync.
+    /// These bytes were written and will be synced soon, so the system may begin to bring them to the drive:
+    /// where many files are, and all are begun before the first is synced, that takes less time. They may be
+    /// the first that it does not keep in memory. Advice: it promises nothing, and an error is told by the
+    /// sync.
     fn will_sync(&self, _offset: u64, _len: u64) {}
-    /// Makes the file `len` bytes long, and all of them the disk's promise: the room is taken now, and given back only
-    /// when a later call makes the file shorter, or its name goes and nobody has it open. If there is no room the file
-    /// stays as long as it was. For a file that is nothing but room: what its bytes are, and which of its lengths a crash
-    /// leaves, is not said. `Unsupported` where a disk cannot.
+    /// Makes the file `len` bytes long, and all of them the disk's promise: the room is taken now, and given
+    /// back only when a later call makes the file shorter, or its name goes and nobody has it open. If there
+    /// is no room the file stays as long as it was. For a file that is nothing but room: what its bytes are,
+    /// and which of its lengths a crash leaves, is not said. `Unsupported` where a disk cannot.
     fn allocate(&self, len: u64) -> io::Result<()> {
         let _ = len;
         Err(io::ErrorKind::Unsupported.into())
     }
-    /// These bytes will be read soon, so the system may begin to fetch them. Advice: nothing depends on it, and a disk that
-    /// cannot does nothing.
+    /// These bytes will be read soon, so the system may begin to fetch them. Advice: nothing depends on it,
+    /// and a disk that cannot does nothing.
     fn will_read(&self, _offset: u64, _len: usize) {}
-    /// These bytes, which were synced, will not be read soon, so the system need not keep them in memory. Advice, as above.
+    /// These bytes, which were synced, will not be read soon, so the system need not keep them in memory.
+    /// Advice, as above.
     fn will_not_read(&self, _offset: u64, _len: u64) {}
     /// The length, in bytes.
     fn len(&self) -> io::Result<u64>;

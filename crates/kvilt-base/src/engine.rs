@@ -2,14 +2,15 @@
 //!
 //! * **B-1** Keys are ordered bytewise. Ranges are half open.
 //! * **B-2** Gets and puts are linearizable. A get waits for no put.
-//! * **B-3** A read view is one point in time over the whole store: it holds every write that completed before
-//!   it was opened and none that began after, whatever is rebalanced, split or evicted meanwhile.
+//! * **B-3** A read view is one point in time over the whole store: it holds every write that completed
+//!   before it was opened and none that began after, whatever is rebalanced, split or evicted meanwhile.
 //! * **B-4** A write batch is seen whole or not at all, by gets, read views, and recovery.
 //! * **B-5** After a crash the store equals a prefix of the writes in real-time order: at least all that
 //!   completed before the last successful [`Engine::sync`] began; in sync mode all that were acknowledged.
-//! * **B-6** After a failed sync, and after a panic in the background, every write fails as poisoned; reads go on.
-//! * **B-7** An open that is refused, and a store that is open to be read only, changes no file; and who only reads sees all that
-//!   another open would show, or is refused.
+//! * **B-6** After a failed sync, and after a panic in the background, every write fails as poisoned; reads
+//!   go on.
+//! * **B-7** An open that is refused, and a store that is open to be read only, changes no file; and who only
+//!   reads sees all that another open would show, or is refused.
 
 use std::{any::Any, fmt, path::Path};
 
@@ -99,14 +100,16 @@ pub struct RepairReport {
     pub bytes: u64,
     /// Rows that were found and not copied, as a newer value of theirs may have been lost.
     pub rows_withheld: u64,
-    /// What is damaged, and which keys may be lost with it: a key in none of these ranges has its right value, or had
-    /// none. Damage of what no reader would find any more is no loss. Where a store has keyspaces, there is one for each that is
-    /// concerned, whose name the message tells, with a range of its keys; without a name it is the default one's.
+    /// What is damaged, and which keys may be lost with it: a key in none of these ranges has its right
+    /// value, or had none. Damage of what no reader would find any more is no loss. Where a store has
+    /// keyspaces, there is one for each that is concerned, whose name the message tells, with a range of its
+    /// keys; without a name it is the default one's.
     pub losses: Vec<Damage>,
     /// Names given to keyspaces whose rows were found and whose names are lost: `recovered-` and a number.
     pub keyspaces_recovered: Vec<String>,
-    /// Whether what was copied is the newest that the store had: it is known which files were its last, and no commit log is
-    /// damaged. If not, a loss names all keys, and what was copied may be older than it was, or deleted since.
+    /// Whether what was copied is the newest that the store had: it is known which files were its last, and
+    /// no commit log is damaged. If not, a loss names all keys, and what was copied may be older than it was,
+    /// or deleted since.
     pub is_proven: bool,
 }
 
@@ -116,7 +119,8 @@ pub struct RepairReport {
 /// [`crate::limits::VALUE_BYTES_MAX`]; more is `InvalidArgument` before anything is written.
 pub trait Engine: Send + Sync {
     /// Calls `found` with the key's value, in place, and returns true; or returns false. `at` none means now.
-    /// `found` should be short: what it reads is kept for it, beside what takes its place meanwhile. It may call the engine.
+    /// `found` should be short: what it reads is kept for it, beside what takes its place meanwhile. It may
+    /// call the engine.
     fn get_with(&self, key: &[u8], at: Option<&ReadView>, found: &mut dyn FnMut(&[u8])) -> Result<bool>;
 
     /// The key's value.
@@ -144,11 +148,11 @@ pub trait Engine: Send + Sync {
     /// Opens a read view on this moment.
     fn view(&self) -> Result<ReadView>;
 
-    /// Gives rows of `range` at `view` to `rows`, in place and in `direction`, until it breaks or the range ends, and returns
-    /// which it was. May return early with few rows or none, and the rest left.
+    /// Gives rows of `range` at `view` to `rows`, in place and in `direction`, until it breaks or the range
+    /// ends, and returns which it was. May return early with few rows or none, and the rest left.
     ///
-    /// `rows` should be short and may call the engine, as with [`Engine::get_with`]. After an error the rows given
-    /// before it are right, and none is missing before them.
+    /// `rows` should be short and may call the engine, as with [`Engine::get_with`]. After an error the rows
+    /// given before it are right, and none is missing before them.
     fn scan(
         &self,
         view: &ReadView,
@@ -167,8 +171,8 @@ pub trait Engine: Send + Sync {
     /// Figures about every part.
     fn stats(&self) -> Stats;
 
-    /// What the store consists of, as of now. Asks the disk for the length of each file, and reads none. An engine without files
-    /// has none to tell of, and one range of all keys.
+    /// What the store consists of, as of now. Asks the disk for the length of each file, and reads none. An
+    /// engine without files has none to tell of, and one range of all keys.
     fn layout(&self) -> Result<Layout> {
         let ranges = vec![LayoutRange { keys: KeyRange::all(), file_bytes: 0 }];
         Ok(Layout { ranges, ..Layout::default() })

@@ -47,18 +47,18 @@ pub trait Spawn: Send + Sync {
     /// Starts a worker under a short name.
     fn spawn(&self, name: &str, worker: Box<dyn Worker>) -> Arc<dyn Hand>;
 
-    /// The caller cannot go on before a worker has moved. A simulation runs one step and returns true; threads
-    /// return false, and the caller waits on its own condition.
+    /// The caller cannot go on before a worker has moved. A simulation runs one step and returns true;
+    /// threads return false, and the caller waits on its own condition.
     fn help(&self) -> bool {
         false
     }
 
-    /// The caller is between two pieces of a step, and holds no lock that a write could need. A simulation may let a
-    /// write come in between; threads go on.
+    /// The caller is between two pieces of a step, and holds no lock that a write could need. A simulation
+    /// may let a write come in between; threads go on.
     fn pause(&self) {}
 
-    /// The caller is between two steps of a write: it has made room, and will take its version next. It holds the gates of
-    /// its chunks, so another write might wait for ever; a simulation may let a read or a checkpoint come in between,
-    /// threads go on.
+    /// The caller is between two steps of a write: it has made room, and will take its version next. It holds
+    /// the gates of its chunks, so another write might wait for ever; a simulation may let a read or a
+    /// checkpoint come in between, threads go on.
     fn between(&self) {}
 }

@@ -23,9 +23,11 @@ pub enum ErrorKind {
     ReadOnly,
     /// The handle was closed. Open the store again.
     Closed,
-    /// The handle belongs to the process that this one was forked from. Open stores after the fork, not before.
+    /// The handle belongs to the process that this one was forked from. Open stores after the fork, not
+    /// before.
     Forked,
-    /// The snapshot or scan was kept longer than the limit, and what it would read may be gone. Take a new one.
+    /// The snapshot or scan was kept longer than the limit, and what it would read may be gone. Take a new
+    /// one.
     SnapshotTooOld,
     /// A sync failed or a bug was seen: no more writes until the store is opened again. Reads go on.
     Poisoned,

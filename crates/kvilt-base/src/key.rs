@@ -7,8 +7,8 @@ use std::{
 
 /// Keys from `start` (inclusive) to `end` (exclusive; `None` means without end), in bytewise order.
 ///
-/// Every user range is brought into this form once, at the door: the successor of a key `k` is `k` followed by
-/// a zero byte, so exclusive starts and inclusive ends need no case of their own below.
+/// Every user range is brought into this form once, at the door: the successor of a key `k` is `k` followed
+/// by a zero byte, so exclusive starts and inclusive ends need no case of their own below.
 ///
 /// ```
 /// use kvilt_base::KeyRange;
@@ -104,9 +104,9 @@ pub fn prefix_end(prefix: &[u8]) -> Option<Vec<u8>> {
 
 /// Whether `key` begins with `prefix`, which may be empty.
 ///
-/// `starts_with` alone would be slow where a prefix is often empty: an empty `Vec` points to an address that is not
-/// mapped, and where `memcmp` compares no bytes by a masked AVX-512 load, the processor takes some 100 ns to suppress
-/// the fault.
+/// `starts_with` alone would be slow where a prefix is often empty: an empty `Vec` points to an address that
+/// is not mapped, and where `memcmp` compares no bytes by a masked AVX-512 load, the processor takes some 100
+/// ns to suppress the fault.
 #[inline]
 pub fn begins_with(key: &[u8], prefix: &[u8]) -> bool {
     prefix.is_empty() || key.starts_with(prefix)

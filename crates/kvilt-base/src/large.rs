@@ -1,16 +1,18 @@
-//! `Large`: bytes of which there may be many, and whose memory then goes back to the system when they are dropped.
+//! `Large`: bytes of which there may be many, and whose memory then goes back to the system when they are
+//! dropped.
 //!
-//! Most allocators map what is large by itself and unmap it when it is freed. The GNU C library's takes the largest that was freed so
-//! for what programs usually need: from then on it takes everything up to that size from its heap, where the memory of large and
-//! short-lived bytes lies between small ones and stays. Of a store with keys of 60 KiB and a budget of 16 MiB, 38 MiB were in use and
-//! 112 MiB in the heap. It looks at the size at the end, so what is large is made small first, which costs one system call and moves
-//! nothing.
+//! Most allocators map what is large by itself and unmap it when it is freed. The GNU C library's takes the
+//! largest that was freed so for what programs usually need: from then on it takes everything up to that size
+//! from its heap, where the memory of large and short-lived bytes lies between small ones and stays. Of a
+//! store with keys of 60 KiB and a budget of 16 MiB, 38 MiB were in use and 112 MiB in the heap. It looks at
+//! the size at the end, so what is large is made small first, which costs one system call and moves nothing.
 //!
 //! What is always true: bytes of less than `LARGE_BYTES` are freed as any vector's are.
 
 use std::ops::{Deref, DerefMut};
 
-/// The least bytes of a vector that gives its memory back when freed. Shorter ones are too many, and stay in the heap.
+/// The least bytes of a vector that gives its memory back when freed. Shorter ones are too many, and stay in
+/// the heap.
 const LARGE_BYTES: usize = 384 << 10;
 
 /// What is left of a large one when it is freed, in bytes: less than any allocator takes for large.

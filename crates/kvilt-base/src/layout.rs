@@ -1,4 +1,5 @@
-//! `Layout`: which files a store has, and which keys lie in how many bytes of them, without a look at any row.
+//! `Layout`: which files a store has, and which keys lie in how many bytes of them, without a look at any
+//! row.
 
 use std::collections::BTreeMap;
 
@@ -27,7 +28,8 @@ pub struct LayoutRange {
 pub struct Layout {
     /// The version of its file formats.
     pub format_version: u32,
-    /// Every file in the directory, by kind: `log`, `table`, `commit log`, `manifest`, and `other` for small ones.
+    /// Every file in the directory, by kind: `log`, `table`, `commit log`, `manifest`, and `other` for small
+    /// ones.
     pub files: BTreeMap<&'static str, FilesOfKind>,
     /// Its ranges, in the order of keys, without gaps; as many as the engine keeps apart.
     pub ranges: Vec<LayoutRange>,

@@ -6,8 +6,8 @@ use crate::{Error, Result};
 /// first keys stays in memory.
 pub const KEY_BYTES_MAX: usize = 64 << 10;
 
-/// Longest key inside an engine: a user's key behind its keyspace prefix, and a byte more, because the successor
-/// of the longest key may be the end of a range.
+/// Longest key inside an engine: a user's key behind its keyspace prefix, and a byte more, because the
+/// successor of the longest key may be the end of a range.
 pub const ENGINE_KEY_BYTES_MAX: usize = KEY_BYTES_MAX + KEYSPACE_PREFIX_BYTES_MAX + 1;
 
 /// Longest keyspace prefix, in bytes: an order-preserving variable-length integer.
@@ -19,21 +19,23 @@ pub const KEYSPACE_NAME_BYTES_MAX: usize = 255;
 /// Longest value, in bytes. Larger objects belong in files or in several rows.
 pub const VALUE_BYTES_MAX: usize = 64 << 20;
 
-/// A value of more bytes than this goes from file to file in pieces when a chunk is rewritten, and never lies in memory as a whole; unless
-/// an engine's options say less.
+/// A value of more bytes than this goes from file to file in pieces when a chunk is rewritten, and never lies
+/// in memory as a whole; unless an engine's options say less.
 pub const STREAMED_BYTES_MIN: usize = 1 << 20;
 
-/// Largest write batch that a store can be told to take, in bytes of keys and values: it is copied once before it is applied.
+/// Largest write batch that a store can be told to take, in bytes of keys and values: it is copied once
+/// before it is applied.
 pub const BATCH_BYTES_MAX: usize = 256 << 20;
 
 /// Most operations in one write batch that a store can be told to take.
 pub const BATCH_OPERATIONS_MAX: usize = 4 << 20;
 
-/// Largest write batch that a store takes if it is not told otherwise: the largest value, and what belongs to it.
+/// Largest write batch that a store takes if it is not told otherwise: the largest value, and what belongs to
+/// it.
 pub const BATCH_BYTES_USUAL: usize = 72 << 20;
 
-/// Most operations in a write batch that a store takes if it is not told otherwise. Others wait while a batch is written, for about a
-/// microsecond an operation, and shall not wait for more than 50 ms.
+/// Most operations in a write batch that a store takes if it is not told otherwise. Others wait while a batch
+/// is written, for about a microsecond an operation, and shall not wait for more than 50 ms.
 pub const BATCH_OPERATIONS_USUAL: usize = 32 << 10;
 
 /// A scan's first batch of rows stops at this many bytes, so that a short scan copies little …

@@ -20,13 +20,14 @@ pub enum Direction {
 /// Takes entries, one after the other, until it breaks.
 pub type Each<'e> = dyn FnMut(EntryRef<'_>) -> ControlFlow<()> + 'e;
 
-/// What a source does with values of more than [`STREAMED_BYTES_MIN`](crate::limits::STREAMED_BYTES_MIN) bytes.
+/// What a source does with values of more than [`STREAMED_BYTES_MIN`](crate::limits::STREAMED_BYTES_MIN)
+/// bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum LargeValues {
     /// Reads them with what lies beside them. Each source of a merge may have one in memory.
     AtOnce,
-    /// Verifies them, which is to read them piece by piece, and reads them when they are [fetched](Source::fetch): of all sources of a
-    /// merge one has one in memory.
+    /// Verifies them, which is to read them piece by piece, and reads them when they are
+    /// [fetched](Source::fetch): of all sources of a merge one has one in memory.
     Fetched,
     /// Leaves them in the file, for who copies them from there: see [`Source::streamed`].
     Streamed,
@@ -37,8 +38,9 @@ pub enum LargeValues {
 pub trait Streamed {
     /// Bytes of it.
     fn len(&self) -> usize;
-    /// Gives it in pieces, in order. Only once this is Ok is anything of the entry verified, its key and version included: who
-    /// passes it over copies it to nowhere, and who made something of it before gives that up after an error.
+    /// Gives it in pieces, in order. Only once this is Ok is anything of the entry verified, its key and
+    /// version included: who passes it over copies it to nowhere, and who made something of it before gives
+    /// that up after an error.
     fn copy(&self, to: &mut dyn FnMut(&[u8]) -> Result<()>) -> Result<()>;
 }
 
@@ -50,8 +52,8 @@ pub trait Source {
     fn key(&self) -> Option<&[u8]> {
         self.entry().map(|entry| entry.key)
     }
-    /// The version of that entry, which needs no fetch. Asked only when keys are equal: where it costs a line of memory,
-    /// that need not be there yet when the key is compared.
+    /// The version of that entry, which needs no fetch. Asked only when keys are equal: where it costs a line
+    /// of memory, that need not be there yet when the key is compared.
     fn version(&self) -> Option<Version> {
         self.entry().map(|entry| entry.version)
     }
@@ -59,15 +61,16 @@ pub trait Source {
     fn fetch(&mut self) -> Result<()> {
         Ok(())
     }
-    /// Where the value of the entry is, if that has none because it is large. Only of sources that were made so.
+    /// Where the value of the entry is, if that has none because it is large. Only of sources that were made
+    /// so.
     fn streamed(&self) -> Option<&dyn Streamed> {
         None
     }
     /// Moves to the following entry. Must not be called at the end.
     fn advance(&mut self) -> Result<()>;
-    /// Gives the entries from the one it stands on to `each`, fetched, for as long as their keys come before `stop`, if there
-    /// is one. Stands then on the first that was not given; or, if `each` broke, on the one at which it did; or, if one cannot be
-    /// fetched, on that. Only for sources that run forward.
+    /// Gives the entries from the one it stands on to `each`, fetched, for as long as their keys come before
+    /// `stop`, if there is one. Stands then on the first that was not given; or, if `each` broke, on the one
+    /// at which it did; or, if one cannot be fetched, on that. Only for sources that run forward.
     fn walk(&mut self, stop: Option<&[u8]>, each: &mut Each<'_>) -> Result<ControlFlow<()>> {
         while self.key().is_some_and(|key| stop.is_none_or(|stop| key < stop)) {
             self.fetch()?;
@@ -105,14 +108,16 @@ impl<S: Source + ?Sized> Source for Box<S> {
 }
 
 /// Several sources as one. Sources are few (a munk's or funk's parts), so the smallest is found by looking at
-/// all of them; a heap would cost more than it saves. One of them is mostly much longer than the others, and then gives
-/// many entries in a row: for as long as its keys come before the runner-up's, nothing else is looked at.
+/// all of them; a heap would cost more than it saves. One of them is mostly much longer than the others, and
+/// then gives many entries in a row: for as long as its keys come before the runner-up's, nothing else is
+/// looked at.
 pub struct Merge<'s> {
     sources: Vec<Box<dyn Source + 's>>,
     direction: Direction,
     /// The source whose entry comes first; none when all have ended.
     first: Option<usize>,
-    /// The key that the first of the other sources stands on; a copy, as that source may lend it for a moment only.
+    /// The key that the first of the other sources stands on; a copy, as that source may lend it for a moment
+    /// only.
     runner_up: Vec<u8>,
     /// Whether any other source has an entry left.
     has_runner_up: bool,
@@ -121,7 +126,8 @@ pub struct Merge<'s> {
 }
 
 impl<'s> Merge<'s> {
-    /// Merges `sources`, given newest first, each already in `direction`. Fails if the first entry cannot be fetched.
+    /// Merges `sources`, given newest first, each already in `direction`. Fails if the first entry cannot be
+    /// fetched.
     pub fn new(sources: Vec<Box<dyn Source + 's>>, direction: Direction) -> Result<Self> {
         let mut merge =
             Merge { sources, direction, first: None, runner_up: Vec::new(), has_runner_up: false, turns: 0 };
@@ -130,19 +136,21 @@ impl<'s> Merge<'s> {
         Ok(merge)
     }
 
-    /// How often all sources had to be looked at because the one that was first may be so no longer: what merging costs.
+    /// How often all sources had to be looked at because the one that was first may be so no longer: what
+    /// merging costs.
     pub fn turns(&self) -> u64 {
         self.turns
     }
 
-    /// Gives all entries that are left to `each`, until it breaks; then it stands on the one at which that was. Only for a merge
-    /// that runs forward. The source that comes first gives its entries itself, without a question to it for each, up to
-    /// the key of the runner-up.
+    /// Gives all entries that are left to `each`, until it breaks; then it stands on the one at which that
+    /// was. Only for a merge that runs forward. The source that comes first gives its entries itself, without
+    /// a question to it for each, up to the key of the runner-up.
     pub fn each(&mut self, each: &mut Each<'_>) -> Result<ControlFlow<()>> {
         debug_assert_eq!(self.direction, Direction::Forward);
         while let Some(first) = self.first {
             let source = &mut self.sources[first];
-            // That it comes first its version may have decided; those behind it come first by their keys alone.
+            // That it comes first its version may have decided; those behind it come first by their keys
+            // alone.
             if each(source.entry().expect("it comes first")).is_break() {
                 return Ok(ControlFlow::Break(()));
             }
@@ -178,8 +186,9 @@ impl<'s> Merge<'s> {
         }
     }
 
-    /// Whether `found`, of a later rank, comes before `best`: forward by key ascending, then version descending. On a tie
-    /// the earlier rank (newer source) stays in front going forward, and goes last backward.
+    /// Whether `found`, of a later rank, comes before `best`: forward by key ascending, then version
+    /// descending. On a tie the earlier rank (newer source) stays in front going forward, and goes last
+    /// backward.
     fn comes_before(&self, found: Candidate<'_>, best: Option<Candidate<'_>>) -> bool {
         let Some(best) = best else { return true };
         let version = |of: Candidate<'_>| self.sources[of.rank].version();

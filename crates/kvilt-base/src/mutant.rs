@@ -1,8 +1,10 @@
-//! `Mutant`: bugs planted on purpose, each at one marked place, so that the tests can show that they would notice.
+//! `Mutant`: bugs planted on purpose, each at one marked place, so that the tests can show that they would
+//! notice.
 //!
-//! A place reads `if mutant(Mutant::X) { … }`. Without the feature `mutants`, which only the workshop's command of that
-//! name turns on, [`mutant`] is a constant and the place compiles to nothing. With it, at most one bug is alive in the
-//! process, from `plant` until `uproot`. What each breaks, and what finds it, is in `docs/testing.md`.
+//! A place reads `if mutant(Mutant::X) { … }`. Without the feature `mutants`, which only the workshop's
+//! command of that name turns on, [`mutant`] is a constant and the place compiles to nothing. With it, at
+//! most one bug is alive in the process, from `plant` until `uproot`. What each breaks, and what finds it, is
+//! in `docs/testing.md`.
 
 /// Declares the bugs, and the list of them.
 macro_rules! mutants {
@@ -31,7 +33,8 @@ mutants! {
     LogLeftOut,
     /// The manifest is told what was appended to a log instead of what was synced.
     LengthNotSynced,
-    /// The manifest is told of the last summary that was appended to a log instead of the last that was synced.
+    /// The manifest is told of the last summary that was appended to a log instead of the last that was
+    /// synced.
     SummaryNotSynced,
     /// A new table is not synced before the manifest names it.
     TableNotSynced,
@@ -49,13 +52,13 @@ mutants! {
     RemovedEarly,
     /// The logs to sync are collected before the cut.
     DirtyTakenEarly,
-    /// A log that is empty when a checkpoint looks is left out, though a put that marked its chunk before is about to
-    /// write to it.
+    /// A log that is empty when a checkpoint looks is left out, though a put that marked its chunk before is
+    /// about to write to it.
     EmptyLogForgotten,
     /// After a checkpoint that failed, its logs are taken for clean.
     NotTakenBack,
-    /// A rewritten funk enters the manifest at once instead of with the next checkpoint (the paper's rule, which keeps
-    /// versions for scans only).
+    /// A rewritten funk enters the manifest at once instead of with the next checkpoint (the paper's rule,
+    /// which keeps versions for scans only).
     PaperGarbageCollection,
 
     // Rows that replace others in a run.
@@ -83,7 +86,8 @@ mutants! {
     VisibleNotDurable,
     /// What is replayed is not made durable before it is shown.
     ReplayNotSynced,
-    /// Recovery removes what the manifest does not name before the manifest is durable that a kill left behind.
+    /// Recovery removes what the manifest does not name before the manifest is durable that a kill left
+    /// behind.
     OrphansRemovedEarly,
 
     // The commit log.

@@ -11,8 +11,9 @@ pub trait Rows {
     /// Takes a row, in place: what it wants to keep it must copy. Breaks if it wants no more.
     fn take(&mut self, key: &[u8], value: &[u8]) -> ControlFlow<()>;
 
-    /// How many more rows it takes at most, if it knows: as many are worth reading from files together. A hint: it never
-    /// changes which rows are given. A scan whose `rows` broke and want 0 more may end as [`Scanned::Enough`].
+    /// How many more rows it takes at most, if it knows: as many are worth reading from files together. A
+    /// hint: it never changes which rows are given. A scan whose `rows` broke and want 0 more may end as
+    /// [`Scanned::Enough`].
     fn wanted(&self) -> Option<u64> {
         None
     }

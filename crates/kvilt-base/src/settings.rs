@@ -76,7 +76,8 @@ pub struct Settings {
     pub durability: Durability,
     /// Make a store if the directory is missing or empty.
     pub create: bool,
-    /// Only read: no file is made, changed or removed, and nothing runs in the background. `create` is then ignored.
+    /// Only read: no file is made, changed or removed, and nothing runs in the background. `create` is then
+    /// ignored.
     pub read_only: bool,
     /// Whether the directory bears the mark of the unfinished, and the caller has set it.
     pub is_unfinished: bool,

@@ -1,4 +1,5 @@
-//! `Stats`: figures about every part of a store, as plain values: those that every engine has, and a list of its own.
+//! `Stats`: figures about every part of a store, as plain values: those that every engine has, and a list of
+//! its own.
 
 use std::ops::Index;
 
@@ -108,7 +109,8 @@ declare_figures! {
         scanned_rows,
         /// Entries that scans had to pass over: old versions and tombstones.
         scanned_skips,
-        /// Steps that the background has taken, those included that found nothing to do: none in a store in which nothing changes.
+        /// Steps that the background has taken, those included that found nothing to do: none in a store in
+        /// which nothing changes.
         background_steps,
         /// Keys and values given by puts.
         user_bytes,
@@ -152,7 +154,8 @@ impl Stats {
     }
 }
 
-/// A figure of the engine's own, such as `stats["munk_loads"]`. Panics if it has none of this name; see [`Stats::own`].
+/// A figure of the engine's own, such as `stats["munk_loads"]`. Panics if it has none of this name; see
+/// [`Stats::own`].
 impl Index<&str> for Stats {
     type Output = u64;
 

@@ -1,5 +1,5 @@
-//! Steps, counted: nodes, entries and places that an operation looks at, so that tests can hold work to a bound that does not depend on a
-//! clock. Each thread counts its own.
+//! Steps, counted: nodes, entries and places that an operation looks at, so that tests can hold work to a
+//! bound that does not depend on a clock. Each thread counts its own.
 //!
 //! Only builds with debug assertions count; in others [`steps`] is nothing, and [`take_steps`] gives 0.
 

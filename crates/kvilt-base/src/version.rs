@@ -2,8 +2,8 @@
 //!
 //! EvenDB §3.2 and §3.5: versions are advanced by readers (scans, snapshots, checkpoints), never by puts, and
 //! carry the epoch — the run of the database between two opens — in their high bits. We pack both into one
-//! `u64`: 24 bits of epoch, 40 bits of count. A count that overflows carries into the epoch, which is harmless:
-//! an epoch is only a fresh, higher place to start counting from.
+//! `u64`: 24 bits of epoch, 40 bits of count. A count that overflows carries into the epoch, which is
+//! harmless: an epoch is only a fresh, higher place to start counting from.
 
 use std::fmt;
 

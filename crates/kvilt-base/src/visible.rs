@@ -6,8 +6,8 @@ use crate::{Direction, EntryRef, KeyRange, Kind, Merge, Result, Source, Version}
 
 /// "Nothing in `range` that was written before `version` has a value."
 ///
-/// Before it took its version the global version was advanced, while no put to the range was in flight: what the
-/// range held has a lower version, and what shares the version came later. So comparing versions decides.
+/// Before it took its version the global version was advanced, while no put to the range was in flight: what
+/// the range held has a lower version, and what shares the version came later. So comparing versions decides.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RangeTombstone {
     /// The keys deleted.

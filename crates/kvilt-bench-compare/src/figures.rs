@@ -43,7 +43,8 @@ pub(crate) struct Figures {
     /// Where stores lie while they are measured.
     #[arg(long, default_value = ".")]
     dir: PathBuf,
-    /// The whole run takes no longer: phases become shorter, then rounds fewer. Without it, it takes what it takes.
+    /// The whole run takes no longer: phases become shorter, then rounds fewer. Without it, it takes what it
+    /// takes.
     #[arg(long)]
     minutes: Option<f64>,
     /// How often each store runs: medians are of so many.
@@ -137,8 +138,8 @@ impl Figures {
     }
 }
 
-/// Shorter phases, if what the goals need does not fit into the time; never shorter than two fifths, for caches and
-/// compactions take their time. What still does not fit will have fewer rounds.
+/// Shorter phases, if what the goals need does not fit into the time; never shorter than two fifths, for
+/// caches and compactions take their time. What still does not fit will have fewer rounds.
 fn fitted(experiments: &[Experiment], rounds: u32, time: Duration) -> Vec<Experiment> {
     const SHORTEST: f64 = 0.4;
 

@@ -1,4 +1,5 @@
-//! LevelDB, version 1.22, by way of its C interface: the binding that there is seeks the first key of the store before each scan.
+//! LevelDB, version 1.22, by way of its C interface: the binding that there is seeks the first key of the
+//! store before each scan.
 //!
 //! | set | why |
 //! | --- | --- |
@@ -46,7 +47,8 @@ use leveldb_sys::{
 use crate::rocks::{COMPACTION_WAIT_MAX, write_buffers_bytes};
 
 unsafe extern "C" {
-    /// `EnvPosixTestHelper::SetReadOnlyMMapLimit`: how many files are mapped. Its C interface has nothing for that.
+    /// `EnvPosixTestHelper::SetReadOnlyMMapLimit`: how many files are mapped. Its C interface has nothing for
+    /// that.
     #[link_name = "_ZN7leveldb18EnvPosixTestHelper20SetReadOnlyMMapLimitEi"]
     fn leveldb_set_mapped_files_max(files: c_int);
 }
@@ -94,7 +96,8 @@ struct Needs {
     write_synced: NonNull<leveldb_writeoptions_t>,
 }
 
-// SAFETY: its header says that a store may be used by several threads without a lock; the options are only read.
+// SAFETY: its header says that a store may be used by several threads without a lock; the options are only
+// read.
 unsafe impl Send for Opened {}
 // SAFETY: as above.
 unsafe impl Sync for Opened {}
@@ -107,8 +110,8 @@ impl Opened {
         NO_FILES_ARE_MAPPED.call_once(|| unsafe { leveldb_set_mapped_files_max(0) });
         let needs = Needs::new(budget - buffers);
         let mut error = Failure::none();
-        // SAFETY: the options are made and destroyed here; what they refer to lives until the store has been closed, and opening
-        // copies the rest.
+        // SAFETY: the options are made and destroyed here; what they refer to lives until the store has been
+        // closed, and opening copies the rest.
         let db = unsafe {
             let options = leveldb_options_create();
             leveldb_options_set_create_if_missing(options, 1);
@@ -315,7 +318,8 @@ impl<'s> Rows<'s> {
             return None;
         }
         let (mut key_len, mut value_len) = (0, 0);
-        // SAFETY: it stands at a row, so it has both, as long as they say, until it moves, which takes `&mut self`.
+        // SAFETY: it stands at a row, so it has both, as long as they say, until it moves, which takes `&mut
+        // self`.
         unsafe {
             let key = leveldb_iter_key(self.rows.as_ptr(), &raw mut key_len);
             let value = leveldb_iter_value(self.rows.as_ptr(), &raw mut value_len);

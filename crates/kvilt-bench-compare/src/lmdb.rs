@@ -50,9 +50,11 @@ impl Contestant for Lmdb {
 /// Opens an environment without a sync each transaction, and without read-ahead.
 #[expect(unsafe_code, reason = "heed cannot know what others do to the file")]
 fn open(options: &mut EnvOpenOptions, directory: &Path) -> Result<Env> {
-    // SAFETY: these two flags change no rule of memory; what a power cut does to the store is told in the promise.
+    // SAFETY: these two flags change no rule of memory; what a power cut does to the store is told in the
+    // promise.
     unsafe { options.flags(EnvFlags::NO_SYNC | EnvFlags::NO_READ_AHEAD) };
-    // SAFETY: the directory is a benchmark's own; nobody else opens, shortens or writes the file that gets mapped.
+    // SAFETY: the directory is a benchmark's own; nobody else opens, shortens or writes the file that gets
+    // mapped.
     Ok(unsafe { options.open(directory) }?)
 }
 

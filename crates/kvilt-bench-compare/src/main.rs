@@ -7,8 +7,9 @@
 //! | [`ticker`] | a thread that syncs a store each half second, for rivals that leave that to their user |
 //!
 //! Rules for an adapter: within the budget go caches and write buffers together; no compression; what a put
-//! promises is stated; settings are those that the store's own documents recommend; a get shows the value where the
-//! store has it, without a copy if the store offers that; nothing is cached or batched that a user would not.
+//! promises is stated; settings are those that the store's own documents recommend; a get shows the value
+//! where the store has it, without a copy if the store offers that; nothing is cached or batched that a user
+//! would not.
 #![deny(unsafe_code)]
 #![expect(
     clippy::disallowed_methods,

@@ -7,8 +7,8 @@
 //! | a flush each half second | its default |
 //! | no compression | its default |
 //!
-//! It takes 13 times its data on disk after a while, and seconds to open: comparisons give it little data and a
-//! bound on its time.
+//! It takes 13 times its data on disk after a while, and seconds to open: comparisons give it little data and
+//! a bound on its time.
 
 use std::path::Path;
 

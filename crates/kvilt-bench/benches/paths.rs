@@ -1,7 +1,9 @@
-//! Micro-benchmarks: single steps of the engine, each alone on a thread. `cargo bench -p kvilt-bench --bench paths`.
+//! Micro-benchmarks: single steps of the engine, each alone on a thread. `cargo bench -p kvilt-bench --bench
+//! paths`.
 //!
-//! What lies below the engine is measured directly, and what only the engine has through a store that does nothing else: a munk is
-//! a store whose budget is plenty, an index lookup a get of a key that is not there among many chunks.
+//! What lies below the engine is measured directly, and what only the engine has through a store that does
+//! nothing else: a munk is a store whose budget is plenty, an index lookup a get of a key that is not there
+//! among many chunks.
 #![expect(clippy::unwrap_used, reason = "a benchmark ends when something fails")]
 
 use std::{hint::black_box, ops::ControlFlow, sync::Arc};

@@ -34,7 +34,8 @@ pub enum Command {
     Stores,
     /// Runs a scenario on one store in this process; prints a JSON object a measurement.
     One(One),
-    /// Runs a scenario on several stores in turn, each run in a process of its own; prints a table of medians.
+    /// Runs a scenario on several stores in turn, each run in a process of its own; prints a table of
+    /// medians.
     Compare(Compare),
     /// Writes until it is killed.
     #[command(hide = true)]

@@ -1,5 +1,5 @@
-//! Many runs, each in a process of its own, the stores in turn, so that what the machine does meanwhile meets all of
-//! them; then medians, and ratios to the first store.
+//! Many runs, each in a process of its own, the stores in turn, so that what the machine does meanwhile meets
+//! all of them; then medians, and ratios to the first store.
 
 use std::{collections::BTreeMap, io::Write, path::Path, time::Duration};
 

@@ -8,7 +8,8 @@ use serde_json::{Map, Value, json};
 
 use crate::store::{Contestant, Store};
 
-/// All of Kvilt's entries: as it comes, with each put synced, and with other limits of cold logs than its default, which is 2 MiB.
+/// All of Kvilt's entries: as it comes, with each put synced, and with other limits of cold logs than its
+/// default, which is 2 MiB.
 pub fn contestants() -> Vec<Box<dyn Contestant>> {
     let as_it_comes = |name, set| Kvilt {
         name,

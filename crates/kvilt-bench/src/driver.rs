@@ -1,5 +1,5 @@
-//! Threads that work on a store for some time, each with its own chance and its own histograms, so that measuring
-//! adds no meeting point.
+//! Threads that work on a store for some time, each with its own chance and its own histograms, so that
+//! measuring adds no meeting point.
 
 use std::{
     hint::black_box,
@@ -39,7 +39,8 @@ pub struct Stage<'a> {
     pub records: u64,
     /// Records that there are by now, inserts included, those under way, too.
     pub newest: AtomicU64,
-    /// For each thread, a number not above that of the record it is inserting; the largest if it is inserting none.
+    /// For each thread, a number not above that of the record it is inserting; the largest if it is inserting
+    /// none.
     pub inserting: Vec<AtomicU64>,
     /// Events written by now.
     pub events: AtomicU64,
@@ -54,8 +55,8 @@ pub struct Stage<'a> {
 }
 
 impl Stage<'_> {
-    /// Numbers below this are there: an insert takes its number before its row is, so readers stay behind all that
-    /// are under way.
+    /// Numbers below this are there: an insert takes its number before its row is, so readers stay behind all
+    /// that are under way.
     fn inserted(&self) -> u64 {
         let newest = self.newest.load(Ordering::SeqCst);
         let under_way = self.inserting.iter().map(|number| number.load(Ordering::SeqCst));

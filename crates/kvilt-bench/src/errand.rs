@@ -1,5 +1,5 @@
-//! One run of one store in a process of its own, which nobody waits for longer than agreed: a store that hangs, or is
-//! killed for its memory, costs a comparison this one run.
+//! One run of one store in a process of its own, which nobody waits for longer than agreed: a store that
+//! hangs, or is killed for its memory, costs a comparison this one run.
 
 use std::{
     io::{BufRead, BufReader},

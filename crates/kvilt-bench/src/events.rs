@@ -1,5 +1,6 @@
-//! Events of many apps, written in the order of time and read an app and a minute at a time: the workload that
-//! EvenDB was made for (section 5.2). Few apps make most events: of 60,000, 0.1 % make 70 % and 1 % make 94 %.
+//! Events of many apps, written in the order of time and read an app and a minute at a time: the workload
+//! that EvenDB was made for (section 5.2). Few apps make most events: of 60,000, 0.1 % make 70 % and 1 % make
+//! 94 %.
 
 use rand::{Rng, RngExt};
 

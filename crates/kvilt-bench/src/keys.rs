@@ -1,5 +1,5 @@
-//! Keys, and how popular each is (EvenDB section 5.3): the record's number in ten decimal digits behind a prefix of
-//! four bytes, drawn by one of four patterns.
+//! Keys, and how popular each is (EvenDB section 5.3): the record's number in ten decimal digits behind a
+//! prefix of four bytes, drawn by one of four patterns.
 
 use rand::{Rng, RngExt};
 use rand_distr::{Distribution, Zipf};
@@ -67,8 +67,8 @@ impl Chooser {
         Chooser { pattern, records, ranks }
     }
 
-    /// Draws a record; those from `records` to `newest` were added meanwhile, and only the pattern for the latest
-    /// knows them.
+    /// Draws a record; those from `records` to `newest` were added meanwhile, and only the pattern for the
+    /// latest knows them.
     pub fn draw(&self, chance: &mut impl Rng, newest: u64) -> u64 {
         let rank = self.ranks.map_or(0, |ranks| ranks.sample(chance) as u64 - 1);
         match self.pattern {

@@ -17,8 +17,8 @@
 //! | [`compare`] | many runs, each in a process of its own, the stores in turn: medians and ratios |
 //! | [`cli`] | the command line that this crate and `kvilt-bench-compare` share |
 //!
-//! Every store of a comparison gets the same bytes, the same memory budget and the same threads, and says what it
-//! promises about durability, which stands in its results.
+//! Every store of a comparison gets the same bytes, the same memory budget and the same threads, and says
+//! what it promises about durability, which stands in its results.
 #![forbid(unsafe_code)]
 #![expect(
     clippy::disallowed_methods,

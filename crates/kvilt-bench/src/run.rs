@@ -1,4 +1,5 @@
-//! One scenario on one store in this process. Every measurement is a JSON object, handed out as soon as it is there.
+//! One scenario on one store in this process. Every measurement is a JSON object, handed out as soon as it is
+//! there.
 
 use std::{
     io,
@@ -183,7 +184,8 @@ fn load(store: &dyn Store, scenario: &Scenario) -> Result<Played> {
     Played::of_load(records, begun.elapsed(), put_bytes)
 }
 
-/// Gets as many records by chance as there are, or for as long as the scenario says, so that caches hold what fits.
+/// Gets as many records by chance as there are, or for as long as the scenario says, so that caches hold what
+/// fits.
 fn warm(stage: &Stage, scenario: &Scenario) -> Result<Played> {
     let work: NamedWork = "readrandom".parse()?;
     let until = scenario.warm.map_or(Until::Operations(stage.records), Until::Elapsed);
@@ -193,7 +195,8 @@ fn warm(stage: &Stage, scenario: &Scenario) -> Result<Played> {
     played
 }
 
-/// How long it takes to close, to open, to find a first row and to look at others; and to open after a writer was killed.
+/// How long it takes to close, to open, to find a first row and to look at others; and to open after a writer
+/// was killed.
 fn opens(
     contestant: &dyn Contestant,
     scenario: &Scenario,

@@ -1,5 +1,5 @@
-//! Steady state: what a store takes and writes once its data have been put over several times. The first seconds of
-//! puts say little about either, because a store may put the removal of dead rows off.
+//! Steady state: what a store takes and writes once its data have been put over several times. The first
+//! seconds of puts say little about either, because a store may put the removal of dead rows off.
 
 use std::{
     thread,

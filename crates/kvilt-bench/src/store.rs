@@ -1,5 +1,5 @@
-//! What a store must offer to take part. An adapter is one small file; it must not cache, batch or spare anything
-//! that a user of that store would not.
+//! What a store must offer to take part. An adapter is one small file; it must not cache, batch or spare
+//! anything that a user of that store would not.
 
 use std::path::Path;
 
@@ -41,7 +41,8 @@ pub trait Store: Send + Sync {
         None
     }
 
-    /// Bytes of the files that make it up now, if it knows: without those that were replaced and wait to be removed.
+    /// Bytes of the files that make it up now, if it knows: without those that were replaced and wait to be
+    /// removed.
     fn kept_bytes(&self) -> Option<u64> {
         None
     }

@@ -1,5 +1,6 @@
-//! What the threads of a phase do: YCSB's mixes A to F, EvenDB's P, the events of [`crate::events`], and a whole
-//! scan. Written as in the paper, with the pattern behind an at sign: `A@composite`, `E100@zipf`, `P@uniform`.
+//! What the threads of a phase do: YCSB's mixes A to F, EvenDB's P, the events of [`crate::events`], and a
+//! whole scan. Written as in the paper, with the pattern behind an at sign: `A@composite`, `E100@zipf`,
+//! `P@uniform`.
 
 use std::{fmt, str::FromStr};
 

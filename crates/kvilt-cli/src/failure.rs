@@ -1,7 +1,7 @@
 //! `Failure`: why a command ends early, with which exit code, and in which words.
 //!
-//! The one place that turns the library's errors into the command's words: the library speaks of settings and calls, the
-//! command of options and of itself.
+//! The one place that turns the library's errors into the command's words: the library speaks of settings and
+//! calls, the command of options and of itself.
 
 use std::{
     io::{self, Write},

@@ -26,8 +26,8 @@ pub(crate) struct Globals {
     #[arg(long, global = true, value_name = "NAME")]
     keyspace: Option<String>,
 
-    /// async: durable within half a second, or when the command ends. written: each write survives the death of
-    /// the process, and a power cut as async does. sync: each write is durable before the next.
+    /// async: durable within half a second, or when the command ends. written: each write survives the death
+    /// of the process, and a power cut as async does. sync: each write is durable before the next.
     #[arg(long, global = true, value_enum, default_value = "async")]
     pub(crate) durability: DurabilityChoice,
 
@@ -114,7 +114,8 @@ impl Globals {
         })
     }
 
-    /// Refuses a name that no keyspace can have, and any name for a command that is about the whole store, before anything is made.
+    /// Refuses a name that no keyspace can have, and any name for a command that is about the whole store,
+    /// before anything is made.
     pub(crate) fn check_keyspace(&self, whole_store: Option<&str>) -> Result<(), Failure> {
         match &self.keyspace {
             Some(_) if let Some(command) = whole_store => Err(Failure::Usage(format!(

@@ -10,8 +10,8 @@ static IS_PRESSED: AtomicBool = AtomicBool::new(false);
 /// What wakes somebody who waits for something else, and could not look at the flag.
 static WAKER: Mutex<Option<Box<dyn Fn() + Send>>> = Mutex::new(None);
 
-/// From now on Ctrl-C sets the flag instead of ending the process. Pressed again, it ends the process: the store
-/// survives that, too.
+/// From now on Ctrl-C sets the flag instead of ending the process. Pressed again, it ends the process: the
+/// store survives that, too.
 pub(crate) fn listen() {
     let press = || {
         // Relaxed: the flag carries nothing with it.
@@ -26,7 +26,8 @@ pub(crate) fn listen() {
     let _ = ctrlc::set_handler(press);
 }
 
-/// Has `wake` called when Ctrl-C is pressed. Who waits must look at the flag once more behind this call: it may have been pressed before.
+/// Has `wake` called when Ctrl-C is pressed. Who waits must look at the flag once more behind this call: it
+/// may have been pressed before.
 pub(crate) fn wake_by(wake: impl Fn() + Send + 'static) {
     *WAKER.lock().unwrap_or_else(PoisonError::into_inner) = Some(Box::new(wake));
 }

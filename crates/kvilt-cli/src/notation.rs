@@ -1,7 +1,7 @@
 //! How bytes are written: as they stand, escaped, in hexadecimal digits, in JSON.
 //!
-//! The escaped notation loses nothing: what is printed reads back (with `--escaped`) as the same bytes, and has
-//! neither tabs nor line ends in it, so a row fits on a line.
+//! The escaped notation loses nothing: what is printed reads back (with `--escaped`) as the same bytes, and
+//! has neither tabs nor line ends in it, so a row fits on a line.
 
 use std::ffi::OsStr;
 
@@ -31,7 +31,8 @@ impl Notation {
     }
 }
 
-/// Bytes as text: `\\`, `\n`, `\r`, `\t`, and `\xNN` for every byte that is not part of a printable character.
+/// Bytes as text: `\\`, `\n`, `\r`, `\t`, and `\xNN` for every byte that is not part of a printable
+/// character.
 pub(crate) fn escape(bytes: &[u8]) -> String {
     let mut text = String::with_capacity(bytes.len());
     for piece in bytes.utf8_chunks() {

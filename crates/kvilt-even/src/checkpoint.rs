@@ -1,18 +1,19 @@
 //! Checkpoint: a durable, consistent cut while puts go on (EvenDB §3.5).
 //!
 //! 1. Where there is a commit log, in the order of its writes, so that a new one begins behind the cut
-//!    (`commit.rs`). Under the structure lock: advance the global version (the *cut*) and note which chunks changed their
-//!    files, and to what. So the cut and the set of files belong together.
+//!    (`commit.rs`). Under the structure lock: advance the global version (the *cut*) and note which chunks
+//!    changed their files, and to what. So the cut and the set of files belong together.
 //! 2. Wait for pending puts up to the cut; they take microseconds.
-//! 3. Sync the tables that were written since the last checkpoint; write and sync every log that has unsynced bytes; sync the
-//!    names of new files.
-//! 4. Append one edit to the manifest — the cut, the files, their durable lengths — and sync it; write to the witness
-//!    that it was synced. The witness is itself synced in step 3 of the next checkpoint, and at close.
+//! 3. Sync the tables that were written since the last checkpoint; write and sync every log that has unsynced
+//!    bytes; sync the names of new files.
+//! 4. Append one edit to the manifest — the cut, the files, their durable lengths — and sync it; write to the
+//!    witness that it was synced. The witness is itself synced in step 3 of the next checkpoint, and at
+//!    close.
 //! 5. Remove files that the manifest no longer names and nobody reads.
 //!
-//! A rewritten funk thus becomes durable *together with* a cut that covers every version in it, and until then
-//! the files it replaces stay. The paper keeps, in a rebalance, versions for active scans only; a crash would then
-//! find neither the new version (above the last checkpoint) nor the old one (dropped). See
+//! A rewritten funk thus becomes durable *together with* a cut that covers every version in it, and until
+//! then the files it replaces stay. The paper keeps, in a rebalance, versions for active scans only; a crash
+//! would then find neither the new version (above the last checkpoint) nor the old one (dropped). See
 //! `docs/design/0003-checkpoint-is-the-root.md`.
 //!
 //! * **E-9** Every version in a table that the manifest names is at most the manifest's checkpoint.
@@ -69,7 +70,8 @@ pub(crate) struct Checkpoint {
     durable: Mutex<Durable>,
     /// Checkpoints begun so far.
     begun: AtomicU64,
-    /// Whether the last left nothing to do for the next, as far as is known: what it wrote is proven, no file waits to be removed.
+    /// Whether the last left nothing to do for the next, as far as is known: what it wrote is proven, no file
+    /// waits to be removed.
     is_settled: AtomicBool,
     /// When the last good one ended, in microseconds of the clock.
     pub(crate) ended_us: AtomicU64,
@@ -133,8 +135,9 @@ impl Checkpoint {
 /// What step 1 collects.
 pub(crate) struct Cut {
     version: Version,
-    /// First keys of changed chunks, with their funks of now; none if there is no such chunk any more. Not their
-    /// munks: a cut lives as long as its checkpoint syncs, and would keep memory that was long since replaced.
+    /// First keys of changed chunks, with their funks of now; none if there is no such chunk any more. Not
+    /// their munks: a cut lives as long as its checkpoint syncs, and would keep memory that was long since
+    /// replaced.
     changed: BTreeMap<Vec<u8>, Option<Arc<Funk>>>,
     /// What was written since the last checkpoint: every new table of those funks, and maybe others.
     tables: Vec<UnsyncedTable>,
@@ -212,10 +215,11 @@ impl Store {
         Err(refused)
     }
 
-    /// Takes the logs off the list that rewrites have taken the place of: a checkpoint from here on names none of them,
-    /// so what is left of them in memory needs no room.
+    /// Takes the logs off the list that rewrites have taken the place of: a checkpoint from here on names
+    /// none of them, so what is left of them in memory needs no room.
     fn forget_replaced_logs(&self) {
-        // In this order: a log that enters the list meanwhile is in use, and no log that was replaced comes back.
+        // In this order: a log that enters the list meanwhile is in use, and no log that was replaced comes
+        // back.
         let mut replaced: HashSet<u64> = self.dirty.lock().iter().map(|log| log.number()).collect();
         let pin = pin();
         for chunk in self.index.load(&pin).chunks() {
@@ -232,8 +236,8 @@ impl Store {
         self.files.reserve.keep(root.files.values().map(|record| record.len).sum());
     }
 
-    /// Whether everything that this run was given is durable, so that nothing is lost if the last checkpoint cannot be
-    /// written: the next open takes the store as after a crash.
+    /// Whether everything that this run was given is durable, so that nothing is lost if the last checkpoint
+    /// cannot be written: the next open takes the store as after a crash.
     pub(crate) fn is_all_durable(&self) -> bool {
         let durable = self.checkpoint.durable.lock();
         !durable.has_old_commit_logs
@@ -333,8 +337,9 @@ impl Store {
         Cut { version, changed, tables, made_before: self.files.peek_number(), log_start }
     }
 
-    /// Step 3. Of some at a time the system begins with all before the first is synced, so that one commit of the file system's journal is
-    /// for all of them; but not where files are read, for it gives up first what it was told to begin with.
+    /// Step 3. Of some at a time the system begins with all before the first is synced, so that one commit of
+    /// the file system's journal is for all of them; but not where files are read, for it gives up first what
+    /// it was told to begin with.
     fn sync_logs(&self, dirty: &[Arc<ChunkLog>]) -> Result<()> {
         for log in dirty {
             log.taken_for_sync();
@@ -350,8 +355,8 @@ impl Store {
         })
     }
 
-    /// What munks have the system need not keep as well, if hardly anything is read from files: else the system knows
-    /// best what of them is.
+    /// What munks have the system need not keep as well, if hardly anything is read from files: else the
+    /// system knows best what of them is.
     fn let_go_of_logs(&self) {
         let logs: Vec<_> = {
             let pin = pin();
@@ -365,8 +370,9 @@ impl Store {
         logs.iter().for_each(|log| log.let_go());
     }
 
-    /// A put behind the cut that found its log dirty did not enter it again, and then the log was taken off the list.
-    /// What it wrote is on the disk but above the checkpoint: without this, the next one would take the store for idle.
+    /// A put behind the cut that found its log dirty did not enter it again, and then the log was taken off
+    /// the list. What it wrote is on the disk but above the checkpoint: without this, the next one would take
+    /// the store for idle.
     fn keep_dirty(&self, synced: &[Arc<ChunkLog>], cut: Version) {
         let above = synced.iter().filter(|log| log.reaches_above(cut) && log.becomes_dirty());
         self.dirty.lock().extend(above.cloned());
@@ -442,9 +448,9 @@ impl Store {
         edit
     }
 
-    /// Whether a put may be about to write to the chunk's empty log. It marked the chunk as changed before it took its
-    /// version, and the cut has taken the mark: without another one, no checkpoint would ever name the log. Who has the
-    /// gate while the log is empty knows that the next put marks the chunk again.
+    /// Whether a put may be about to write to the chunk's empty log. It marked the chunk as changed before it
+    /// took its version, and the cut has taken the mark: without another one, no checkpoint would ever name
+    /// the log. Who has the gate while the log is empty knows that the next put marks the chunk again.
     fn may_begin_soon(&self, key: &[u8], funk: &Funk) -> bool {
         let Some(log) = funk.log.as_ref().filter(|log| log.durable_len() == 0) else { return false };
         if mutant(Mutant::EmptyLogForgotten) {
@@ -503,7 +509,8 @@ impl Store {
                 let manifest = ManifestWriter::create(&*self.files.disk, &durable.root)?;
                 self.counters.manifest_bytes_written.add(manifest.len());
                 durable.fresh_bytes = manifest.len();
-                // Durable before the older manifest goes: or without the newer one, it would pass for the newest.
+                // Durable before the older manifest goes: or without the newer one, it would pass for the
+                // newest.
                 let _ = durable.witness.write(manifest.claim());
                 durable.witness.sync()?;
                 self.remove_older_manifests(manifest.number());
@@ -526,8 +533,8 @@ impl Store {
 
     /// Step 5. True if no file waits for somebody to let go of it.
     fn sweep(&self, durable: &Durable, made_before: u64, is_closing: bool) -> bool {
-        // What was replaced is freed, and gives up its files, unless a reader still sees it; so a store that is being closed does
-        // not wait for it.
+        // What was replaced is freed, and gives up its files, unless a reader still sees it; so a store that
+        // is being closed does not wait for it.
         settle();
         let root = &durable.root;
         let swept = self.files.sweep(is_closing, made_before, |name| match name {
@@ -566,7 +573,8 @@ fn files_of(funk: &Funk) -> (Vec<(u64, FileRecord)>, bool) {
 }
 
 fn log_record(log: &ChunkLog) -> FileRecord {
-    // The summary first: a checkpoint that goes on meanwhile, or has failed, tells of more of the log before it tells of that.
+    // The summary first: a checkpoint that goes on meanwhile, or has failed, tells of more of the log before
+    // it tells of that.
     let summary = log.durable_summary();
     let len = if mutant(Mutant::LengthNotSynced) { log.len() } else { log.durable_len() };
     FileRecord { kind: FileKind::Log, len, base: log.base(), summary }

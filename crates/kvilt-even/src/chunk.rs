@@ -11,9 +11,9 @@
 //! ```
 //!
 //! Thread rule: `state` is published; readers follow it without a lock. It is replaced by whoever holds the
-//! gate. Puts hold the gate for a microsecond each: one writer at a time in a chunk, so the order of records in
-//! the log, of entries in the munk and of row-cache updates is the same, and needs no counter (the paper lets
-//! puts into a chunk concurrently and then orders them by a per-chunk counter; see `docs/design/`).
+//! gate. Puts hold the gate for a microsecond each: one writer at a time in a chunk, so the order of records
+//! in the log, of entries in the munk and of row-cache updates is the same, and needs no counter (the paper
+//! lets puts into a chunk concurrently and then orders them by a per-chunk counter; see `docs/design/`).
 //!
 //! * **E-2** A retired chunk never changes again.
 //! * **E-10** A chunk whose files were found damaged takes no writes, and no background job changes it.
@@ -43,8 +43,8 @@ use crate::{funk::Funk, munk::Munk};
 pub(crate) struct ChunkState {
     pub(crate) munk: Option<Arc<Munk>>,
     pub(crate) funk: Arc<Funk>,
-    /// What the row cache knows the chunk's rows by. Fresh whenever rows may have changed without the row cache
-    /// being told: after a time with a munk, and after a range delete.
+    /// What the row cache knows the chunk's rows by. Fresh whenever rows may have changed without the row
+    /// cache being told: after a time with a munk, and after a range delete.
     pub(crate) cold_id: u64,
 }
 
@@ -79,10 +79,11 @@ pub(crate) struct Heat {
     pub(crate) gets: AtomicU32,
     pub(crate) scans: AtomicU32,
     pub(crate) puts: AtomicU32,
-    /// What readers have had to look into the munk's tails for since these were sorted last, in searches of one: gets sampled, and
-    /// of scans each time that another of run and tails came first.
+    /// What readers have had to look into the munk's tails for since these were sorted last, in searches of
+    /// one: gets sampled, and of scans each time that another of run and tails came first.
     pub(crate) tail_searches: AtomicU32,
-    /// What scans have read for want of order in logs since the funk was rewritten last, in bytes read at one go.
+    /// What scans have read for want of order in logs since the funk was rewritten last, in bytes read at one
+    /// go.
     pub(crate) unordered_cost_bytes: AtomicU64,
     /// Whether of what was sorted last much had been overwritten, so that sorting frees memory.
     pub(crate) has_overwrites: AtomicBool,
@@ -114,7 +115,8 @@ impl Heat {
         }
     }
 
-    /// Moves what was counted into the score and halves what was there, for each of so many periods, of which the last ends now.
+    /// Moves what was counted into the score and halves what was there, for each of so many periods, of which
+    /// the last ends now.
     pub(crate) fn decay(&self, periods: u32) {
         let reads = self.reads();
         // Relaxed, here and below: statistics; a count lost between load and store costs nothing.
@@ -135,8 +137,8 @@ impl Heat {
         self.score.store(0, Ordering::Relaxed);
     }
 
-    /// What a munk saves: a get its read, a scan its sorting and reads. A put saves nothing by it, for it goes to
-    /// the log either way.
+    /// What a munk saves: a get its read, a scan its sorting and reads. A put saves nothing by it, for it
+    /// goes to the log either way.
     pub(crate) fn to_gain(&self) -> u64 {
         PUT_WEIGHT_INVERSE * (self.score.load(Ordering::Relaxed) + self.reads())
     }

@@ -1,18 +1,20 @@
-//! `CommitLog`: the log that all writers share. In sync mode one sync makes all concurrent writes durable (group
-//! commit); in written mode one system call hands them to the kernel, which survives the death of the process.
+//! `CommitLog`: the log that all writers share. In sync mode one sync makes all concurrent writes durable
+//! (group commit); in written mode one system call hands them to the kernel, which survives the death of the
+//! process.
 //!
-//! EvenDB §3.5 syncs the chunk's own log before it returns, and finds that an order of magnitude slower; syncs
-//! of different chunks do not group. In these two modes only, every write first goes into one shared log. One
-//! writer leads: it appends the records of all who wait, in sync mode syncs once, and then applies them, in the
-//! order of the log, to the chunks. A write is readable only after it is in the log, so in sync mode no read can be
-//! undone by a crash, and in written mode by none that the machine survives.
+//! EvenDB §3.5 syncs the chunk's own log before it returns, and finds that an order of magnitude slower;
+//! syncs of different chunks do not group. In these two modes only, every write first goes into one shared
+//! log. One writer leads: it appends the records of all who wait, in sync mode syncs once, and then applies
+//! them, in the order of the log, to the chunks. A write is readable only after it is in the log, so in sync
+//! mode no read can be undone by a crash, and in written mode by none that the machine survives.
 //!
-//! The leader is the only one who applies, so it also makes a checkpoint's cut: the new commit log that begins
-//! with the cut holds exactly what is behind it. So *any* first part of that log, applied to what the checkpoint
-//! holds, is a prefix of history. The old logs are removed after the checkpoint; replay at open is bounded by one
-//! checkpoint interval, and in written mode most of a log never reaches the drive.
+//! The leader is the only one who applies, so it also makes a checkpoint's cut: the new commit log that
+//! begins with the cut holds exactly what is behind it. So *any* first part of that log, applied to what the
+//! checkpoint holds, is a prefix of history. The old logs are removed after the checkpoint; replay at open is
+//! bounded by one checkpoint interval, and in written mode most of a log never reaches the drive.
 //!
-//! * **E-11** The commit logs that the manifest names hold exactly the writes behind its checkpoint, in their order.
+//! * **E-11** The commit logs that the manifest names hold exactly the writes behind its checkpoint, in their
+//!   order.
 
 mod replay;
 
@@ -51,8 +53,8 @@ thread_local! {
     static IS_LEADING: Cell<bool> = const { Cell::new(false) };
 }
 
-/// Whether this thread leads a group: in a simulation, where one thread does everything, a checkpoint that it is
-/// asked to help with would wait for itself.
+/// Whether this thread leads a group: in a simulation, where one thread does everything, a checkpoint that it
+/// is asked to help with would wait for itself.
 pub(crate) fn is_leading() -> bool {
     IS_LEADING.get()
 }
@@ -207,8 +209,9 @@ impl CommitLog {
 }
 
 impl Store {
-    /// Logs `deed` and applies it, together with others that come at the same time. What only deletes, and finds no room
-    /// even with the reserve, first makes a checkpoint: all that is logged so far needs no log then.
+    /// Logs `deed` and applies it, together with others that come at the same time. What only deletes, and
+    /// finds no room even with the reserve, first makes a checkpoint: all that is logged so far needs no log
+    /// then.
     pub(crate) fn commit(&self, log: &CommitLog, deed: Deed) -> Result<Swap> {
         let again = deed.delete();
         match (self.submit(log, deed), again) {
@@ -274,7 +277,8 @@ impl Store {
         Ok(())
     }
 
-    /// Fails if the deed brings data to a full disk, or goes to a chunk whose files were found damaged. What is in the log is applied in any case.
+    /// Fails if the deed brings data to a full disk, or goes to a chunk whose files were found damaged. What
+    /// is in the log is applied in any case.
     fn allow_deed(&self, deed: &Deed) -> Result<()> {
         if deed.brings_data() {
             self.files.reserve.allow_data()?;
@@ -292,8 +296,8 @@ impl Store {
         }
     }
 
-    /// Logs and applies the waiting deeds. The leader is the only one who applies, so what a swap compared with
-    /// stays true until it is applied.
+    /// Logs and applies the waiting deeds. The leader is the only one who applies, so what a swap compared
+    /// with stays true until it is applied.
     fn settle_all(&self, log: &CommitLog, waiting: &mut Vec<&Task>) {
         let mut waiting = std::mem::take(waiting);
         if waiting.is_empty() {
@@ -317,8 +321,8 @@ impl Store {
         }
     }
 
-    /// If it was the disk that is full, logs those of the group that only delete, with the room of the reserve, and
-    /// refuses the others.
+    /// If it was the disk that is full, logs those of the group that only delete, with the room of the
+    /// reserve, and refuses the others.
     fn log_deletes(&self, log: &CommitLog, waiting: &mut Vec<&Task>, error: Error) -> Result<()> {
         if error.kind() != ErrorKind::NoSpace {
             return Err(error);
@@ -371,8 +375,8 @@ impl Store {
         self.counters.commit_bytes_written.add(records.len() as u64);
         self.files.reserve.grow_with(records.len() as u64);
         if log.is_synced {
-            // Not synced itself: it says that the group was, wherever it gets through. Where it cannot be written,
-            // the next one says as much.
+            // Not synced itself: it says that the group was, wherever it gets through. Where it cannot be
+            // written, the next one says as much.
             let mark = encode_mark(identity, open.offset);
             if open.file.write_all_at(open.offset, &mark).is_ok() {
                 open.offset += mark.len() as u64;
@@ -382,12 +386,13 @@ impl Store {
         Ok(())
     }
 
-    /// Zeros behind a group that is not synced yet, if there is no room in earlier ones for it and its mark: a sync that makes the
-    /// file no longer need not wait for the file system's journal. As many as there is log, so that they are never more than
-    /// what is logged, up to a limit.
+    /// Zeros behind a group that is not synced yet, if there is no room in earlier ones for it and its mark:
+    /// a sync that makes the file no longer need not wait for the file system's journal. As many as there is
+    /// log, so that they are never more than what is logged, up to a limit.
     ///
-    /// On a full disk what lies in them is still taken, and waits in memory for a checkpoint, which the reserve must have room
-    /// for: so they are no more than a piece of it. Room that the reserve has given is not for them.
+    /// On a full disk what lies in them is still taken, and waits in memory for a checkpoint, which the
+    /// reserve must have room for: so they are no more than a piece of it. Room that the reserve has given is
+    /// not for them.
     fn write_zeros_ahead(&self, open: &mut Open, group_bytes: u64) {
         let reserve = &self.files.reserve;
         let end = open.offset + group_bytes;
@@ -437,8 +442,8 @@ impl Store {
         Ok(())
     }
 
-    /// Makes a checkpoint's cut. What is logged so far is applied, and nothing is applied meanwhile, so the commit
-    /// log that begins here holds exactly what comes behind the cut.
+    /// Makes a checkpoint's cut. What is logged so far is applied, and nothing is applied meanwhile, so the
+    /// commit log that begins here holds exactly what comes behind the cut.
     fn cut_behind_log(&self, log: &CommitLog, order: &CutOrder) -> Result<Cut> {
         let mut tail = log.tail.lock();
         if order.is_closing {
@@ -529,14 +534,16 @@ fn pages(from: u64, to: u64) -> impl Iterator<Item = Range<u64>> {
         .filter(|part| !part.is_empty())
 }
 
-/// Page by page: the kernel keeps what one call writes as one piece, and counts all of a piece as written when one record in it is.
+/// Page by page: the kernel keeps what one call writes as one piece, and counts all of a piece as written
+/// when one record in it is.
 fn write_zeros(file: &dyn File, from: u64, to: u64) -> io::Result<()> {
     pages(from, to).try_for_each(|page| {
         file.write_all_at(page.start, &[0; PAGE_BYTES][..(page.end - page.start) as usize])
     })
 }
 
-/// Writes zeros over what a failed append has left, where it has left anything: a disk may have no room for that either.
+/// Writes zeros over what a failed append has left, where it has left anything: a disk may have no room for
+/// that either.
 fn scrub(open: &Open) -> io::Result<()> {
     let mut is_dirty = false;
     for page in pages(open.offset, open.file.len()?) {

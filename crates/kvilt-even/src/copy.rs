@@ -1,9 +1,9 @@
 //! `checkpoint_to`: a copy of the store as of now, by hard links where the system can.
 //!
-//! A checkpoint makes the manifest's root the present; then every file that the root names is linked into the new
-//! directory and a manifest with the same root is written there. Tables never change. A log may go on growing
-//! through the original, but the copy's manifest knows how long it was, and a log is never appended to by
-//! another run, so the copy never reads more than it should, and writes to neither.
+//! A checkpoint makes the manifest's root the present; then every file that the root names is linked into the
+//! new directory and a manifest with the same root is written there. Tables never change. A log may go on
+//! growing through the original, but the copy's manifest knows how long it was, and a log is never appended
+//! to by another run, so the copy never reads more than it should, and writes to neither.
 //!
 //! The copy bears a mark until it is whole (`unfinished.rs`), and one that fails removes what it made.
 

@@ -34,8 +34,8 @@ pub(crate) struct Even {
     settling: Settling,
 }
 
-/// When dropped, lets go of the memory of a store that was dropped before it: chunks are published values, and would
-/// otherwise keep it, and their part of the budget, until somebody happens to collect again.
+/// When dropped, lets go of the memory of a store that was dropped before it: chunks are published values,
+/// and would otherwise keep it, and their part of the budget, until somebody happens to collect again.
 #[derive(Default)]
 struct Settling {
     /// Whether the store was dropped.
@@ -68,8 +68,8 @@ impl Even {
         matches!(self.store.config.durability, Durability::Sync { .. })
     }
 
-    /// Fails where nothing may be written: in a child made by `fork`, and in a store that is open to be read only (B-7), where it fails
-    /// whatever else would be said of the call.
+    /// Fails where nothing may be written: in a child made by `fork`, and in a store that is open to be read
+    /// only (B-7), where it fails whatever else would be said of the call.
     fn allow_change(&self) -> Result<()> {
         self.home.allow_write()?;
         if self.store.config.is_read_only { Err(self.read_only()) } else { Ok(()) }
@@ -105,8 +105,8 @@ impl Even {
 /// Longest key that can be written: its successor must be a key as well.
 const KEY_BYTES_MAX: usize = ENGINE_KEY_BYTES_MAX - 1;
 
-/// The same range of keys with bounds no longer than a key can be: no key lies between a bound that is cut and the
-/// successor of what is left of it.
+/// The same range of keys with bounds no longer than a key can be: no key lies between a bound that is cut
+/// and the successor of what is left of it.
 fn with_short_bounds(range: &KeyRange) -> KeyRange {
     let short = |bound: &Vec<u8>| match bound.get(..KEY_BYTES_MAX) {
         Some(prefix) if bound.len() > KEY_BYTES_MAX => successor(prefix),
@@ -301,8 +301,9 @@ impl Engine for Even {
 impl Drop for Even {
     fn drop(&mut self) {
         if !self.home.is_here() {
-            // The store is another process's: nothing of it is written, waited for, or given back. What is dropped is the
-            // copy of the directory's descriptor, so that this process does not keep the lock when that one has ended.
+            // The store is another process's: nothing of it is written, waited for, or given back. What is
+            // dropped is the copy of the directory's descriptor, so that this process does not keep the lock
+            // when that one has ended.
             std::mem::forget(Arc::clone(&self.store));
             return;
         }

@@ -1,8 +1,8 @@
 //! `Files`: the store's directory as the engine sees it: numbers, creation, reading counts, and deletion of
 //! what nobody needs any more.
 //!
-//! * **E-8** A file is removed only when neither the last durable manifest names it nor anybody in this process
-//!   can still read it; when the store is closed, whoever holds what it replaced is not asked.
+//! * **E-8** A file is removed only when neither the last durable manifest names it nor anybody in this
+//!   process can still read it; when the store is closed, whoever holds what it replaced is not asked.
 
 use std::{
     collections::HashMap,
@@ -19,12 +19,13 @@ use parking_lot::Mutex;
 
 use crate::{funk::log::SummaryRule, reads::Reads, reserve::Reserve, shared_key::LongKeys, stats::Counters};
 
-/// Held by whoever may still read a file; the file outlives every hold. It knows how many bytes were written to the file,
-/// if that is a table or a log.
+/// Held by whoever may still read a file; the file outlives every hold. It knows how many bytes were written
+/// to the file, if that is a table or a log.
 pub(crate) type Hold = Arc<AtomicU64>;
 
 /// The versions that a crash cut off: for each recovered epoch those behind its last checkpoint (EvenDB §3.5,
-/// the recovery table). An entry of a log with such a version was never acknowledged as durable, and is ignored.
+/// the recovery table). An entry of a log with such a version was never acknowledged as durable, and is
+/// ignored.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct DeadVersions(pub(crate) Vec<(Version, Version)>);
 
@@ -171,8 +172,9 @@ impl Files {
         self.leftovers.lock().extend(orphans);
     }
 
-    /// Removes one of the files that a run before this one left; false if there is none. One at a time, and not in the open: a system
-    /// takes a millisecond to free some megabytes, and a killed store may leave hundreds of them.
+    /// Removes one of the files that a run before this one left; false if there is none. One at a time, and
+    /// not in the open: a system takes a millisecond to free some megabytes, and a killed store may leave
+    /// hundreds of them.
     pub(crate) fn remove_leftover(&self) -> bool {
         let Some(name) = self.leftovers.lock().pop() else { return false };
         // Harmless if it fails: the next open finds it again.
@@ -180,9 +182,9 @@ impl Files {
         true
     }
 
-    /// Removes the files that nobody holds, or all when `is_closing`, and that `is_live` does not claim (E-8). A
-    /// failure to remove is no error: the next open removes what is left. Files with numbers below `made_before` that are left
-    /// are held by readers.
+    /// Removes the files that nobody holds, or all when `is_closing`, and that `is_live` does not claim
+    /// (E-8). A failure to remove is no error: the next open removes what is left. Files with numbers below
+    /// `made_before` that are left are held by readers.
     pub(crate) fn sweep(
         &self,
         is_closing: bool,
@@ -216,14 +218,15 @@ impl Files {
         swept
     }
 
-    /// Removes a file that was given up before anybody could name it; an error changes nothing, for the next sweep
-    /// or open finds it.
+    /// Removes a file that was given up before anybody could name it; an error changes nothing, for the next
+    /// sweep or open finds it.
     pub(crate) fn remove_unfinished(&self, name: FileName) {
         self.known.lock().remove(&name.number());
         let _ = self.disk.remove(name);
     }
 
-    /// Bytes of all tables and logs in the directory, those included that wait for a checkpoint to be removed.
+    /// Bytes of all tables and logs in the directory, those included that wait for a checkpoint to be
+    /// removed.
     pub(crate) fn bytes(&self) -> u64 {
         // Relaxed: a statistic.
         self.known.lock().values().map(|(_, hold)| hold.load(Ordering::Relaxed)).sum()

@@ -8,9 +8,10 @@
 //!   [table]  [closed log]  [closed log]        log ◀── puts
 //! ```
 //!
-//! Closed logs come from a split (both halves go on reading the parent's files, each its own range, so a split
-//! writes no rows), from a rewrite in progress (puts are diverted to a new log), and from earlier epochs. A
-//! rewrite turns all parts into one table. A funk value is immutable except for what its log takes in.
+//! Closed logs come from a split (both halves go on reading the parent's files, each its own range, so a
+//! split writes no rows), from a rewrite in progress (puts are diverted to a new log), and from earlier
+//! epochs. A rewrite turns all parts into one table. A funk value is immutable except for what its log takes
+//! in.
 //!
 //! * **E-4** Every entry in a part is older than any entry of the same key in a newer part or in the log.
 
@@ -134,8 +135,8 @@ impl Funk {
         self.log.iter().chain(closed)
     }
 
-    /// The funk with its log closed, so that the next put begins another. The caller holds the gate and publishes
-    /// what it gets.
+    /// The funk with its log closed, so that the next put begins another. The caller holds the gate and
+    /// publishes what it gets.
     pub(crate) fn closed(&self) -> Funk {
         let mut parts = self.parts.clone();
         // An empty log is dropped: it has no file yet.
@@ -199,8 +200,8 @@ impl Funk {
         Ok(Answer { is_found: false, place: Place::Nowhere, passed_batch: lookup.passed_batch })
     }
 
-    /// Gives back what was built to read the logs of a chunk that has a munk. The open log keeps its index: the
-    /// chunk may have lost its munk meanwhile, and then puts go on to fill it.
+    /// Gives back what was built to read the logs of a chunk that has a munk. The open log keeps its index:
+    /// the chunk may have lost its munk meanwhile, and then puts go on to fill it.
     pub(crate) fn forget_indexes(&self) {
         for part in &self.parts {
             if let PartFile::Log(log) = &part.file {
@@ -271,8 +272,8 @@ impl Funk {
 /// What entries are read for.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Purpose<'p> {
-    /// A few rows, at this view: of logs that are not in order, records are read as they are reached, and only those the
-    /// view may see.
+    /// A few rows, at this view: of logs that are not in order, records are read as they are reached, and
+    /// only those the view may see.
     Scan {
         /// What the scan sees.
         view: Version,
@@ -302,7 +303,8 @@ struct Reading<'r, 'f> {
 }
 
 impl<'f> Reading<'_, 'f> {
-    /// Adds the sources of the first `upto` bytes of a log, newest first. About `share_bytes` of them are this chunk's.
+    /// Adds the sources of the first `upto` bytes of a log, newest first. About `share_bytes` of them are
+    /// this chunk's.
     fn log(
         &self,
         log: &Arc<ChunkLog>,
@@ -343,7 +345,8 @@ impl<'f> Reading<'_, 'f> {
                 let wanted = Wanted { view, every_version: false, streams: false, rows, cost_bytes };
                 return self.sorted(log, place, wanted, sources);
             }
-            // All of them together might take any memory, and to read each by itself costs little where they are large.
+            // All of them together might take any memory, and to read each by itself costs little where they
+            // are large.
             Purpose::Rewrite { .. } if log.has_large_records(files) => {
                 let view = Version::NEWEST;
                 let wanted = Wanted { view, every_version: true, streams, rows: None, cost_bytes: None };

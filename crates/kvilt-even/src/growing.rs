@@ -1,7 +1,7 @@
 //! `Growing`: bytes that are appended to, in a mapping of their own that doubles when it is full.
 //!
-//! For what is large and short-lived: its memory is passed on or goes back to the system when it is dropped, where a
-//! vector's might stay with the allocator.
+//! For what is large and short-lived: its memory is passed on or goes back to the system when it is dropped,
+//! where a vector's might stay with the allocator.
 
 use std::io;
 
@@ -13,7 +13,8 @@ use kvilt_sync::region::Region;
 pub(crate) struct Growing(Region);
 
 impl Growing {
-    /// Empty, with room for so many bytes of which there may be far fewer: pages that are not written to take no memory.
+    /// Empty, with room for so many bytes of which there may be far fewer: pages that are not written to take
+    /// no memory.
     pub(crate) fn with_capacity_at_most(bytes: usize) -> Result<Self> {
         Region::with_capacity_at_most(bytes.max(1024)).map_err(no_memory).map(Growing)
     }

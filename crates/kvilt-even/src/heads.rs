@@ -20,8 +20,8 @@ pub(crate) struct Heads {
     /// What all keys begin with.
     prefix: Vec<u8>,
     heads: Vec<u64>,
-    /// The first head of each block. A search through all heads at once would touch a cache line a step; these are few
-    /// enough to stay in the cache, and then it is the lines of one block.
+    /// The first head of each block. A search through all heads at once would touch a cache line a step;
+    /// these are few enough to stay in the cache, and then it is the lines of one block.
     blocks: Vec<u64>,
 }
 
@@ -121,7 +121,8 @@ impl Heads {
             return self.heads.len();
         }
         let mut low = self.first_at_or_above(wanted, block);
-        // Equal heads are ordered by their whole keys. Mostly there is one or none, which the next head tells.
+        // Equal heads are ordered by their whole keys. Mostly there is one or none, which the next head
+        // tells.
         let mut high = match self.heads.get(low + 1) {
             Some(&next) if next == wanted => low + self.heads[low..].partition_point(|&h| h == wanted),
             _ => low + usize::from(self.heads[low] == wanted),

@@ -1,8 +1,8 @@
 //! `ChunkIndex`: first key → chunk (EvenDB §3.1, §4: a sorted array, rebuilt when chunks change).
 //!
-//! Immutable; a split or coalesce publishes a new one in which one chunk is replaced by several, or several by
-//! one, in a single step. A reader that still has the old index finds the old chunk, which is frozen and holds
-//! everything it held when it was replaced; a writer finds that it is retired and looks again.
+//! Immutable; a split or coalesce publishes a new one in which one chunk is replaced by several, or several
+//! by one, in a single step. A reader that still has the old index finds the old chunk, which is frozen and
+//! holds everything it held when it was replaced; a writer finds that it is retired and looks again.
 
 use std::sync::Arc;
 
@@ -10,11 +10,12 @@ use kvilt_base::invariant;
 
 use crate::{chunk::Chunk, heads::Heads};
 
-/// All chunks in key order: their ranges follow each other without gap, from the empty key to no end (**E-1**).
+/// All chunks in key order: their ranges follow each other without gap, from the empty key to no end
+/// (**E-1**).
 pub(crate) struct ChunkIndex {
     chunks: Vec<Arc<Chunk>>,
-    /// Of the first keys of all chunks but the first, which begins with the empty key: that shares no prefix with the others, and
-    /// heads without the prefix tell keys apart that have it.
+    /// Of the first keys of all chunks but the first, which begins with the empty key: that shares no prefix
+    /// with the others, and heads without the prefix tell keys apart that have it.
     heads: Heads,
 }
 

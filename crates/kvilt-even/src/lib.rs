@@ -1,4 +1,5 @@
-//! The engine `even`: EvenDB (EuroSys '20), complete, with the places settled where the paper is silent or wrong.
+//! The engine `even`: EvenDB (EuroSys '20), complete, with the places settled where the paper is silent or
+//! wrong.
 //!
 //! # One picture
 //!
@@ -13,17 +14,19 @@
 //!                  manifest: the set of live files and the checkpoint they belong to
 //! ```
 //!
-//! A put goes to its chunk's log and, if the chunk is popular enough to have one, to its munk. A get or scan of
-//! a chunk with a munk reads memory only. Without one, an index over the log says where a record lies, and what
-//! the log does not have is in a table.
+//! A put goes to its chunk's log and, if the chunk is popular enough to have one, to its munk. A get or scan
+//! of a chunk with a munk reads memory only. Without one, an index over the log says where a record lies, and
+//! what the log does not have is in a table.
 //!
 //! # Three lives
 //!
 //! * **A put's.** Gate, room, announce, version, log, munk, retire: `chunk/put.rs`. Versions and pending puts
 //!   are in `kvilt-sync`; scans advance the version, puts do not.
-//! * **A chunk's.** Cold, cached, split, coalesced: `chunk.rs` for the states, `rebalance.rs` for who moves them.
-//! * **A file's.** Written by a chunk, named by the manifest at a checkpoint, shared by the halves of a split,
-//!   replaced by a rewrite, removed when the manifest has let go and nobody reads it: `checkpoint.rs`, `files.rs`.
+//! * **A chunk's.** Cold, cached, split, coalesced: `chunk.rs` for the states, `rebalance.rs` for who moves
+//!   them.
+//! * **A file's.** Written by a chunk, named by the manifest at a checkpoint, shared by the halves of a
+//!   split, replaced by a rewrite, removed when the manifest has let go and nobody reads it: `checkpoint.rs`,
+//!   `files.rs`.
 //!
 //! # What is always true
 //!
@@ -107,8 +110,9 @@ pub use unfinished::{Unfinished, refuse_unfinished};
 
 /// Opens the store in `disk`, or makes one there.
 ///
-/// Errors: `Busy` if somebody has it open, with the process id; `InvalidArgument` if the options make no sense or
-/// the directory holds something else; `UnsupportedVersion` if a newer Kvilt wrote it; `Corrupted`, `Io`.
+/// Errors: `Busy` if somebody has it open, with the process id; `InvalidArgument` if the options make no
+/// sense or the directory holds something else; `UnsupportedVersion` if a newer Kvilt wrote it; `Corrupted`,
+/// `Io`.
 pub fn open(disk: Arc<dyn Disk>, world: World, options: Options) -> Result<Arc<dyn Engine>> {
     Ok(engine::Even::open(disk, world, &options)?)
 }

@@ -5,13 +5,15 @@
 //!     └─────────────── a newer row of a key that is there ───────▶
 //! ```
 //!
-//! A reader looks at the tails, newest first, then at the run; the first entry it may see is the answer.
-//! A munk value is immutable except for what its newest tail takes in, and for rows of its run that are replaced by newer ones:
-//! freezing, compacting and splitting make a new munk that shares the parts that stayed. So nothing that a reader stands on ever
-//! changes under it, and no put waits while the background sorts.
+//! A reader looks at the tails, newest first, then at the run; the first entry it may see is the answer. A
+//! munk value is immutable except for what its newest tail takes in, and for rows of its run that are
+//! replaced by newer ones: freezing, compacting and splitting make a new munk that shares the parts that
+//! stayed. So nothing that a reader stands on ever changes under it, and no put waits while the background
+//! sorts.
 //!
-//! A put goes to the tail, or, if the run has its key, no tail has, and no view sees the row that is there, takes that row's place
-//! (docs/design/0050-rows-replaced-one-by-one.md). While the background reads the run it holds it, and all puts go to the tail.
+//! A put goes to the tail, or, if the run has its key, no tail has, and no view sees the row that is there,
+//! takes that row's place (docs/design/0050-rows-replaced-one-by-one.md). While the background reads the run
+//! it holds it, and all puts go to the tail.
 //!
 //! * **E-3** A munk holds, for its chunk's range, every entry that a reader can see: reads of a chunk with a
 //!   munk never look at its funk.
@@ -52,7 +54,8 @@ pub(crate) const FROZEN_TAILS_MAX: usize = 4;
 /// So many entries are looked at to find out that a range delete deletes nothing.
 const ENTRIES_LOOKED_AT_MAX: usize = 32;
 
-/// While rows are replaced, a run's memory is charged in steps of this part of it, so that a put seldom touches the shared gauge …
+/// While rows are replaced, a run's memory is charged in steps of this part of it, so that a put seldom
+/// touches the shared gauge …
 const CHARGE_STEP_PART: u64 = 32;
 /// … within these bounds, in bytes.
 const CHARGE_STEP_BYTES: RangeInclusive<u64> = 1 << 10..=16 << 10;
@@ -80,8 +83,8 @@ impl ChargedRun {
         })
     }
 
-    /// Charges so many bytes of range tombstones that lie over it, for as long as it is there: they mostly end together. The
-    /// caller has the gate.
+    /// Charges so many bytes of range tombstones that lie over it, for as long as it is there: they mostly
+    /// end together. The caller has the gate.
     pub(crate) fn charge_tombstones(&self, bytes: u64) {
         // Relaxed: a number, which only who has the gate changes.
         let before = self.charged_tombstones.fetch_max(bytes, Ordering::Relaxed);
@@ -94,8 +97,8 @@ impl ChargedRun {
         self.charged.load(Ordering::Relaxed) + self.charged_tombstones.load(Ordering::Relaxed)
     }
 
-    /// Puts an entry in the place of the newest of its key: see [`Run::replace`]. Tails, which are looked at first, must have
-    /// nothing of the key but what is as new.
+    /// Puts an entry in the place of the newest of its key: see [`Run::replace`]. Tails, which are looked at
+    /// first, must have nothing of the key but what is as new.
     pub(crate) fn replace(
         &self,
         entry: EntryRef<'_>,
@@ -170,7 +173,8 @@ impl Munk {
         }
     }
 
-    /// Whether no row of `range` shows to who reads now. False as well if that takes a longer look. Nothing is in flight.
+    /// Whether no row of `range` shows to who reads now. False as well if that takes a longer look. Nothing
+    /// is in flight.
     pub(crate) fn shows_none_of(&self, range: &KeyRange, pin: &Pin) -> bool {
         let mut entries = self.entries(range, Direction::Forward, pin);
         let mut over = Over::new(self.over());
@@ -292,8 +296,8 @@ impl Munk {
     }
 }
 
-/// About how many bytes of a run's entries and of tails' (newest first) in `range` nobody sees any more for what newer tails have, if
-/// these views are open.
+/// About how many bytes of a run's entries and of tails' (newest first) in `range` nobody sees any more for
+/// what newer tails have, if these views are open.
 pub(crate) fn overwritten_bytes(
     run: RunReader<'_>,
     tails: &[Arc<Tail>],

@@ -5,8 +5,9 @@ use std::time::Duration;
 pub use kvilt_base::Durability;
 use kvilt_base::{Error, Result, limits};
 
-/// Chunks are not made shorter than this for the sake of a small memory budget, in bytes. Each chunk has files, a log's index
-/// and bounds: where there are thousands of them for a megabyte of memory, those take all of it, and a checkpoint takes seconds.
+/// Chunks are not made shorter than this for the sake of a small memory budget, in bytes. Each chunk has
+/// files, a log's index and bounds: where there are thousands of them for a megabyte of memory, those take
+/// all of it, and a checkpoint takes seconds.
 const CHUNK_BYTES_FLOOR: u64 = 256 << 10;
 pub use kvilt_format::table::Compression;
 
@@ -20,7 +21,8 @@ pub struct Options {
     pub durability: Durability,
     /// Make a store if the directory is missing or empty.
     pub create: bool,
-    /// Only read: no file is made, changed or removed, and nothing runs in the background. Excludes `create`, which is then ignored.
+    /// Only read: no file is made, changed or removed, and nothing runs in the background. Excludes `create`,
+    /// which is then ignored.
     pub read_only: bool,
     /// Bytes a chunk may hold before it must be split (EvenDB: 10 MB). Larger chunks mean fewer files, longer
     /// rebalances, and coarser caching.
@@ -29,15 +31,15 @@ pub struct Options {
     pub chunk_bytes_rebalance: u64,
     /// Bytes below which a chunk is coalesced with a neighbour.
     pub chunk_bytes_min: u64,
-    /// Bytes of log that a chunk without a munk may have before a scan of it pays for a rewrite (EvenDB: 2 MB).
-    /// Chunks that nobody scans may grow further, up to `log_bytes_max_unread`.
+    /// Bytes of log that a chunk without a munk may have before a scan of it pays for a rewrite (EvenDB: 2
+    /// MB). Chunks that nobody scans may grow further, up to `log_bytes_max_unread`.
     pub log_bytes_max_cold: u64,
     /// Bytes of log that a chunk with a munk may have (EvenDB: 20 MB): bounds what a later load must read.
     pub log_bytes_max_cached: u64,
     /// Bytes of log that a chunk without a munk may have if it is written only. Bounds one rewrite.
     pub log_bytes_max_unread: u64,
-    /// Bytes of a log's write buffer, at most, and an eighth more for the record that lies across its end; a chunk's buffer adapts to how
-    /// much is written to it.
+    /// Bytes of a log's write buffer, at most, and an eighth more for the record that lies across its end; a
+    /// chunk's buffer adapts to how much is written to it.
     pub log_buffer_bytes_max: usize,
     /// Bytes of a log after which its keys are summed up, so that nobody has to read the values to know them.
     pub log_summary_bytes: u64,
@@ -48,7 +50,8 @@ pub struct Options {
     pub reserve_bytes_max: u64,
     /// Operations of a write batch, at most: while one is written, others wait.
     pub batch_operations_max: usize,
-    /// Bytes of keys and values of a write batch, at most: it takes memory that the budget does not count for.
+    /// Bytes of keys and values of a write batch, at most: it takes memory that the budget does not count
+    /// for.
     pub batch_bytes_max: usize,
     /// Whether the directory is one that the caller fills and has marked: see [`crate::Unfinished`].
     pub is_unfinished: bool,
@@ -57,14 +60,16 @@ pub struct Options {
     pub dead_bytes_slack: u64,
     /// Part of the memory budget for the row cache, in percent.
     pub row_cache_percent: u32,
-    /// A snapshot or scan older than this expires, so that one which was forgotten does not keep old versions for ever.
+    /// A snapshot or scan older than this expires, so that one which was forgotten does not keep old versions
+    /// for ever.
     pub view_age_max: Duration,
     /// Compression of table blocks.
     pub compression: Compression,
     /// Bytes of a table block before compression.
     pub block_bytes: usize,
-    /// Values of more bytes are never in memory as a whole when a chunk is rewritten, and one at a time when it is scanned. Less than
-    /// usual makes rewrites slow; it is for tests, which reach with small values then what else takes large ones.
+    /// Values of more bytes are never in memory as a whole when a chunk is rewritten, and one at a time when
+    /// it is scanned. Less than usual makes rewrites slow; it is for tests, which reach with small values
+    /// then what else takes large ones.
     pub streamed_bytes_min: usize,
 }
 

@@ -7,8 +7,8 @@ use std::sync::{
 
 use kvilt_base::{Error, ErrorKind, Result};
 
-/// Held over steps that must not be left half done. Dropped before [`HalfDone::done`], which only a panic does, it
-/// poisons: what is half done in memory must reach no file and no reader's trust.
+/// Held over steps that must not be left half done. Dropped before [`HalfDone::done`], which only a panic
+/// does, it poisons: what is half done in memory must reach no file and no reader's trust.
 pub(crate) struct HalfDone<'a> {
     poison: &'a Poison,
     what: &'static str,
@@ -42,7 +42,8 @@ impl Poison {
         self.allow_read()
     }
 
-    /// Fails if the store is poisoned: what is already durable may be applied while the store is being closed.
+    /// Fails if the store is poisoned: what is already durable may be applied while the store is being
+    /// closed.
     pub(crate) fn allow_apply(&self) -> Result<()> {
         self.first.get().map_or(Ok(()), |first| Err(first.clone()))
     }

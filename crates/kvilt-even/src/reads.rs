@@ -1,8 +1,8 @@
 //! `Reads`: what reads of logs and tables come to, and whether the drive must be asked for them.
 //!
-//! A read that the page cache answers takes a microsecond or two, one of the drive fifty or more. The system does not
-//! say which it was, so every read is timed. [`crate::rebalance`] asks: while the drive is waited for, memory that
-//! munks do not need is of more use to the page cache, which keeps pages instead of chunks.
+//! A read that the page cache answers takes a microsecond or two, one of the drive fifty or more. The system
+//! does not say which it was, so every read is timed. [`crate::rebalance`] asks: while the drive is waited
+//! for, memory that munks do not need is of more use to the page cache, which keeps pages instead of chunks.
 
 use std::{
     io,

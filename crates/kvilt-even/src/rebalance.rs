@@ -1,7 +1,7 @@
 //! Rebalance (EvenDB §3.4): brings a chunk back into its limits, in the background.
 //!
-//! A put, get or scan that leaves a chunk in need asks for attention; the worker looks at the chunk and does the most
-//! pressing thing, one at a time:
+//! A put, get or scan that leaves a chunk in need asks for attention; the worker looks at the chunk and does
+//! the most pressing thing, one at a time:
 //!
 //! | need | what is done | file |
 //! | --- | --- | --- |
@@ -49,8 +49,9 @@ use crate::{
 
 /// Heat decays this often (EvenDB §4: access counts are halved periodically).
 const DECAY_INTERVAL: Duration = Duration::from_millis(1000);
-/// A funk with more parts than this is rewritten: each costs a cold read a look. Where many ranges are written side by side, each
-/// split leaves both halves with a part more; so this must be above the logarithm of how many chunks there will be.
+/// A funk with more parts than this is rewritten: each costs a cold read a look. Where many ranges are
+/// written side by side, each split leaves both halves with a part more; so this must be above the logarithm
+/// of how many chunks there will be.
 const PARTS_MAX: usize = 24;
 /// The range tombstones of a cold chunk's logs may take this part of its bytes in memory …
 const TOMBSTONES_PART: u64 = 8;
@@ -60,21 +61,24 @@ const TOMBSTONES_CHUNK_PART: u64 = 64;
 pub(crate) const DELETES_WORTH_A_REWRITE: u32 = 16;
 /// A chunk's longer bound takes this part of it at most, in parts …
 const BOUND_SHARE: u64 = 128;
-/// … unless the chunk would be so many times as large as others, and a munk of it too large for the budget. That is no reason to make
-/// it smaller than so many bytes: with a budget of one megabyte there would be a chunk for every ten keys of the longest.
+/// … unless the chunk would be so many times as large as others, and a munk of it too large for the budget.
+/// That is no reason to make it smaller than so many bytes: with a budget of one megabyte there would be a
+/// chunk for every ten keys of the longest.
 const BOUND_GROWTH_MAX: u64 = 8;
 const BOUND_GROWTH_BYTES: u64 = 4 << 20;
 /// Logs with less than this part of such a chunk stay, though their indexes take memory that is short.
 const INDEXED_LOG_PART: u64 = 8;
-/// What scans may have read for want of order before a rewrite is due, in parts of what the rewrite would read and write.
+/// What scans may have read for want of order before a rewrite is due, in parts of what the rewrite would
+/// read and write.
 const ORDER_COST_MAX: u64 = 2;
 
 /// The worker that rebalances.
 pub(crate) struct Rebalancer {
     store: Weak<Store>,
     decayed_at: Duration,
-    /// When all chunks are looked at for a better use of memory: a tick after the last look in vain at the earliest, for to look costs
-    /// time for each chunk, and those that want something come by the hundred a second.
+    /// When all chunks are looked at for a better use of memory: a tick after the last look in vain at the
+    /// earliest, for to look costs time for each chunk, and those that want something come by the hundred a
+    /// second.
     look_at: Duration,
     /// When some are looked at that may be idle, and with which to go on.
     walk_at: Duration,
@@ -141,7 +145,8 @@ impl Rebalancer {
         Next::Rest(longest)
     }
 
-    /// Puts memory to a better use, if it is time to look for one. Looked for in vain, the next look is a tick away.
+    /// Puts memory to a better use, if it is time to look for one. Looked for in vain, the next look is a
+    /// tick away.
     fn use_memory(&mut self, store: &Store, now: Duration) -> bool {
         if now < self.look_at {
             return false;
@@ -172,13 +177,14 @@ impl Worker for Rebalancer {
             (self.look_at, self.walk_at) = (self.look_at.min(now + TICK), self.walk_at.min(now + TICK));
         }
         self.age(&store, now);
-        // Memory first: what the last step replaced is gone from its gauges, what this one replaces is not yet.
+        // Memory first: what the last step replaced is gone from its gauges, what this one replaces is not
+        // yet.
         let has_moved_memory = store.keep_within_budget() || self.use_memory(&store, now);
         let has_worked = has_moved_memory | store.attend_next() | self.space.step(&store, now);
         self.calm.ask_for_memory(&store, now);
         let is_wanted = !has_worked && self.walk(&store, now);
-        // What was replaced goes back to the system now, all that an index had named included; what some reader still sees goes
-        // when that has ended.
+        // What was replaced goes back to the system now, all that an index had named included; what some
+        // reader still sees goes when that has ended.
         settle();
         store.progress.signal();
         if has_worked {
@@ -358,7 +364,8 @@ impl Store {
         drop(alone);
         rewritten.inspect_err(|error| chunk.note(error))?;
         if self.files.reserve.is_short() && !commit::is_leading() {
-            // What was replaced goes now: the next rewrite may need its room. A failure is seen by those who sync.
+            // What was replaced goes now: the next rewrite may need its room. A failure is seen by those who
+            // sync.
             let _ = self.checkpoint_now(false);
         }
         Ok(true)
@@ -377,8 +384,8 @@ impl Store {
         run.run().entry_bytes() as u64 >= self.chunk_bytes_rebalance(chunk) && run.can_be_cut()
     }
 
-    /// Bytes at which the background splits this chunk. The bounds of all chunks are in memory and in the manifest, each several times:
-    /// where they are long, chunks are larger.
+    /// Bytes at which the background splits this chunk. The bounds of all chunks are in memory and in the
+    /// manifest, each several times: where they are long, chunks are larger.
     pub(crate) fn chunk_bytes_rebalance(&self, chunk: &Chunk) -> u64 {
         let usual = self.config.chunk_bytes_rebalance;
         (chunk.bound_bytes() as u64 * BOUND_SHARE)
@@ -399,8 +406,9 @@ impl Store {
     ///
     /// A rewrite costs the chunk's size in writes, so it must pay for itself: with a munk nobody reads the
     /// files, and the limit only bounds a later load; without one, gets find records by the log's index as
-    /// fast as in a table, and only scans gain from order. So a cold chunk that nobody scans, or whose logs are in order
-    /// as they are, may grow a long log, and one that must be put in order for each scan is rewritten early.
+    /// fast as in a table, and only scans gain from order. So a cold chunk that nobody scans, or whose logs
+    /// are in order as they are, may grow a long log, and one that must be put in order for each scan is
+    /// rewritten early.
     pub(crate) fn funk_wants_rewrite(&self, chunk: &Chunk, state: &ChunkState) -> bool {
         let funk = &state.funk;
         if funk.parts.len() > PARTS_MAX {
@@ -428,15 +436,15 @@ impl Store {
             && !self.has_replaced_much()
     }
 
-    /// Whether the chunk's logs are so long that a rewrite is no high price for the memory of their indexes. Chunks with long bounds are
-    /// large against the budget: one would be rewritten for each of its rows.
+    /// Whether the chunk's logs are so long that a rewrite is no high price for the memory of their indexes.
+    /// Chunks with long bounds are large against the budget: one would be rewritten for each of its rows.
     pub(crate) fn is_worth_smaller_index(&self, chunk: &Chunk, funk: &Funk) -> bool {
         let part = if self.has_long_bounds(chunk) { funk.table_bytes() / INDEXED_LOG_PART } else { 0 };
         funk.log_bytes() > part.max(self.config.log_bytes_max_cold / 16)
     }
 
-    /// Whether scans have paid as much for want of order in a cold chunk's logs as its rewrite costs: who rewrites then,
-    /// and not before, never pays much more than who knew what is to come.
+    /// Whether scans have paid as much for want of order in a cold chunk's logs as its rewrite costs: who
+    /// rewrites then, and not before, never pays much more than who knew what is to come.
     pub(crate) fn is_order_due(&self, chunk: &Chunk, funk: &Funk) -> bool {
         self.has_paid_for_order(chunk, funk) && funk.unordered_bytes() > self.config.log_bytes_max_cold / 16
     }
@@ -460,8 +468,9 @@ impl Store {
         }
     }
 
-    /// Looks at a few chunks that nobody asked for, from the one at `from` on: tails are sorted that it is due to sort, an idle small
-    /// chunk is coalesced. Says where to go on, and how many of how many it has looked at.
+    /// Looks at a few chunks that nobody asked for, from the one at `from` on: tails are sorted that it is
+    /// due to sort, an idle small chunk is coalesced. Says where to go on, and how many of how many it has
+    /// looked at.
     fn walk_idle(&self, from: usize) -> (usize, usize, usize) {
         let pin = pin();
         let chunks = self.index.load(&pin).chunks();
@@ -487,8 +496,8 @@ impl Store {
         ((from + count) % chunks.len(), count, chunks.len())
     }
 
-    /// Whether a cold chunk's range tombstones take too much memory, or leave nothing of it. With a munk nobody reads
-    /// the logs.
+    /// Whether a cold chunk's range tombstones take too much memory, or leave nothing of it. With a munk
+    /// nobody reads the logs.
     fn has_many_tombstones(&self, chunk: &Chunk, state: &ChunkState) -> bool {
         if state.munk.is_some() {
             return false;
@@ -505,8 +514,8 @@ impl Store {
         bytes > part + self.config.chunk_bytes_rebalance / TOMBSTONES_CHUNK_PART
     }
 
-    /// A background job failed. Corruption stays with its chunk, a full disk passes; nothing was changed, and it
-    /// is tried again later.
+    /// A background job failed. Corruption stays with its chunk, a full disk passes; nothing was changed, and
+    /// it is tried again later.
     fn background_failed(&self, chunk: &Chunk, error: &Error) {
         chunk.back_off(self.world.clock.now());
         if error.kind() == ErrorKind::Poisoned {

@@ -2,15 +2,17 @@
 //!
 //! Chunks are metadata: their files are opened when they are first read. What a crash left behind the last
 //! checkpoint is not undone but ignored: bytes behind a log's durable length are never read, and versions
-//! between the checkpoint and the new epoch are dead. Only in sync and written mode a log is replayed, the commit
-//! log, and that is bounded by one checkpoint interval.
+//! between the checkpoint and the new epoch are dead. Only in sync and written mode a log is replayed, the
+//! commit log, and that is bounded by one checkpoint interval.
 //!
-//! Opening changes nothing on disk that matters, so a crash during an open is as if it had not been tried. What can
-//! make it fail is found before anything is changed; only a disk that refuses a write comes later. An open that is to read only ends
-//! there: what commit logs hold it replays into memory, and nothing else is done to what a crash left.
+//! Opening changes nothing on disk that matters, so a crash during an open is as if it had not been tried.
+//! What can make it fail is found before anything is changed; only a disk that refuses a write comes later.
+//! An open that is to read only ends there: what commit logs hold it replays into memory, and nothing else is
+//! done to what a crash left.
 //!
-//! * **B-7** An open that is refused for what it finds, and a store that is open to be read only, changes no file, and makes and
-//!   removes none; and who only reads sees all that another open would show, or is refused.
+//! * **B-7** An open that is refused for what it finds, and a store that is open to be read only, changes no
+//!   file, and makes and removes none; and who only reads sees all that another open would show, or is
+//!   refused.
 
 use std::{
     collections::HashMap,
@@ -282,8 +284,8 @@ fn next_epoch(root: &Root, is_new: bool) -> (Version, Vec<(Version, Version)>) {
     (base, dead)
 }
 
-/// After a kill, what can be read may not be durable yet. Before anything is done that relies on it — removing what
-/// it replaces, showing what it says to a reader, adding to it — it is made so.
+/// After a kill, what can be read may not be durable yet. Before anything is done that relies on it —
+/// removing what it replaces, showing what it says to a reader, adding to it — it is made so.
 fn make_visible_durable(disk: &dyn Disk, listed: &[Listed]) -> Result<()> {
     let newest = listed.iter().filter_map(|l| match l {
         Listed::Ours(name @ FileName::Manifest(_)) => Some(*name),
@@ -298,7 +300,8 @@ fn make_visible_durable(disk: &dyn Disk, listed: &[Listed]) -> Result<()> {
 /// What is in the directory besides what the manifest names.
 #[derive(Default)]
 struct Leftovers {
-    /// Files of a run that no checkpoint of it came to name. Only removed once what the manifest names is durable.
+    /// Files of a run that no checkpoint of it came to name. Only removed once what the manifest names is
+    /// durable.
     orphans: Vec<FileName>,
     next_file: u64,
     torn_tails: u64,
@@ -346,8 +349,8 @@ impl Leftovers {
         Ok(left)
     }
 
-    /// Only the last file of a chunk can have been its open log when the checkpoint was taken: what came after it is an
-    /// orphan. So no other is asked for its length; a chunk may have a dozen.
+    /// Only the last file of a chunk can have been its open log when the checkpoint was taken: what came
+    /// after it is an orphan. So no other is asked for its length; a chunk may have a dozen.
     fn measure_open_logs(&mut self, root: &Root, disk: &dyn Disk) {
         for number in root.chunks.values().filter_map(|numbers| numbers.last()) {
             let durable = &root.files[number];

@@ -1,9 +1,9 @@
 //! `Reserve`: room on the disk, kept back for the writes that make room.
 //!
-//! A full disk refuses every write, also those that would end this: a delete needs a record, a checkpoint an edit of the
-//! manifest, a rewrite a table. So the store keeps a file that is nothing but allocated blocks. When such a write meets a full
-//! disk, the reserve gives some of them and the write is tried again. Writes that bring data never use it: as long
-//! as it is *short*, they first bring it back, or fail as `NoSpace`.
+//! A full disk refuses every write, also those that would end this: a delete needs a record, a checkpoint an
+//! edit of the manifest, a rewrite a table. So the store keeps a file that is nothing but allocated blocks.
+//! When such a write meets a full disk, the reserve gives some of them and the write is tried again. Writes
+//! that bring data never use it: as long as it is *short*, they first bring it back, or fail as `NoSpace`.
 //!
 //! | from | to | function | condition |
 //! | --- | --- | --- | --- |
@@ -37,7 +37,8 @@ const PIECES: u64 = 4;
 /// A write is tried again as often as there are pieces.
 pub(crate) const TRIES_MAX: u64 = PIECES;
 
-/// The reserve of one store. Its lock is a leaf, held across disk calls: who wants the room must not race who takes it.
+/// The reserve of one store. Its lock is a leaf, held across disk calls: who wants the room must not race who
+/// takes it.
 pub(crate) struct Reserve {
     disk: Arc<dyn Disk>,
     bytes_max: u64,
@@ -106,8 +107,9 @@ impl Drop for Lease<'_> {
 }
 
 impl Reserve {
-    /// The reserve that an open found, of so many bytes; of at most `bytes_max`, none if that is zero. If there is less than the least it
-    /// is short: the store is new, or the run before gave of it. The first write that brings data makes it.
+    /// The reserve that an open found, of so many bytes; of at most `bytes_max`, none if that is zero. If
+    /// there is less than the least it is short: the store is new, or the run before gave of it. The first
+    /// write that brings data makes it.
     pub(crate) fn found(disk: Arc<dyn Disk>, bytes_max: u64, bytes: u64) -> Self {
         let wanted = bytes.clamp(BYTES_MIN.min(bytes_max), bytes_max);
         let is_short = AtomicBool::new(bytes < wanted);
@@ -179,12 +181,12 @@ impl Reserve {
         }
     }
 
-    /// Gives of it to a write that met a full disk: what that needs, a quarter of the whole at least. None if to try again
-    /// would not help.
+    /// Gives of it to a write that met a full disk: what that needs, a quarter of the whole at least. None if
+    /// to try again would not help.
     pub(crate) fn give(&self, to: Use, bytes_needed: u64) -> Option<Lease<'_>> {
         let turn = match to {
-            // Waits while a rewrite runs, which takes all the room that it finds. Recursive: one who waits for another
-            // to try again must not meet a rewrite between them.
+            // Waits while a rewrite runs, which takes all the room that it finds. Recursive: one who waits
+            // for another to try again must not meet a rewrite between them.
             Use::Checkpoint { .. } | Use::Deletes => Some(self.rewriting.read_recursive()),
             Use::DeletesUnderGate => Some(self.rewriting.try_read_recursive()?),
             Use::Rewrite => None,

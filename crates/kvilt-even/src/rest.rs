@@ -1,17 +1,17 @@
 //! `Rest`: when the workers of a store rest without end, and who wakes them.
 //!
-//! A process may have a thousand stores open of which few are used, so a store in which nothing changes must cost
-//! nothing. What is always true (E-16): a worker rests without end only if there is nothing that it would do at any
-//! later time, and whoever changes that wakes it.
+//! A process may have a thousand stores open of which few are used, so a store in which nothing changes must
+//! cost nothing. What is always true (E-16): a worker rests without end only if there is nothing that it
+//! would do at any later time, and whoever changes that wakes it.
 //!
 //! | worker | rests without end when | is woken by |
 //! | --- | --- | --- |
 //! | rebalancer | several looks at all chunks, the last of them [`IDLE_LONGEST`] behind the last operation, found nothing to do | operations; a chunk that is wanted; others with the same budget that are short of memory |
 //! | checkpointer | no log is dirty, no chunk has changed, the witness is synced, no file waits to be removed | the first change behind a checkpoint |
 //!
-//! A put makes no call to wake anybody: it loads what the workers say of themselves ([`kvilt_sync::Doze`]), which
-//! hardly ever changes. What ends by time, a view's age or the rest of a chunk whose job failed, ends a rest by time.
-//! Between the last operation and the rest without end, rests get longer and longer: [`Calm`].
+//! A put makes no call to wake anybody: it loads what the workers say of themselves ([`kvilt_sync::Doze`]),
+//! which hardly ever changes. What ends by time, a view's age or the rest of a chunk whose job failed, ends a
+//! rest by time. Between the last operation and the rest without end, rests get longer and longer: [`Calm`].
 
 use std::{
     sync::{
@@ -32,13 +32,14 @@ use crate::{
 pub(crate) const TICK: Duration = Duration::from_millis(50);
 /// The longest rest of the rebalancer, in ticks, before that without end: as a power of two.
 const TICKS_MAX_LOG2: u32 = 8;
-/// All chunks are looked at once more when nothing was read or written for so long: what is left for then is done before the
-/// rest without end.
+/// All chunks are looked at once more when nothing was read or written for so long: what is left for then is
+/// done before the rest without end.
 const IDLE_LONGEST: Duration = Duration::from_secs(10);
-/// So many stores are asked for memory at a time, once a tick: to wake all of a thousand would take longer than to wait for some.
+/// So many stores are asked for memory at a time, once a tick: to wake all of a thousand would take longer
+/// than to wait for some.
 const SLEEPERS_ASKED: usize = 16;
-/// A checkpoint that failed, or has left files that somebody still reads, is made again after an interval, and the next after twice as
-/// long, up to this, or the interval if that is longer.
+/// A checkpoint that failed, or has left files that somebody still reads, is made again after an interval,
+/// and the next after twice as long, up to this, or the interval if that is longer.
 const AGAIN_LONGEST: Duration = Duration::from_secs(4);
 
 /// What the workers of a store say of themselves.
@@ -53,8 +54,8 @@ pub(crate) struct Rest {
 }
 
 impl Store {
-    /// Something was read or written, or will be: told behind a SeqCst read-modify-write, or a locked section, that the last
-    /// look of a worker would see. Not to be told by who is announced.
+    /// Something was read or written, or will be: told behind a SeqCst read-modify-write, or a locked
+    /// section, that the last look of a worker would see. Not to be told by who is announced.
     #[inline]
     pub(crate) fn stir(&self) {
         if self.rest.rebalancer.must_wake() {
@@ -105,7 +106,8 @@ impl Store {
         reads + counters.views.sum() + counters.puts.sum()
     }
 
-    /// What readers and writers have left in the chunks, and how much of it is of puts. Only operations add to it.
+    /// What readers and writers have left in the chunks, and how much of it is of puts. Only operations add
+    /// to it.
     fn heat(&self) -> (u64, u64) {
         let pin = pin();
         let chunks = self.index.load(&pin).chunks().iter();
@@ -130,7 +132,8 @@ impl Store {
         self.versions.oldest_view_opened()?.checked_add(self.config.view_age_max)
     }
 
-    /// Has others that rest, and use the same budget, look what they can do without. True if it is of any use.
+    /// Has others that rest, and use the same budget, look what they can do without. True if it is of any
+    /// use.
     pub(crate) fn ask_for_memory(&self) {
         self.files.budget.ask(SLEEPERS_ASKED);
     }
@@ -213,8 +216,8 @@ impl Calm {
         }
     }
 
-    /// How long to rest, after a step that did nothing; not beyond the next look at space, if one is due. If long, the
-    /// rebalancer has lain down.
+    /// How long to rest, after a step that did nothing; not beyond the next look at space, if one is due. If
+    /// long, the rebalancer has lain down.
     pub(crate) fn pause(&mut self, store: &Arc<Store>, now: Duration, space_look: Option<Duration>) -> Pause {
         if self.rounds == 0 || self.walked > 0 || store.munk_room.is_waiting() {
             return Pause::Tick;
@@ -238,7 +241,8 @@ impl Calm {
     }
 }
 
-/// How long after the beginning of a checkpoint the next is due, if so many in a row were not the last for good.
+/// How long after the beginning of a checkpoint the next is due, if so many in a row were not the last for
+/// good.
 pub(crate) fn checkpoint_interval(interval: Duration, again: u32) -> Duration {
     let longer = interval.saturating_mul(1 << again.min(16));
     longer.min(interval.max(AGAIN_LONGEST))

@@ -2,9 +2,9 @@
 //!
 //! EvenDB §3.2 and §3.4: a rebalance drops, for each key, the versions that no active scan needs. We ask
 //! exactly that, for each open view, rather than for the oldest only: an entry written at `v`, whose key has
-//! its next newer version (or a range tombstone over it) at `n`, is needed if there is a view `w` with
-//! `v <= w < n`, "now" being the newest view. What a *crash* may need is not decided here: the files that hold
-//! it stay until a checkpoint covers their successors (see `checkpoint.rs`).
+//! its next newer version (or a range tombstone over it) at `n`, is needed if there is a view `w` with `v <=
+//! w < n`, "now" being the newest view. What a *crash* may need is not decided here: the files that hold it
+//! stay until a checkpoint covers their successors (see `checkpoint.rs`).
 
 use std::{cmp::Ordering, sync::Arc};
 
@@ -15,8 +15,8 @@ use crate::tombstones::{Over, Tombstones};
 /// Takes entries that are needed, and where the value of each is, if it has none because that is large.
 pub(crate) type KeepStreamed<'k> = dyn FnMut(EntryRef<'_>, Option<&dyn Streamed>) -> Result<()> + 'k;
 
-/// Who looks at the entries: the open views and the range tombstones, fixed while entries are filtered. And what came of the key
-/// that is looked at.
+/// Who looks at the entries: the open views and the range tombstones, fixed while entries are filtered. And
+/// what came of the key that is looked at.
 pub(crate) struct Retain<'a> {
     /// Ascending; "now" is not among them.
     views: &'a [Version],
@@ -33,12 +33,12 @@ impl<'a> Retain<'a> {
         Retain { views, tombstones: Over::new(tombstones), newer: None, waiting: Vec::new() }
     }
 
-    /// Gives every entry of `entries` that is still needed to `keep`, in order. Range tombstones are not needed
-    /// afterwards: where one lies over an entry that is kept for an older view, a tombstone of that key is
-    /// given in its place.
+    /// Gives every entry of `entries` that is still needed to `keep`, in order. Range tombstones are not
+    /// needed afterwards: where one lies over an entry that is kept for an older view, a tombstone of that
+    /// key is given in its place.
     ///
-    /// `entries` must be all that the chunk has, or nothing may be dropped: a tombstone is needed only as long
-    /// as an older entry of its key is. Says how many there were.
+    /// `entries` must be all that the chunk has, or nothing may be dropped: a tombstone is needed only as
+    /// long as an older entry of its key is. Says how many there were.
     pub(crate) fn run(
         self,
         entries: &mut Merge<'_>,
@@ -50,7 +50,8 @@ impl<'a> Retain<'a> {
         })
     }
 
-    /// The same where values may be [streamed](Source::streamed): `keep` copies them, and what it kept counts only if all goes well.
+    /// The same where values may be [streamed](Source::streamed): `keep` copies them, and what it kept counts
+    /// only if all goes well.
     pub(crate) fn run_streamed(
         mut self,
         entries: &mut Merge<'_>,
@@ -139,8 +140,9 @@ impl<'a> Retain<'a> {
         self.views.get(first).is_some_and(|&w| w < end)
     }
 
-    /// The range tombstones that lie over `entry` and under the next newer version of its key wait with the others. One at the
-    /// newer version itself lies under that: a put that shares the version of a range delete came after it.
+    /// The range tombstones that lie over `entry` and under the next newer version of its key wait with the
+    /// others. One at the newer version itself lies under that: a put that shares the version of a range
+    /// delete came after it.
     fn wait_for_hiders(&mut self, entry: &EntryRef<'_>) {
         let newer = self.newer;
         let lies_between =

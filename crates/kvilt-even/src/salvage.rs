@@ -1,7 +1,8 @@
-//! Salvage: everything of a damaged store that provably is its newest content, and a list of what may be lost.
+//! Salvage: everything of a damaged store that provably is its newest content, and a list of what may be
+//! lost.
 //!
-//! A row is given away only if nothing newer of its key can be among what is damaged. So each chunk is read from its
-//! newest part to its oldest, and damage of a part hides what lies under it in the parts behind:
+//! A row is given away only if nothing newer of its key can be among what is damaged. So each chunk is read
+//! from its newest part to its oldest, and damage of a part hides what lies under it in the parts behind:
 //!
 //! | damaged | keys that may be lost |
 //! | --- | --- |
@@ -11,7 +12,8 @@
 //! | a commit log | all that were written since the last checkpoint: that is, any |
 //! | manifest or witness | any: rows are gathered from every file, and none is proven |
 //!
-//! Nothing here writes to the store's directory. One chunk at a time is in memory; without a manifest, all rows are.
+//! Nothing here writes to the store's directory. One chunk at a time is in memory; without a manifest, all
+//! rows are.
 
 mod gathering;
 mod parts;
@@ -30,8 +32,8 @@ use kvilt_format::{
 use self::{gathering::Gathering, parts::Parts};
 use crate::{files::DeadVersions, recovery};
 
-/// Locks the store in `disk` as one who reads it does, until what this returns is dropped: for who prepares a salvage, and would not
-/// do so in vain.
+/// Locks the store in `disk` as one who reads it does, until what this returns is dropped: for who prepares a
+/// salvage, and would not do so in vain.
 ///
 /// Errors: `Busy`; `InvalidArgument` if there is nothing of a store; `UnsupportedVersion`; `Io`.
 pub fn lock_to_salvage(disk: &dyn Disk) -> Result<Box<dyn std::any::Any + Send + Sync>> {
@@ -58,11 +60,11 @@ fn nothing_of_a_store(disk: &dyn Disk) -> Error {
     Error::invalid(format!("there is nothing of a store in {}: {what}", disk.place()))
 }
 
-/// Gives all that can be saved of the store in `disk`, which nobody can open to write meanwhile, to `save`. `progress` is told the bytes read
-/// of all bytes there are.
+/// Gives all that can be saved of the store in `disk`, which nobody can open to write meanwhile, to `save`.
+/// `progress` is told the bytes read of all bytes there are.
 ///
-/// Errors: those of `save`; `Busy`; `InvalidArgument` if there is nothing of a store; `Io` if a file cannot be read for a reason
-/// other than damage; `UnsupportedVersion`.
+/// Errors: those of `save`; `Busy`; `InvalidArgument` if there is nothing of a store; `Io` if a file cannot
+/// be read for a reason other than damage; `UnsupportedVersion`.
 pub fn salvage(
     disk: &dyn Disk,
     save: &mut dyn FnMut(Salvaged<'_>) -> Result<()>,
@@ -215,7 +217,8 @@ impl Salvage<'_> {
                     range: Some(KeyRange::all()),
                     message: format!("writes since the last checkpoint may be lost: {}", error.message()),
                 });
-                // What came later must not be applied without what is lost, so what was copied may be older than it was.
+                // What came later must not be applied without what is lost, so what was copied may be older
+                // than it was.
                 self.report.is_proven = false;
                 return Ok(());
             }

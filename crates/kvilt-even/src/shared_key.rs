@@ -1,8 +1,9 @@
 //! `SharedKey`: a bound that is kept for long, without the beginning that it shares with another one.
 //!
-//! First and last keys of files are kept while the store is open. Most are short. Long ones mostly begin like others, a path of many
-//! directories say, and that is kept once for all of them; of the rest only so much is kept as tells keys apart. Any thread may use it;
-//! what is always true: no key that a bound was made of lies beyond it.
+//! First and last keys of files are kept while the store is open. Most are short. Long ones mostly begin like
+//! others, a path of many directories say, and that is kept once for all of them; of the rest only so much is
+//! kept as tells keys apart. Any thread may use it; what is always true: no key that a bound was made of lies
+//! beyond it.
 
 use std::{cmp::Ordering, collections::VecDeque, sync::Arc};
 
@@ -11,15 +12,16 @@ use parking_lot::Mutex;
 
 /// Shorter keys, in bytes, are kept whole.
 const LONG_BYTES: usize = 256;
-/// So many keys are looked at for a beginning that is shared: each keyspace may have another. Half of the places are for those that
-/// nobody has shared yet.
+/// So many keys are looked at for a beginning that is shared: each keyspace may have another. Half of the
+/// places are for those that nobody has shared yet.
 const BASES_MAX: usize = 8;
 /// Of what a long key does not share, so many bytes are kept.
 const REST_BYTES_MAX: usize = 128;
 /// A base that others share already is taken if it shares at most so many bytes less than the best one.
 const LESS_SHARED_MAX: usize = REST_BYTES_MAX / 2;
 
-/// A key above `last` and at or below `next`, as short as may be, but never shorter than what may stand in front of a user's key.
+/// A key above `last` and at or below `next`, as short as may be, but never shorter than what may stand in
+/// front of a user's key.
 pub(crate) fn short_bound<'k>(last: &[u8], next: &'k [u8]) -> &'k [u8] {
     if next.len() <= LONG_BYTES {
         return next;

@@ -1,5 +1,5 @@
-//! `Counters`: what the engine counts while it works. What every get, put and scan counts is spread, so that threads do not share
-//! cache lines; that takes 2 KiB a counter and store, so all else is not.
+//! `Counters`: what the engine counts while it works. What every get, put and scan counts is spread, so that
+//! threads do not share cache lines; that takes 2 KiB a counter and store, so all else is not.
 
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 

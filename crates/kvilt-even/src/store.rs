@@ -112,8 +112,8 @@ impl Store {
         }
     }
 
-    /// Wakes the checkpointer: if it rests until something is to be made durable, or if a checkpoint is to come before its
-    /// time. Otherwise checkpoints come by the clock, and nobody waits for one.
+    /// Wakes the checkpointer: if it rests until something is to be made durable, or if a checkpoint is to
+    /// come before its time. Otherwise checkpoints come by the clock, and nobody waits for one.
     pub(crate) fn wake_checkpointer(&self) {
         if let Some(hands) = &*self.hands.lock() {
             hands.checkpointer.wake();
@@ -139,8 +139,8 @@ pub(crate) struct Hands {
     pub(crate) checkpointer: Arc<dyn Hand>,
 }
 
-/// Chunks that want the background's attention, first come first served. It keeps none of them: one that was split
-/// while it waited would keep its munk for as long as the queue is long.
+/// Chunks that want the background's attention, first come first served. It keeps none of them: one that was
+/// split while it waited would keep its munk for as long as the queue is long.
 #[derive(Default)]
 pub(crate) struct Attention(Mutex<VecDeque<Weak<Chunk>>>);
 
@@ -207,7 +207,8 @@ mod tests {
         Chunk::new(id, KeyRange::all(), state, Heat::default(), Ledger::new(None))
     }
 
-    /// Chunks that were split waited here with their munks, behind all others, and memory went over the budget.
+    /// Chunks that were split waited here with their munks, behind all others, and memory went over the
+    /// budget.
     #[test]
     fn a_chunk_that_is_gone_is_not_kept_by_those_that_wait_for_attention() {
         let attention = Attention::default();

@@ -1,11 +1,11 @@
 //! `Tombstones`: the range tombstones that apply to a munk, or that a log contains; usually none.
 //!
-//! To lay one over a range, and to ask what lies over a key, costs a few steps down a tree, however many there are
-//! ([`fragments`], `docs/design/0057-range-tombstones.md`). A value is immutable and replaced as a whole; it shares most of its
-//! memory with the one before.
+//! To lay one over a range, and to ask what lies over a key, costs a few steps down a tree, however many
+//! there are ([`fragments`], `docs/design/0057-range-tombstones.md`). A value is immutable and replaced as a
+//! whole; it shares most of its memory with the one before.
 //!
-//! * **E-17** A range tombstone is forgotten for a newer one over the same keys only if that one is settled and nobody reads at a
-//!   version from the older one's up to the newer one's.
+//! * **E-17** A range tombstone is forgotten for a newer one over the same keys only if that one is settled
+//!   and nobody reads at a version from the older one's up to the newer one's.
 //! * **E-20** (in part) Neither takes more steps than a few times the logarithm of how many there are.
 
 mod bound;
@@ -24,7 +24,8 @@ pub(crate) struct Tombstones {
     tree: Tree,
     /// The highest version of any.
     newest: Version,
-    /// The batch that wrote it, which alone may be in flight: who lays one over a chunk's keys has the gate until it is settled.
+    /// The batch that wrote it, which alone may be in flight: who lays one over a chunk's keys has the gate
+    /// until it is settled.
     batch: u64,
 }
 
@@ -153,15 +154,16 @@ impl Tombstones {
         fragments::for_each(&self.tree, Version::ZERO, &mut |range, _| each(&range));
     }
 
-    /// Gives `each` all above `version`, cut where others begin or end; those over the same keys oldest first.
+    /// Gives `each` all above `version`, cut where others begin or end; those over the same keys oldest
+    /// first.
     fn for_each_since(&self, version: Version, mut each: impl FnMut(KeyRange, Version)) {
         fragments::for_each(&self.tree, version, &mut |range, marks| {
             marks.iter().rev().for_each(|mark| each(range.clone(), *mark));
         });
     }
 
-    /// Whether one of them, or several side by side, leave nothing of a chunk that was written before. Not looked at closely if
-    /// there are many pieces.
+    /// Whether one of them, or several side by side, leave nothing of a chunk that was written before. Not
+    /// looked at closely if there are many pieces.
     pub(crate) fn cover(&self, range: &KeyRange) -> bool {
         let mut next = Cow::Borrowed(range.start.as_slice());
         for _ in 0..COVERING_PIECES_MAX {

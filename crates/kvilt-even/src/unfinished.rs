@@ -1,8 +1,10 @@
-//! `Unfinished`: a directory in which a job, a copy or a repair, makes a store that is not whole before the job ends.
+//! `Unfinished`: a directory in which a job, a copy or a repair, makes a store that is not whole before the
+//! job ends.
 //!
-//! From its first step to its last the directory bears the file `UNFINISHED`. While it does, no open takes what is there for a
-//! store, and the next job of the kind may replace it (**E-18**). A job that fails removes what it made, the mark last, and the
-//! directory if it made that too; one that is killed leaves the mark. See `docs/design/0062-unfinished-directories.md`.
+//! From its first step to its last the directory bears the file `UNFINISHED`. While it does, no open takes
+//! what is there for a store, and the next job of the kind may replace it (**E-18**). A job that fails
+//! removes what it made, the mark last, and the directory if it made that too; one that is killed leaves the
+//! mark. See `docs/design/0062-unfinished-directories.md`.
 
 use std::{any::Any, io, sync::Arc};
 
@@ -21,7 +23,8 @@ pub struct Unfinished {
 impl Unfinished {
     /// Marks a directory that is empty, or that has what an unfinished job left, which is removed.
     ///
-    /// Errors: `InvalidArgument` if it holds anything else; `Busy` if another job is filling it; `Io`, `NoSpace`.
+    /// Errors: `InvalidArgument` if it holds anything else; `Busy` if another job is filling it; `Io`,
+    /// `NoSpace`.
     pub fn begin(disk: Arc<dyn Disk>) -> Result<Self> {
         let begun = Unfinished::marked(&disk);
         if begun.is_err() {
@@ -94,7 +97,8 @@ impl Drop for Unfinished {
         self.remove_all_but_mark();
         let is_clear = |l: &Listed| matches!(l, Listed::Ours(FileName::Lock | FileName::Unfinished));
         let is_empty = self.disk.list().is_ok_and(|left| left.iter().all(is_clear));
-        // The mark goes last, also in what a power cut leaves: without it nothing may be there that could be taken for a store.
+        // The mark goes last, also in what a power cut leaves: without it nothing may be there that could be
+        // taken for a store.
         if is_empty && self.disk.sync_dir().is_ok() {
             let _ = self.disk.remove(FileName::Lock);
             let _ = self.disk.remove(FileName::Unfinished);

@@ -1,8 +1,8 @@
 //! Views and their age: a snapshot or scan that is kept beyond the limit expires.
 //!
-//! What is always true: S-9, a view is marked expired before any version is dropped that only it needs; readers ask
-//! behind each read and before they give out what they read, so an expired view gives an error and no wrong row. Why so:
-//! `docs/design/0025-forks-and-old-views.md`.
+//! What is always true: S-9, a view is marked expired before any version is dropped that only it needs;
+//! readers ask behind each read and before they give out what they read, so an expired view gives an error
+//! and no wrong row. Why so: `docs/design/0025-forks-and-old-views.md`.
 
 use kvilt_base::{Error, ErrorKind, Result, Version};
 

@@ -13,9 +13,10 @@ const VALUE: usize = 200;
 /// Has no divisor in common with the number of keys.
 const STRIDE: u32 = 97;
 
-/// Where a row of a run was replaced, the run was charged up to the next multiple of 16 KiB, whatever its size: twice its memory where
-/// chunks are as small as a budget like this makes them. Then puts waited hundreds of times for a gauge that nobody brought down, for
-/// what was in use was within the budget, and munks were evicted that had room.
+/// Where a row of a run was replaced, the run was charged up to the next multiple of 16 KiB, whatever its
+/// size: twice its memory where chunks are as small as a budget like this makes them. Then puts waited
+/// hundreds of times for a gauge that nobody brought down, for what was in use was within the budget, and
+/// munks were evicted that had room.
 #[test]
 fn rows_replaced_in_place_are_charged_what_they_take() {
     let (db, budget) = stepped::open(BUDGET);

@@ -1,5 +1,5 @@
-//! The commit log through the engine: damage to what was synced is an error and never a silent loss (F-4), a failed
-//! group is an error to each member (D6), and a level keeps what it says.
+//! The commit log through the engine: damage to what was synced is an error and never a silent loss (F-4), a
+//! failed group is an error to each member (D6), and a level keeps what it says.
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
 use std::{sync::Arc, time::Duration};
@@ -349,8 +349,8 @@ fn room_that_the_reserve_gave_is_not_for_zeros() {
     assert_eq!(count(&*bed.db), 0);
 }
 
-/// Records of a group that failed may not come back by a later open. Where they cannot be overwritten, nothing more may be
-/// acknowledged behind them.
+/// Records of a group that failed may not come back by a later open. Where they cannot be overwritten,
+/// nothing more may be acknowledged behind them.
 #[test]
 fn an_append_that_failed_and_cannot_be_taken_back_ends_all_writing() {
     let disk = MemoryDisk::new(1);
@@ -419,8 +419,8 @@ fn each_level_takes_over_from_each() {
     }
 }
 
-/// What a sync failed to write the kernel may drop, show to readers all the same, and take for written at the next sync. Found by
-/// `kvilt-sim faults --seeds 529`.
+/// What a sync failed to write the kernel may drop, show to readers all the same, and take for written at the
+/// next sync. Found by `kvilt-sim faults --seeds 529`.
 #[test]
 fn what_an_open_replays_is_durable_though_a_sync_of_it_had_failed() {
     let mut failed = 0;

@@ -9,8 +9,9 @@ use kvilt_base::{Direction, KeyRange, RowBatch};
 const BUDGET: u64 = 1 << 20;
 const VALUE: usize = 2 << 20;
 
-/// Each value went into a munk, a buffer, a copy for the thread, and the merges of the background: a store of values of 64 MiB took
-/// twenty of them. What is charged stays below the budget and one value, with the background that reads them included.
+/// Each value went into a munk, a buffer, a copy for the thread, and the merges of the background: a store of
+/// values of 64 MiB took twenty of them. What is charged stays below the budget and one value, with the
+/// background that reads them included.
 #[test]
 fn values_larger_than_the_budget_are_in_memory_one_at_a_time() {
     let (db, budget) = stepped::open(BUDGET);

@@ -1,4 +1,5 @@
-//! Keys that differ in the middle, and go on for long: where chunks and files begin is kept without what follows.
+//! Keys that differ in the middle, and go on for long: where chunks and files begin is kept without what
+//! follows.
 //!
 //! Alone in its process, as `memory.rs` is.
 
@@ -15,8 +16,9 @@ fn key(i: u32) -> Vec<u8> {
     [&[b'p'; PART_BYTES], middle.as_slice(), &[b'q'; PART_BYTES]].concat()
 }
 
-/// Chunks began with whole keys, and a small budget made them small: 8,000 such keys of 60 KB under one megabyte were 821 chunks, whose
-/// bounds and files' first and last keys took 400 MB. Each chunk that was written to had a buffer for one such key, too.
+/// Chunks began with whole keys, and a small budget made them small: 8,000 such keys of 60 KB under one
+/// megabyte were 821 chunks, whose bounds and files' first and last keys took 400 MB. Each chunk that was
+/// written to had a buffer for one such key, too.
 #[test]
 fn chunks_do_not_begin_with_whole_keys() {
     let (db, _budget) = stepped::open(BUDGET);

@@ -1,4 +1,5 @@
-//! Keys that are nearly all of their rows: what is kept of them in memory and in the manifest does not grow as they do.
+//! Keys that are nearly all of their rows: what is kept of them in memory and in the manifest does not grow
+//! as they do.
 //!
 //! Alone in its process, as `memory.rs` is.
 
@@ -14,9 +15,10 @@ fn key(i: u32) -> Vec<u8> {
     [vec![b'p'; KEY_BYTES], i.to_be_bytes().to_vec()].concat()
 }
 
-/// Seven hundred megabytes of such keys under a budget of 16 MiB took a gigabyte of memory, most of which was charged to nothing: whole
-/// keys for every few kilobytes of a log, for each log's first and last key, for each chunk's bounds. What is charged stays below
-/// the budget and a half; the bounds of chunks, which are not charged, are few, for chunks with long bounds are larger.
+/// Seven hundred megabytes of such keys under a budget of 16 MiB took a gigabyte of memory, most of which was
+/// charged to nothing: whole keys for every few kilobytes of a log, for each log's first and last key, for
+/// each chunk's bounds. What is charged stays below the budget and a half; the bounds of chunks, which are
+/// not charged, are few, for chunks with long bounds are larger.
 #[test]
 fn long_keys_are_not_kept_whole_everywhere() {
     let (db, budget) = stepped::open(BUDGET);

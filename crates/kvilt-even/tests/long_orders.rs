@@ -36,7 +36,8 @@ impl Rows for Watched {
     }
 }
 
-/// A scan put one log after the other in order, faster than the background forgot the orders, each of which has all keys of its log.
+/// A scan put one log after the other in order, faster than the background forgot the orders, each of which
+/// has all keys of its log.
 #[test]
 fn a_scan_of_many_logs_forgets_their_orders_itself() {
     let (db, budget) = stepped::open(BUDGET);

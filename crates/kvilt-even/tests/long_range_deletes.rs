@@ -14,8 +14,8 @@ fn key(i: u64) -> Vec<u8> {
     [vec![b'p'; KEY_BYTES], i.to_be_bytes().to_vec()].concat()
 }
 
-/// Each range tombstone had two whole keys, in the list of its log, where nobody charged them, and then in its tree: 3,000 range
-/// deletes and as many puts with keys of 60 KB took 212 MB under a budget of 16 MiB.
+/// Each range tombstone had two whole keys, in the list of its log, where nobody charged them, and then in
+/// its tree: 3,000 range deletes and as many puts with keys of 60 KB took 212 MB under a budget of 16 MiB.
 #[test]
 fn range_deletes_between_long_keys_take_little_memory() {
     let (db, budget) = stepped::open(BUDGET);

@@ -1,7 +1,7 @@
 //! Row 17: one number bounds the memory; over it munks are evicted first, and writers slowed then.
 //!
-//! Alone in its process: memory that was replaced is counted until no thread of the process can still read it, so tests
-//! beside this one would change its figures.
+//! Alone in its process: memory that was replaced is counted until no thread of the process can still read
+//! it, so tests beside this one would change its figures.
 
 mod stepped;
 
@@ -12,9 +12,9 @@ const KEYS: u32 = 6000;
 /// Has no divisor in common with the number of keys.
 const STRIDE: u32 = 997;
 
-/// Sixteen times the budget is written, with views held that keep old versions. What is counted stays below twice the
-/// budget although the background moves only when a put waits: munks go, and when that is not enough, puts wait. Every row is
-/// there all the same.
+/// Sixteen times the budget is written, with views held that keep old versions. What is counted stays below
+/// twice the budget although the background moves only when a put waits: munks go, and when that is not
+/// enough, puts wait. Every row is there all the same.
 #[test]
 fn over_the_budget_munks_are_evicted_and_then_writers_wait() {
     let (db, budget) = stepped::open(BUDGET);

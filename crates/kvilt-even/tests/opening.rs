@@ -1,5 +1,5 @@
-//! What an open finds in a directory: a store, the beginning of one, or something else, which is refused by name and left as
-//! it is.
+//! What an open finds in a directory: a store, the beginning of one, or something else, which is refused by
+//! name and left as it is.
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
 use std::{any::Any, io, ops::ControlFlow, path::Path, sync::Arc, time::Duration};
@@ -346,7 +346,8 @@ fn a_check_misses_manifest_and_witness_though_the_open_store_needs_neither() {
     assert_eq!(db.get(b"k", None).unwrap().as_deref(), Some(&b"v"[..]));
 }
 
-/// The bytes are there already; that they cannot be written once more where space is given at each write takes nothing from them.
+/// The bytes are there already; that they cannot be written once more where space is given at each write
+/// takes nothing from them.
 #[test]
 fn a_full_disk_does_not_keep_an_open_from_replaying() {
     let disk = MemoryDisk::new(1);

@@ -1,5 +1,5 @@
-//! Design 0039: while reads wait for the drive, only chunks that are read far more than others have munks; what the page
-//! cache answers is loaded as the budget has room.
+//! Design 0039: while reads wait for the drive, only chunks that are read far more than others have munks;
+//! what the page cache answers is loaded as the budget has room.
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
 use std::{
@@ -27,7 +27,8 @@ const LARGE: Range<u32> = 0..1024;
 /// Rows of one chunk in the second half.
 const HOT: Range<u32> = ROWS - 64..ROWS;
 
-/// Time passes whenever somebody looks at it: so a read between two looks takes as long as a drive's, or no time at all.
+/// Time passes whenever somebody looks at it: so a read between two looks takes as long as a drive's, or no
+/// time at all.
 #[derive(Debug)]
 struct LookedAt {
     clock: Arc<ManualClock>,

@@ -1,7 +1,8 @@
-//! A reader keeps what it found. What comes and goes beside it, from other threads or from its own code, is freed as if it were not
-//! there; and what waited for it is freed when it ends.
+//! A reader keeps what it found. What comes and goes beside it, from other threads or from its own code, is
+//! freed as if it were not there; and what waited for it is freed when it ends.
 //!
-//! Alone in its process: what waits for readers is counted for all stores of a process. One test, for the same reason.
+//! Alone in its process: what waits for readers is counted for all stores of a process. One test, for the
+//! same reason.
 
 mod stepped;
 

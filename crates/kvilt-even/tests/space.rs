@@ -1,6 +1,7 @@
 //! Files and memory give back what was deleted or overwritten, though nobody reads.
 //!
-//! Alone in its process, and one test: files that were replaced stay while any thread of the process has a pin.
+//! Alone in its process, and one test: files that were replaced stay while any thread of the process has a
+//! pin.
 
 use std::{sync::Arc, time::Duration};
 
@@ -213,8 +214,8 @@ fn few_long_rows_give_their_space_back_when_short_ones_replace_them() {
     }
 }
 
-/// One row in fifty has nearly all bytes, as where names and sizes of things lie beside the things. To delete it changes one
-/// row in fifty.
+/// One row in fifty has nearly all bytes, as where names and sizes of things lie beside the things. To delete
+/// it changes one row in fifty.
 fn few_long_rows_among_short_ones_give_their_space_back() {
     const GROUPS: u32 = 40;
     for mut bed in small_and_large_budget() {
@@ -274,8 +275,9 @@ fn many_small_chunks_give_their_space_back() {
     bed.db.close().expect("a store in memory closes");
 }
 
-/// Rows are deleted at random while new ones come, as where each expires at a time of its own. What deletes kill is known from a
-/// few counts: where each small chunk had to be counted, dead rows came faster than they were found.
+/// Rows are deleted at random while new ones come, as where each expires at a time of its own. What deletes
+/// kill is known from a few counts: where each small chunk had to be counted, dead rows came faster than they
+/// were found.
 fn space_comes_back_while_old_rows_are_deleted_at_random() {
     const LIVE: usize = 4_000;
     let mut bed = Bed::open(1 << 20, MemoryDisk::new(1));
@@ -296,7 +298,8 @@ fn space_comes_back_while_old_rows_are_deleted_at_random() {
     bed.db.close().expect("a store in memory closes");
 }
 
-/// Range deletes write next to nothing, and so do the chunks in which they are: those were not looked at while the store was written.
+/// Range deletes write next to nothing, and so do the chunks in which they are: those were not looked at
+/// while the store was written.
 fn space_comes_back_where_nothing_but_range_deletes_comes() {
     const ROWS: u32 = 40_000;
     let mut bed = Bed::open(1 << 20, MemoryDisk::new(1));
@@ -316,8 +319,9 @@ fn space_comes_back_where_nothing_but_range_deletes_comes() {
     bed.db.close().expect("a store in memory closes");
 }
 
-/// A run ends as soon as it has deleted all its rows by one range delete, and the next, which never rests, scans that range: as where
-/// a keyspace is made and dropped in each run. Nobody knew in the next run that all was dead.
+/// A run ends as soon as it has deleted all its rows by one range delete, and the next, which never rests,
+/// scans that range: as where a keyspace is made and dropped in each run. Nobody knew in the next run that
+/// all was dead.
 fn what_an_earlier_run_deleted_goes_while_the_store_is_written() {
     let disk = MemoryDisk::new(1);
     let mut bed = Bed::open(1 << 20, disk.clone());
@@ -339,7 +343,8 @@ fn what_an_earlier_run_deleted_goes_while_the_store_is_written() {
     bed.db.close().expect("a store in memory closes");
 }
 
-/// It holds the files that there were when it began. They are more than may wait for a checkpoint, and stop no rewrite.
+/// It holds the files that there were when it began. They are more than may wait for a checkpoint, and stop
+/// no rewrite.
 fn space_comes_back_beside_a_reader_that_holds_all_files_for_long() {
     let mut bed = Bed::open(64 << 20, MemoryDisk::new(1));
     let mut random = 1u32;

@@ -1,4 +1,5 @@
-//! E-18: what a copy leaves that failed, or that was cut short, is no store, and is not in the way of the next.
+//! E-18: what a copy leaves that failed, or that was cut short, is no store, and is not in the way of the
+//! next.
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
 use std::{

@@ -12,8 +12,8 @@ const STRIDE: u32 = 997;
 const ROUNDS: u32 = 20;
 const PUTS_A_VIEW: u32 = 40;
 
-/// Puts all keys so often, and says how many munks were copied. Where what is put may not take the place of what is there, a view
-/// is open that sees that, for a few puts.
+/// Puts all keys so often, and says how many munks were copied. Where what is put may not take the place of
+/// what is there, a view is open that sees that, for a few puts.
 fn overwrite(has_views: bool) -> u64 {
     let (db, budget) = stepped::open(BUDGET);
     let (mut over, mut view) = (0, None);

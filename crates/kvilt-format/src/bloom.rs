@@ -14,8 +14,8 @@ const STRIDE: u64 = 0x9e37_79b9_7f4a_7c15;
 
 /// The hash of a key, as filters use it; part of the table format.
 ///
-/// The key is read as little-endian words of eight bytes, the last one padded with zeros; the state starts from
-/// the length and takes each word in with a 64 × 64 → 128 bit product, folded.
+/// The key is read as little-endian words of eight bytes, the last one padded with zeros; the state starts
+/// from the length and takes each word in with a 64 × 64 → 128 bit product, folded.
 #[inline]
 pub fn hash(key: &[u8]) -> u64 {
     let mut state = FIRST ^ (key.len() as u64).wrapping_mul(STRIDE);
@@ -37,7 +37,8 @@ fn fold(a: u64, b: u64) -> u64 {
     product as u64 ^ (product >> 64) as u64
 }
 
-/// A set of hashes that may claim too much, never too little. Inserting needs `&mut`; probing is free of locks.
+/// A set of hashes that may claim too much, never too little. Inserting needs `&mut`; probing is free of
+/// locks.
 ///
 /// ```
 /// use kvilt_format::bloom::{Filter, hash};

@@ -1,9 +1,10 @@
-//! The one checksum: CRC-32, salted with the identity of the file and, where a place is known, with the place.
+//! The one checksum: CRC-32, salted with the identity of the file and, where a place is known, with the
+//! place.
 //!
 //! Where it stands: every record and block carries one. Why CRC-32: it finds every error burst of up to 32
-//! bits, it is done in hardware everywhere, and what it guards against is accident, not malice — decoders hold
-//! for hostile bytes with valid checksums too (F-3). Why the salt: a block of another store, of another file,
-//! or of another place in this file is well-formed, and only its identity tells that it is wrong (F-2).
+//! bits, it is done in hardware everywhere, and what it guards against is accident, not malice — decoders
+//! hold for hostile bytes with valid checksums too (F-3). Why the salt: a block of another store, of another
+//! file, or of another place in this file is well-formed, and only its identity tells that it is wrong (F-2).
 
 /// Which file, of which store.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -29,8 +30,8 @@ impl FileIdentity {
     }
 }
 
-/// CRC-32 (IEEE, reflected polynomial `edb88320`) of `bytes`, continued from `salt` as if that were the CRC of
-/// bytes before: what zlib calls `crc32(salt, bytes)`.
+/// CRC-32 (IEEE, reflected polynomial `edb88320`) of `bytes`, continued from `salt` as if that were the CRC
+/// of bytes before: what zlib calls `crc32(salt, bytes)`.
 ///
 /// ```
 /// assert_eq!(kvilt_format::checksum::checksum(0, b"123456789"), 0xcbf4_3926);

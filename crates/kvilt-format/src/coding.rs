@@ -1,8 +1,9 @@
-//! Integers and byte strings as bytes: variable-length integers, length prefixes, and a cursor that reads them.
+//! Integers and byte strings as bytes: variable-length integers, length prefixes, and a cursor that reads
+//! them.
 //!
 //! Where it stands: the lowest part of the crate; every format above is made of these. Always true: a read
-//! beyond the end, or a number that does not fit, is [`Malformed`], never a panic; and a number has exactly one
-//! encoding.
+//! beyond the end, or a number that does not fit, is [`Malformed`], never a panic; and a number has exactly
+//! one encoding.
 
 /// Most bytes that a variable-length integer takes.
 pub const VARINT_BYTES_MAX: usize = 10;

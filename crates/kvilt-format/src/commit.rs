@@ -1,13 +1,15 @@
-//! Commit logs: a header, then records, one write batch each, in the order of acknowledgement; between them marks.
+//! Commit logs: a header, then records, one write batch each, in the order of acknowledgement; between them
+//! marks.
 //!
-//! Where it stands: a write is acknowledged when its record here is synced (sync mode) or has been handed to the
-//! kernel (written mode). At open, the records since the last checkpoint are applied again: those of all commit
-//! logs, one after the other, a *chain*. Format: `docs/format/commit.md`.
+//! Where it stands: a write is acknowledged when its record here is synced (sync mode) or has been handed to
+//! the kernel (written mode). At open, the records since the last checkpoint are applied again: those of all
+//! commit logs, one after the other, a *chain*. Format: `docs/format/commit.md`.
 //!
-//! Always true: a mark is written only when everything before it in the chain was synced. So a bad record with a
-//! mark anywhere behind it was once whole and synced: that is corruption. Without one it is a torn tail, nobody
-//! was told that it is safe, and it ends the chain. A good record behind it saves nothing: sectors that were not
-//! synced reach the disk in any order, and a write must not survive one that came before it.
+//! Always true: a mark is written only when everything before it in the chain was synced. So a bad record
+//! with a mark anywhere behind it was once whole and synced: that is corruption. Without one it is a torn
+//! tail, nobody was told that it is safe, and it ends the chain. A good record behind it saves nothing:
+//! sectors that were not synced reach the disk in any order, and a write must not survive one that came
+//! before it.
 
 mod reader;
 
@@ -61,8 +63,8 @@ pub fn encode_header(id: FileIdentity, batches_before: u64) -> [u8; HEADER_BYTES
     header::encode(header::COMMIT_MAGIC, id, batches_before)
 }
 
-/// Appends to `out` the record of one write batch, which will lie at `offset`: all of `changes`, or none of them,
-/// count after a crash.
+/// Appends to `out` the record of one write batch, which will lie at `offset`: all of `changes`, or none of
+/// them, count after a crash.
 ///
 /// Panics if the changes together exceed 4 GiB: batches are limited to far less where they come in.
 ///

@@ -1,8 +1,8 @@
 //! The 64 bytes that every file begins with.
 //!
-//! Where it stands: logs, commit logs, tables, manifests and both halves of the witness all start with it. Always true: its layout and its
-//! checksum stay as they are in every format version, so that any Kvilt can tell a newer file from a damaged
-//! one (F-1, F-7).
+//! Where it stands: logs, commit logs, tables, manifests and both halves of the witness all start with it.
+//! Always true: its layout and its checksum stay as they are in every format version, so that any Kvilt can
+//! tell a newer file from a damaged one (F-1, F-7).
 //!
 //! | offset | bytes | what |
 //! | --- | --- | --- |

@@ -7,14 +7,15 @@
 //!
 //! What is always true, for every format here (numbers as in `docs/invariants.md`):
 //!
-//! * **F-1** Integers are little-endian. Every file begins with a 64-byte header: magic, format version, header
-//!   checksum, store id, file number. The layout of the header never changes, whatever the format version.
+//! * **F-1** Integers are little-endian. Every file begins with a 64-byte header: magic, format version,
+//!   header checksum, store id, file number. The layout of the header never changes, whatever the format
+//!   version.
 //! * **F-2** Every byte of a file is covered by a checksum, and every checksum by the file's identity
 //!   ([`FileIdentity`]): a file of another store, or another file under this name, does not pass.
 //! * **F-3** No bytes whatsoever make a decoder panic, loop for ever, or allocate more than the file's own
 //!   length allows (a compressed block: more than LZ4 can pack into its length).
-//! * **F-4** A length that the manifest calls durable is a promise: a bad record below it is `Corrupted`, with
-//!   file and offset, and never skipped. What lies behind it is a torn tail and ends a log silently.
+//! * **F-4** A length that the manifest calls durable is a promise: a bad record below it is `Corrupted`,
+//!   with file and offset, and never skipped. What lies behind it is a torn tail and ends a log silently.
 //! * **F-5** A damaged filter is ignored. It never makes a key absent.
 //! * **F-6** Entries of a table come by key ascending and, for one key, newest version first; never twice the
 //!   same key and version.

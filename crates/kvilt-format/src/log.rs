@@ -3,9 +3,10 @@
 //! Where it stands: the engine appends records that it encoded here to a file it owns, and reads them back
 //! either one by one at a known offset or all of them up to the durable length. Format: `docs/format/log.md`.
 //!
-//! Always true: a log belongs to one epoch; its header carries a base version, and records hold the difference
-//! to it. Among the records lie summaries of those before them ([`Summary`]). Nothing is ever appended behind a possibly torn tail. A record below the durable length is good, or
-//! the log is `Corrupted` (F-4).
+//! Always true: a log belongs to one epoch; its header carries a base version, and records hold the
+//! difference to it. Among the records lie summaries of those before them ([`Summary`]). Nothing is ever
+//! appended behind a possibly torn tail. A record below the durable length is good, or the log is `Corrupted`
+//! (F-4).
 
 mod large;
 mod salvage;
@@ -58,7 +59,8 @@ pub fn encode_header(id: FileIdentity, base: Version) -> [u8; HEADER_BYTES] {
     header::encode(header::LOG_MAGIC, id, base.to_u64())
 }
 
-/// Decodes the header of the log `name`, which must be the file `id`; `Corrupted` or `UnsupportedVersion` else.
+/// Decodes the header of the log `name`, which must be the file `id`; `Corrupted` or `UnsupportedVersion`
+/// else.
 pub fn decode_header(bytes: &[u8], name: FileName, id: FileIdentity) -> Result<LogHeader> {
     let header = header::decode_of(bytes, header::LOG_MAGIC, name, id)?;
     Ok(LogHeader { id: header.id, base: Version::from_u64(header.by_kind) })
@@ -88,8 +90,8 @@ impl RecordHead {
     }
 }
 
-/// Appends the record of `entry`, which will lie at `offset` of the log, to `out`. `batch` is the id of the write batch
-/// it is part of, or zero.
+/// Appends the record of `entry`, which will lie at `offset` of the log, to `out`. `batch` is the id of the
+/// write batch it is part of, or zero.
 ///
 /// Panics if the entry's version is below `base`, or if key or value exceed their limits: both are checked
 /// where writes come in.
@@ -193,8 +195,8 @@ pub fn decode_record<'a>(bytes: &'a [u8], id: FileIdentity, offset: u64, base: V
     }
 }
 
-/// The same of a record of which `bytes` need not have more than head and key: nothing is checked, and the entry has no
-/// value. For estimates.
+/// The same of a record of which `bytes` need not have more than head and key: nothing is checked, and the
+/// entry has no value. For estimates.
 pub fn decode_key(bytes: &[u8], base: Version) -> Decoded<'_> {
     match decode_frame(bytes, base) {
         Ok(Frame::Entry(head)) => {
@@ -302,8 +304,8 @@ pub struct Record<'a> {
     pub len: usize,
 }
 
-/// Reads the record at `offset`. The log must reach up to `limit`; `guess` bytes are read first, and more only
-/// if the record is longer. `scratch` keeps its memory for the next call.
+/// Reads the record at `offset`. The log must reach up to `limit`; `guess` bytes are read first, and more
+/// only if the record is longer. `scratch` keeps its memory for the next call.
 ///
 /// A record that is bad, or that ends behind `limit`, is `Corrupted`: the caller knows that one is there.
 pub fn read_record_at<'s>(
@@ -365,8 +367,9 @@ pub struct LogReader {
 }
 
 impl LogReader {
-    /// Opens a log, of which the first `durable_len` bytes must be good, and checks its header. A durable length
-    /// of less than a header means that nothing of the log counts: it has no records, and no byte is read.
+    /// Opens a log, of which the first `durable_len` bytes must be good, and checks its header. A durable
+    /// length of less than a header means that nothing of the log counts: it has no records, and no byte is
+    /// read.
     ///
     /// Errors: `Corrupted` if the file is shorter, or is not the file `id`; `Io` if it cannot be read.
     pub fn open(file: Arc<dyn File>, id: FileIdentity, durable_len: u64) -> Result<LogReader> {

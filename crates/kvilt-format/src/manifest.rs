@@ -6,8 +6,8 @@
 //!
 //! Always true: a manifest is complete before it has its name; each append is synced before the next begins;
 //! and after each synced record a mark is written, unsynced. So a bad record with anything good behind it was
-//! once whole: that is corruption. A bad record at the very end is an append that never returned, and is ignored,
-//! unless the [`Witness`] has seen it synced.
+//! once whole: that is corruption. A bad record at the very end is an append that never returned, and is
+//! ignored, unless the [`Witness`] has seen it synced.
 
 mod edit;
 mod reader;

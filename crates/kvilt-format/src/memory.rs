@@ -1,7 +1,7 @@
 //! A disk in memory for this crate's tests: files are vectors, every call succeeds unless told otherwise.
 //!
-//! Where it stands: tests only. It has no notion of crashes; the disk of `kvilt-io` has. Always true: what was
-//! written is what is read.
+//! Where it stands: tests only. It has no notion of crashes; the disk of `kvilt-io` has. Always true: what
+//! was written is what is read.
 
 use std::{
     any::Any,

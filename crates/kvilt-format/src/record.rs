@@ -1,8 +1,8 @@
 //! The frame of a record of a manifest or a commit log.
 //!
-//! Where it stands: between what a record says and the file. Always true: head and body have checksums of their own, salted
-//! with the record's offset, so that a record is recognised by its twelve bytes of head alone, and only where it
-//! was written.
+//! Where it stands: between what a record says and the file. Always true: head and body have checksums of
+//! their own, salted with the record's offset, so that a record is recognised by its twelve bytes of head
+//! alone, and only where it was written.
 //!
 //! ```text
 //! body len u32 | body checksum u32 | checksum of the eight bytes before u32 | body
@@ -65,11 +65,11 @@ pub(crate) fn at(bytes: &[u8], id: FileIdentity, offset: usize) -> Found<'_> {
     }
 }
 
-/// Whether something stands behind `offset` that was written only when all before it, what stands at `offset` included,
-/// had been synced: a mark, or a good record. Takes time in proportion to the bytes.
+/// Whether something stands behind `offset` that was written only when all before it, what stands at `offset`
+/// included, had been synced: a mark, or a good record. Takes time in proportion to the bytes.
 ///
-/// One record proves nothing: that right behind a mark's length. If a mark stood at `offset`, it was never synced by
-/// itself, and a power cut may leave the record that was appended behind it and not the mark.
+/// One record proves nothing: that right behind a mark's length. If a mark stood at `offset`, it was never
+/// synced by itself, and a power cut may leave the record that was appended behind it and not the mark.
 pub(crate) fn is_proven_by_later(bytes: &[u8], id: FileIdentity, offset: usize) -> bool {
     // Byte by byte, as the length of the record at `offset` cannot be trusted. A good head hardly ever comes
     // about by accident; where many stand before bad bodies, somebody forged them, and that is no torn end.

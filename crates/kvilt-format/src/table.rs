@@ -1,7 +1,7 @@
 //! A table: entries in order, in blocks; which block holds what; a filter; a footer that ties them together.
 //!
-//! Where it stands: a chunk's file form is one or more tables and logs; rebalances write tables, gets and scans
-//! read them. Format: `docs/format/table.md`.
+//! Where it stands: a chunk's file form is one or more tables and logs; rebalances write tables, gets and
+//! scans read them. Format: `docs/format/table.md`.
 //!
 //! ```text
 //! header 64 | block | block | … | filter | index | footer 96

@@ -1,6 +1,6 @@
-//! Measures, on the file system of the directory given (default: the current one), how long it takes to make many
-//! dirty files durable: one by one, after the system began with all of them, from several threads, and with `syncfs`;
-//! and how fast `MemoryDisk` makes images.
+//! Measures, on the file system of the directory given (default: the current one), how long it takes to make
+//! many dirty files durable: one by one, after the system began with all of them, from several threads, and
+//! with `syncfs`; and how fast `MemoryDisk` makes images.
 //!
 //! Run with `cargo run --release -p kvilt-io --example measure_syncs -- DIR`.
 

@@ -8,8 +8,8 @@ use std::{
 use kvilt_base::Rng;
 use rustix::rand::{GetRandomFlags, getrandom};
 
-/// SplitMix64 (Steele, Lea, Flood 2014): a counter and a mixing of its bits, so that one atomic add is all the
-/// state that threads share.
+/// SplitMix64 (Steele, Lea, Flood 2014): a counter and a mixing of its bits, so that one atomic add is all
+/// the state that threads share.
 #[derive(Debug)]
 struct SplitMix(AtomicU64);
 
@@ -43,7 +43,8 @@ impl NativeRng {
     /// Asks the kernel for a seed.
     pub fn new() -> io::Result<Self> {
         let mut seed = [0; 8];
-        // Requests of up to 256 bytes are answered whole, unless a signal comes before the kernel's own pool is ready.
+        // Requests of up to 256 bytes are answered whole, unless a signal comes before the kernel's own pool
+        // is ready.
         rustix::io::retry_on_intr(|| getrandom(&mut seed, GetRandomFlags::empty()))?;
         Ok(NativeRng(SplitMix(AtomicU64::new(u64::from_le_bytes(seed)))))
     }
@@ -55,8 +56,8 @@ impl Rng for NativeRng {
     }
 }
 
-/// Random numbers that are the same for the same seed. Shared freely; which thread gets which number is theirs
-/// to settle.
+/// Random numbers that are the same for the same seed. Shared freely; which thread gets which number is
+/// theirs to settle.
 ///
 /// ```
 /// use kvilt_base::Rng;

@@ -60,9 +60,10 @@ pub enum Fault {
     TooManyFiles,
     /// A read or write of half the bytes, at least one. Other calls pass.
     Short,
-    /// A sync that fails once and for good: it says `EIO`, later ones succeed and reads show the new bytes, but what was
-    /// written since the last good one never reaches the platter ([`MemoryDisk::set_sync_failure_at`]). On a disk that
-    /// is not in memory, and for other calls, like [`Fault::Io`].
+    /// A sync that fails once and for good: it says `EIO`, later ones succeed and reads show the new bytes,
+    /// but what was written since the last good one never reaches the platter
+    /// ([`MemoryDisk::set_sync_failure_at`]). On a disk that is not in memory, and for other calls, like
+    /// [`Fault::Io`].
     LostSync,
     /// The call panics, with [`PLANNED_PANIC`] for its message.
     Panic,

@@ -31,8 +31,8 @@ pub use image::Keep;
 
 /// A disk in memory, for tests. Shared freely.
 ///
-/// Every call that changes something is numbered from zero (see [`MemoryDisk::ops`]); a test can crash the disk
-/// at any of them, and look at each legal state that the crash may have left.
+/// Every call that changes something is numbered from zero (see [`MemoryDisk::ops`]); a test can crash the
+/// disk at any of them, and look at each legal state that the crash may have left.
 ///
 /// ```
 /// use kvilt_base::{Disk, File, FileName};
@@ -246,8 +246,8 @@ impl MemoryDisk {
         Arc::new(MemoryDisk { world: Arc::new(World { seed, state: Mutex::new(state) }), directory })
     }
 
-    /// How many changing calls (create, write, allocate, sync, rename, remove, link, new directory) came so far: the
-    /// number that the next one gets. Failed ones count.
+    /// How many changing calls (create, write, allocate, sync, rename, remove, link, new directory) came so
+    /// far: the number that the next one gets. Failed ones count.
     pub fn ops(&self) -> u64 {
         self.world.state.lock().ops
     }
@@ -266,9 +266,9 @@ impl MemoryDisk {
         self.world.state.lock().is_crashed
     }
 
-    /// Lets the first file sync with number `op` or higher fail, once, as Linux does after a failed write-back:
-    /// the error is reported, later syncs succeed, reads show the new bytes; but what was written since the
-    /// last good sync never reaches the disk, and any crash shows the old bytes there.
+    /// Lets the first file sync with number `op` or higher fail, once, as Linux does after a failed
+    /// write-back: the error is reported, later syncs succeed, reads show the new bytes; but what was written
+    /// since the last good sync never reaches the disk, and any crash shows the old bytes there.
     pub fn set_sync_failure_at(&self, op: Option<u64>) {
         self.world.state.lock().sync_failure_at = op;
     }
@@ -279,7 +279,8 @@ impl MemoryDisk {
         self.world.state.lock().capacity_bytes = bytes;
     }
 
-    /// Before the changing call with number `op` or higher, gives the disk the capacity that it uses then, once.
+    /// Before the changing call with number `op` or higher, gives the disk the capacity that it uses then,
+    /// once.
     pub fn set_full_at(&self, op: Option<u64>) {
         self.world.state.lock().full_at = op;
     }
@@ -330,7 +331,8 @@ impl MemoryDisk {
         self.inode(name).is_some_and(|inode| inode.damage(cut))
     }
 
-    /// Damages the platter: the file has these bytes from now on, durably, whether it was there before or not.
+    /// Damages the platter: the file has these bytes from now on, durably, whether it was there before or
+    /// not.
     pub fn replace(&self, name: FileName, bytes: Vec<u8>) {
         let mut state = self.world.state.lock();
         let directory = &mut state.directories[self.directory];

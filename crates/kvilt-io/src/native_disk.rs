@@ -1,8 +1,8 @@
 //! `NativeDisk`: a directory of the file system behind the `Disk` seam.
 //!
 //! A file that the engine holds open is *logical*: its descriptor may be closed meanwhile to make room and is
-//! opened again on use (see `descriptors`). All handles on one file of one disk share a `Node`, so that they also
-//! share its sync failures.
+//! opened again on use (see `descriptors`). All handles on one file of one disk share a `Node`, so that they
+//! also share its sync failures.
 //!
 //! What is always true: names come from [`FileName`]; every path is resolved from the directory's descriptor,
 //! never through a symbolic link below it; a reopened file is the same inode or an error.
@@ -45,8 +45,9 @@ const COPY_PIECE_BYTES: usize = 256 << 10;
 
 /// A directory and the files in it. Shared freely; see the crate's head for what it guarantees.
 ///
-/// Directories are made with mode 0700, less what the umask takes. Files get owner, group and mode of those that the store has, as
-/// far as their maker may give them away; the first of a directory belong to its owner, with mode 0600.
+/// Directories are made with mode 0700, less what the umask takes. Files get owner, group and mode of those
+/// that the store has, as far as their maker may give them away; the first of a directory belong to its
+/// owner, with mode 0600.
 ///
 /// ```
 /// use kvilt_base::{Disk, File, FileName};
@@ -76,8 +77,8 @@ struct Directory {
     likeness: OnceLock<Likeness>,
     /// The directories that opening this one made, outermost first.
     made: Vec<PathBuf>,
-    /// Shared while a name is opened for the first time or made, exclusive while one is renamed or removed: so
-    /// what the table below says of a name is true then. Taken before every other lock here.
+    /// Shared while a name is opened for the first time or made, exclusive while one is renamed or removed:
+    /// so what the table below says of a name is true then. Taken before every other lock here.
     naming: RwLock<()>,
     /// The node of each open file. A node leaves when its last handle is dropped or its name is removed.
     nodes: Mutex<HashMap<FileName, Weak<Node>>>,
@@ -86,7 +87,8 @@ struct Directory {
 }
 
 impl NativeDisk {
-    /// Opens the directory at `path`; if it is missing and `create`, makes it and its missing parents, durably.
+    /// Opens the directory at `path`; if it is missing and `create`, makes it and its missing parents,
+    /// durably.
     ///
     /// `NotFound` if it is missing and may not be made, `NotADirectory` if it is something else.
     pub fn open(path: &Path, create: bool) -> io::Result<Arc<Self>> {
@@ -97,16 +99,16 @@ impl NativeDisk {
         NativeDisk::with(path, false, made)
     }
 
-    /// Opens the directory at `path` for one who only reads. Whatever would change something fails as `Unsupported`, or as the system
-    /// says of a file that is open for reading.
+    /// Opens the directory at `path` for one who only reads. Whatever would change something fails as
+    /// `Unsupported`, or as the system says of a file that is open for reading.
     ///
     /// Errors: as [`NativeDisk::open`].
     pub fn open_to_read(path: &Path) -> io::Result<Arc<Self>> {
         NativeDisk::with(path, true, Vec::new())
     }
 
-    /// The directory of a store that `path` is in, however deep, links followed; `path` itself need not be there. No store is to be
-    /// made there.
+    /// The directory of a store that `path` is in, however deep, links followed; `path` itself need not be
+    /// there. No store is to be made there.
     pub fn store_around(path: &Path) -> Option<PathBuf> {
         nesting::store_around(path)
     }
@@ -318,7 +320,8 @@ impl Disk for NativeDisk {
                 format!("{} is not empty", path.display()),
             ));
         }
-        // Half of the copy's files are the store's own, by other names: the other half is to be of use to the same.
+        // Half of the copy's files are the store's own, by other names: the other half is to be of use to the
+        // same.
         if is_new {
             Likeness::of_directory(&*self.directory.fd()?)?.give_to(&*disk.directory.fd()?)?;
         }
@@ -398,8 +401,8 @@ impl Directory {
         Ok(fd)
     }
 
-    /// What files of this store are like: the witness, which is made once and stays; if there is none, another file of its. The lock
-    /// file tells nothing: whoever looked into the store may have made it.
+    /// What files of this store are like: the witness, which is made once and stays; if there is none,
+    /// another file of its. The lock file tells nothing: whoever looked into the store may have made it.
     fn likeness(&self) -> io::Result<Likeness> {
         if let Some(likeness) = self.likeness.get() {
             return Ok(*likeness);
@@ -454,8 +457,9 @@ fn listed(directory: &OwnedFd) -> io::Result<Vec<FileName>> {
     Ok(names)
 }
 
-/// Logs and tables are read by single records and blocks, or in pieces that are as large as they are wanted: what the
-/// kernel would read ahead mostly is not, and pushes out what is. It is advice, so nothing depends on it.
+/// Logs and tables are read by single records and blocks, or in pieces that are as large as they are wanted:
+/// what the kernel would read ahead mostly is not, and pushes out what is. It is advice, so nothing depends
+/// on it.
 fn advise(fd: &OwnedFd, name: FileName) {
     #[cfg(target_os = "linux")]
     if matches!(name, FileName::Log(_) | FileName::Table(_)) {
@@ -463,8 +467,8 @@ fn advise(fd: &OwnedFd, name: FileName) {
     }
 }
 
-/// Has the system begin to read a place of a file. It returns before the bytes are there, so that several places are
-/// fetched at the same time.
+/// Has the system begin to read a place of a file. It returns before the bytes are there, so that several
+/// places are fetched at the same time.
 fn fetch_ahead(fd: BorrowedFd<'_>, offset: u64, len: usize) -> io::Result<()> {
     #[cfg(target_os = "linux")]
     if let Some(len) = NonZeroU64::new(len as u64) {
@@ -475,8 +479,9 @@ fn fetch_ahead(fd: BorrowedFd<'_>, offset: u64, len: usize) -> io::Result<()> {
     Ok(())
 }
 
-/// Has the system begin to write a place of a file to the drive. No wrapper that we know of has `sync_file_range`; this advice does it on
-/// its way to forget what is written already, of which there is nothing yet.
+/// Has the system begin to write a place of a file to the drive. No wrapper that we know of has
+/// `sync_file_range`; this advice does it on its way to forget what is written already, of which there is
+/// nothing yet.
 fn begin_write_back(fd: BorrowedFd<'_>, offset: u64, len: u64) -> io::Result<()> {
     let_go(fd, offset, len)
 }

@@ -1,7 +1,7 @@
 //! `StepSpawn`: background workers that move only when a test says so.
 //!
-//! What is always true: at most one step runs at a time, on the thread that asked for it; which one is decided by
-//! the seed, the choices and the clock alone.
+//! What is always true: at most one step runs at a time, on the thread that asked for it; which one is
+//! decided by the seed, the choices and the clock alone.
 
 use std::{
     panic::{AssertUnwindSafe, catch_unwind},
@@ -20,8 +20,8 @@ use crate::{ManualClock, SeededRng, threads::message_of};
 /// Steps after which something that should come to an end is taken for endless.
 const STEPS_MAX: u64 = 10_000_000;
 
-/// Keeps workers and steps them by hand. For one thread at a time: a second that asks for a step while one runs
-/// gets none.
+/// Keeps workers and steps them by hand. For one thread at a time: a second that asks for a step while one
+/// runs gets none.
 ///
 /// ```
 /// use std::sync::{Arc, atomic::{AtomicU32, Ordering}};
@@ -101,7 +101,8 @@ impl StepSpawn {
         self.step_one(|seat| seat.is_ready(now), choice)
     }
 
-    /// Steps ready workers, picked by the seed, until none is ready; says how many steps it took. The clock stands still.
+    /// Steps ready workers, picked by the seed, until none is ready; says how many steps it took. The clock
+    /// stands still.
     ///
     /// Panics if there is no end to it.
     pub fn step_all_until_idle(&self) -> u64 {
@@ -195,8 +196,8 @@ impl Spawn for StepSpawn {
         Arc::new(StepHand { spawn: self.this.clone(), at: seats.len() - 1 })
     }
 
-    /// Steps a ready worker, or, if there is none, a resting one; false if a step is running already or all are
-    /// done.
+    /// Steps a ready worker, or, if there is none, a resting one; false if a step is running already or all
+    /// are done.
     fn help(&self) -> bool {
         let choice = self.rng.next_u64();
         self.step(choice) || self.step_one(|seat| seat.rest != Rest::Done, choice)

@@ -41,7 +41,8 @@ fn owners(path: &Path) -> (u32, u32, u32) {
     (metadata.uid(), metadata.gid(), mode(path))
 }
 
-/// Makes files of each kind in a store of which the witness is there, and a copy; says what the new ones are like.
+/// Makes files of each kind in a store of which the witness is there, and a copy; says what the new ones are
+/// like.
 fn made_beside_a_witness(store: &Path, copy: &Path) -> Vec<(u32, u32, u32)> {
     let disk = NativeDisk::open(store, false).unwrap();
     let held = disk.lock().unwrap();

@@ -1,6 +1,6 @@
-//! `cut`: power cuts on real file systems in image files. The kernel's shutdown call (`xfs_io -c shutdown`) drops
-//! what is not on the disk while a process writes; then the file system is mounted again, which replays its
-//! journal, and the store is opened.
+//! `cut`: power cuts on real file systems in image files. The kernel's shutdown call (`xfs_io -c shutdown`)
+//! drops what is not on the disk while a process writes; then the file system is mounted again, which replays
+//! its journal, and the store is opened.
 
 use std::{
     path::Path,
@@ -66,7 +66,8 @@ struct Ground<'a> {
 }
 
 impl Cut {
-    /// Runs the cuts; fails with the first broken promise. Where the machine refuses, says so, and that none were made.
+    /// Runs the cuts; fails with the first broken promise. Where the machine refuses, says so, and that none
+    /// were made.
     pub(crate) fn run(&self) -> Result<bool> {
         if let Some(reason) = self.kind.obstacle() {
             println!("SKIP cut on {}: {reason}", self.kind.name());
@@ -182,8 +183,8 @@ impl Ground<'_> {
         Ok(())
     }
 
-    /// Lets the child live until the cut, and mounts again. Says whether it had closed the store before; `heard` gets
-    /// what it had noted before.
+    /// Lets the child live until the cut, and mounts again. Says whether it had closed the store before;
+    /// `heard` gets what it had noted before.
     fn cut_under(
         &mut self,
         child: &Child,

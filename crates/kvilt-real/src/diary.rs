@@ -1,9 +1,9 @@
-//! `Diary`: what a writer notes about each step — when it began and when it was done — so that it outlives the
-//! writer.
+//! `Diary`: what a writer notes about each step — when it began and when it was done — so that it outlives
+//! the writer.
 //!
-//! A file of 8-byte ticks of one clock that all writers of a process share: began, done, began, done, … Each is one
-//! `write` into the page cache, which a killed process cannot take back. The clock is a counter, so of two steps
-//! the one that was done before the other began has the lower tick.
+//! A file of 8-byte ticks of one clock that all writers of a process share: began, done, began, done, … Each
+//! is one `write` into the page cache, which a killed process cannot take back. The clock is a counter, so of
+//! two steps the one that was done before the other began has the lower tick.
 
 use std::{
     fs::{File, OpenOptions},

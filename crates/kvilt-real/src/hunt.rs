@@ -98,8 +98,9 @@ pub(crate) fn strike(mut command: Command, aim: &Aim, mut blow: impl FnMut() -> 
 
 /// The words that put a command behind strace, which injects this.
 pub(crate) fn strace(traced: &str, inject: &str) -> Vec<String> {
-    // With `-D` the child is ours and strace beside it: who waits for the child then waits for all its threads, whereas
-    // strace may be gone before the kernel has given back the locks of a child that it killed.
+    // With `-D` the child is ours and strace beside it: who waits for the child then waits for all its
+    // threads, whereas strace may be gone before the kernel has given back the locks of a child that it
+    // killed.
     let words = ["strace", "-D", "-f", "-qq", "-o", "/dev/null", "-e"].map(String::from);
     words
         .into_iter()

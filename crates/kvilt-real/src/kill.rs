@@ -1,8 +1,9 @@
-//! `kill`: SIGKILL, again and again, at chosen places in the life of a process, its opening and closing included.
+//! `kill`: SIGKILL, again and again, at chosen places in the life of a process, its opening and closing
+//! included.
 //!
-//! A cycle is one life that ends in a kill (and now and then further ones that end while they recover from it),
-//! and one look. Several stores are worked on at once; each is begun anew after some lives. Where a child is
-//! killed depends on the machine; what it does depends on the seed alone.
+//! A cycle is one life that ends in a kill (and now and then further ones that end while they recover from
+//! it), and one look. Several stores are worked on at once; each is begun anew after some lives. Where a
+//! child is killed depends on the machine; what it does depends on the seed alone.
 
 use std::{
     path::PathBuf,
@@ -33,7 +34,8 @@ pub(crate) const LIVES: u64 = 20;
 /// Steps that a writer takes if nobody kills it: so few that some lives reach their close.
 const STEPS: usize = 400;
 
-/// What a directory may hold beyond the rows: manifest, commit log, logs and tables that are about to be replaced.
+/// What a directory may hold beyond the rows: manifest, commit log, logs and tables that are about to be
+/// replaced.
 const BYTES_SPARE: u64 = 512 << 10;
 const BYTES_PER_ROW_BYTE: u64 = 12;
 

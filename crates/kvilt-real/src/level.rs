@@ -1,6 +1,7 @@
 //! `Level`: the durability levels under test, how a store is opened at each, and what each has promised.
 //!
-//! Stores are tiny: a chunk is 4 KiB, so a few hundred rows are split, coalesced, rewritten, loaded and evicted.
+//! Stores are tiny: a chunk is 4 KiB, so a few hundred rows are split, coalesced, rewritten, loaded and
+//! evicted.
 
 use std::{path::Path, time::Duration};
 

@@ -1,10 +1,10 @@
-//! The workshop's door to the real operating system: processes that are killed, file systems that are cut off, disks
-//! that are full, errors that strace makes.
+//! The workshop's door to the real operating system: processes that are killed, file systems that are cut
+//! off, disks that are full, errors that strace makes.
 //!
-//! What the simulation assumes about kernels, this tries on one. A [`tale`] decides by a seed what a writer does, a
-//! [`child`] process does it and keeps a [`diary`], [`hunt`] kills it, and [`verdict`] says whether what is left is
-//! what the [`level`] promised. What a machine refuses (no root, no strace, no XFS) is skipped, loudly, with
-//! its reason.
+//! What the simulation assumes about kernels, this tries on one. A [`tale`] decides by a seed what a writer
+//! does, a [`child`] process does it and keeps a [`diary`], [`hunt`] kills it, and [`verdict`] says whether
+//! what is left is what the [`level`] promised. What a machine refuses (no root, no strace, no XFS) is
+//! skipped, loudly, with its reason.
 #![forbid(unsafe_code)]
 
 mod child;

@@ -1,8 +1,9 @@
 //! `memory`: what stores take of a real machine's memory, in the cases in which that is hard to bound.
 //!
-//! Each case runs in a process of its own, for memory that one has touched would count for the next, and tells the highest
-//! resident memory that the kernel saw of it. What is allowed is a formula of the budget: a sixth part more for what allocators
-//! keep, 64 MiB for what is not counted, and what the caller itself holds.
+//! Each case runs in a process of its own, for memory that one has touched would count for the next, and
+//! tells the highest resident memory that the kernel saw of it. What is allowed is a formula of the budget: a
+//! sixth part more for what allocators keep, 64 MiB for what is not counted, and what the caller itself
+//! holds.
 
 use std::{
     ops::ControlFlow,
@@ -27,7 +28,8 @@ const LONG_KEY_BYTES: u64 = 60_000;
 /// The largest value.
 const VALUE_BYTES: u64 = 64 * MIB;
 
-/// Measure the highest resident memory of stores in cases that are hard to bound; fails if one takes more than is allowed.
+/// Measure the highest resident memory of stores in cases that are hard to bound; fails if one takes more
+/// than is allowed.
 #[derive(Clone, Debug, Args)]
 pub(crate) struct Memory {
     /// Only cases whose name contains this.
@@ -52,7 +54,8 @@ pub(crate) struct MemoryCase {
 struct Case {
     name: &'static str,
     budget_mib: u64,
-    /// Bytes beside the budget that the case may take: what the caller holds, and what it makes the store hold.
+    /// Bytes beside the budget that the case may take: what the caller holds, and what it makes the store
+    /// hold.
     besides: u64,
     play: fn(&Db) -> Result<()>,
 }
@@ -220,7 +223,8 @@ fn keys_that_differ_in_the_middle(db: &Db) -> Result<()> {
     for i in 0..6000 {
         db.put(key(i), i.to_be_bytes())?;
     }
-    // Chunks that are large for their bounds were rewritten for each row, for the memory of their logs' indexes.
+    // Chunks that are large for their bounds were rewritten for each row, for the memory of their logs'
+    // indexes.
     let (written, put) = (db.stats()["table_bytes_written"], 6000 * LONG_KEY_BYTES);
     ensure!(written < 10 * put, "{} MiB were rewritten for {}", written / MIB, put / MIB);
     for _ in 0..2 {

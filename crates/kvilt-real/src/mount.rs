@@ -1,7 +1,8 @@
 //! `Mount`: a file system made for a test, mounted while this lives.
 //!
-//! Everything is mounted in a mount namespace of this process's own ([`in_own_namespace`]), and loop devices detach
-//! by themselves when nothing is mounted from them any more. So nothing is left over, however the process ends.
+//! Everything is mounted in a mount namespace of this process's own ([`in_own_namespace`]), and loop devices
+//! detach by themselves when nothing is mounted from them any more. So nothing is left over, however the
+//! process ends.
 
 use std::{
     os::unix::process::CommandExt as _,
@@ -112,8 +113,8 @@ impl Mount {
         tools::run("mount", &["-o", "remount,ro", place]).map(drop)
     }
 
-    /// Cuts the power: whatever is not on the disk is lost, and nothing more gets there. With `with_journal` the
-    /// journal is written out first, so names and lengths may be there whose bytes are not.
+    /// Cuts the power: whatever is not on the disk is lost, and nothing more gets there. With `with_journal`
+    /// the journal is written out first, so names and lengths may be there whose bytes are not.
     pub(crate) fn cut(&self, with_journal: bool) -> Result<()> {
         let command = if with_journal { "shutdown -f" } else { "shutdown" };
         let place = self.place.to_str().context("the place is text")?;

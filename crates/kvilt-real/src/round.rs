@@ -1,7 +1,8 @@
 //! `round`: everything here in the size of one CI run.
 //!
-//! What needs neither root nor tools must pass anywhere. What does is tried, and says why if it is skipped; a machine
-//! whose user is not root may skip all of it, but one that is root and plays nothing has a broken test, not a reason.
+//! What needs neither root nor tools must pass anywhere. What does is tried, and says why if it is skipped; a
+//! machine whose user is not root may skip all of it, but one that is root and plays nothing has a broken
+//! test, not a reason.
 
 use anyhow::{Result, ensure};
 use clap::Args;
@@ -15,15 +16,16 @@ use crate::{
     tools,
 };
 
-/// Growth of the series' store that is too much here, settled, in percent. Without a crash it goes up and down by a third
-/// of that, with how rows fall into chunks.
+/// Growth of the series' store that is too much here, settled, in percent. Without a crash it goes up and
+/// down by a third of that, with how rows fall into chunks.
 const GROWTH_MAX: f64 = 1.0;
-/// Growth of its directory that is too much, from the first third of a hundred lives to the last: rounds of rewriting make
-/// 2.3 % of it at most in a simulation, and a busy machine, which lets the background fall behind, more.
+/// Growth of its directory that is too much, from the first third of a hundred lives to the last: rounds of
+/// rewriting make 2.3 % of it at most in a simulation, and a busy machine, which lets the background fall
+/// behind, more.
 const DIRECTORY_GROWTH_MAX: f64 = 10.0;
 
-/// Late opens are told of and fail nothing here: where the check runs beside other work two of three have been late. The campaign
-/// on a quiet machine has a bound for them.
+/// Late opens are told of and fail nothing here: where the check runs beside other work two of three have
+/// been late. The campaign on a quiet machine has a bound for them.
 const LATE_MAX: f64 = 100.0;
 
 /// Cuts on each kind of file system.

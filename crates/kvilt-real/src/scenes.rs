@@ -1,5 +1,6 @@
-//! `scenes`: single situations on a real machine, one for each row of the fault table that a simulation cannot play:
-//! refused permissions, strange files, limits of the process, full and read-only file systems, errors of system calls.
+//! `scenes`: single situations on a real machine, one for each row of the fault table that a simulation
+//! cannot play: refused permissions, strange files, limits of the process, full and read-only file systems,
+//! errors of system calls.
 //!
 //! A scene is a function that sets the stage, acts, and fails if the store does anything but what
 //! `docs/testing.md` promises for its row. One that the machine does not allow says why and is skipped.
@@ -225,7 +226,8 @@ fn value(row: usize) -> String {
     format!("{row:0100}")
 }
 
-/// Opens the store and holds it to this: rows `0..rows` are there, `extra` may be, and nothing else; nothing is damaged.
+/// Opens the store and holds it to this: rows `0..rows` are there, `extra` may be, and nothing else; nothing
+/// is damaged.
 fn ensure_whole(store: &Path, rows: usize, extra: Option<(&str, &str)>) -> Result<()> {
     let db = Db::builder(store).create_if_missing(false).open().context("open the store again")?;
     let mut found = 0;

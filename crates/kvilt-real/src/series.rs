@@ -1,11 +1,12 @@
 //! `series`: one store, killed and recovered so many times in a row; it must not grow by it.
 //!
-//! Each life writes values of one size over others of that size, so whatever the store gains over the lives is what
-//! crashes leave behind: epochs, dead records, files that nobody needs. The size of its directory goes up and down as logs
-//! are filled and rewritten, by more than all that. So its *settled* size is looked at ([`kvilt_sim::settle`]), which knows
-//! no such rounds, some twenty times; and the mean over the last third of the looks is held against that over the first.
-//! What a settled size cannot show, a store that never gives back what it wrote, the directory's own does: its means over
-//! thirds of the lives are compared, too, with a bound that is beyond what rounds make of it.
+//! Each life writes values of one size over others of that size, so whatever the store gains over the lives
+//! is what crashes leave behind: epochs, dead records, files that nobody needs. The size of its directory
+//! goes up and down as logs are filled and rewritten, by more than all that. So its *settled* size is looked
+//! at ([`kvilt_sim::settle`]), which knows no such rounds, some twenty times; and the mean over the last
+//! third of the looks is held against that over the first. What a settled size cannot show, a store that
+//! never gives back what it wrote, the directory's own does: its means over thirds of the lives are compared,
+//! too, with a bound that is beyond what rounds make of it.
 
 use std::{
     fmt,

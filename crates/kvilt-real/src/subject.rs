@@ -19,8 +19,9 @@ use crate::{
     verdict::{Part, Verdict, judge},
 };
 
-/// Lives of a steady store before those that are killed, and writes in each: enough that every chunk's log has filled
-/// and been rewritten several times, in lives of their kind, so that some are about to be rewritten and some just were.
+/// Lives of a steady store before those that are killed, and writes in each: enough that every chunk's log
+/// has filled and been rewritten several times, in lives of their kind, so that some are about to be
+/// rewritten and some just were.
 pub(crate) const PEACEFUL_LIVES: u64 = 80;
 const PEACEFUL_STEPS: usize = 300;
 
@@ -33,8 +34,9 @@ pub(crate) struct Subject {
     pub(crate) style: Style,
     pub(crate) level: Level,
     pub(crate) life: u64,
-    /// Notes of each writer that were read before the power was cut; none if that did not happen. What is noted later
-    /// comes from a process that outlived the cut, as none does: the kernel may tell it of a sync that went nowhere.
+    /// Notes of each writer that were read before the power was cut; none if that did not happen. What is
+    /// noted later comes from a process that outlived the cut, as none does: the kernel may tell it of a sync
+    /// that went nowhere.
     pub(crate) heard: Option<Vec<usize>>,
     rows: Rows,
 }
@@ -133,8 +135,8 @@ impl Subject {
         Ok(Found { verdict, open, chunks, directory_bytes: directory_bytes(&self.store)?, row_bytes })
     }
 
-    /// What the store would take on the disk if it came to rest now, see [`kvilt_sim::settle`]. It is closed, and stays as
-    /// it is: a copy in memory is settled.
+    /// What the store would take on the disk if it came to rest now, see [`kvilt_sim::settle`]. It is closed,
+    /// and stays as it is: a copy in memory is settled.
     pub(crate) fn settled_bytes(&self) -> Result<u64> {
         let copy = MemoryDisk::new(self.seed);
         for entry in std::fs::read_dir(&self.store)? {

@@ -1,7 +1,8 @@
-//! `Tale`: what one writer does in one life, decided by a seed, so that the parent knows it without being told.
+//! `Tale`: what one writer does in one life, decided by a seed, so that the parent knows it without being
+//! told.
 //!
-//! Writers share the store but not their keys: each key names its writer, and so does each range that is deleted.
-//! Keys of different writers lie side by side, so they meet in the same chunks.
+//! Writers share the store but not their keys: each key names its writer, and so does each range that is
+//! deleted. Keys of different writers lie side by side, so they meet in the same chunks.
 
 use std::{
     collections::BTreeMap,

@@ -1,8 +1,8 @@
 //! `Verdict`: whether what is left of a store is what it promised, given what its writers noted.
 //!
-//! For each writer the store must show the state after some number of its steps. Of the numbers that fit, the least
-//! are chosen that keep every promise: what was durable is there, and if a step survived that began after another
-//! was done, the other survived too. If there are none, the promise was broken.
+//! For each writer the store must show the state after some number of its steps. Of the numbers that fit, the
+//! least are chosen that keep every promise: what was durable is there, and if a step survived that began
+//! after another was done, the other survived too. If there are none, the promise was broken.
 
 use std::{collections::BTreeSet, fmt};
 

@@ -1,4 +1,5 @@
-//! Writes the inputs that fuzzing begins with into `DIR/TARGET/`: `cargo run -p kvilt-sim --example fuzz_seeds -- DIR`.
+//! Writes the inputs that fuzzing begins with into `DIR/TARGET/`: `cargo run -p kvilt-sim --example
+//! fuzz_seeds -- DIR`.
 #![expect(
     clippy::disallowed_methods,
     reason = "a command of the workshop that writes files for another program"

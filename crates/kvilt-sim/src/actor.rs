@@ -1,6 +1,6 @@
 //! Actors: real threads that write, read and scan one store at once, and record what they saw as a
-//! [`History`]. They share nothing but the store and the clock, so recording adds no order that the store does
-//! not make itself.
+//! [`History`]. They share nothing but the store and the clock, so recording adds no order that the store
+//! does not make itself.
 
 use std::{sync::Mutex, thread, time::Duration};
 
@@ -28,8 +28,8 @@ pub struct Cast {
     pub time: Duration,
     /// Chance.
     pub seed: u64,
-    /// The power may go meanwhile: a refused operation ends its thread, and is no fault; a refused write may have
-    /// happened or not.
+    /// The power may go meanwhile: a refused operation ends its thread, and is no fault; a refused write may
+    /// have happened or not.
     pub may_be_refused: bool,
 }
 
@@ -46,12 +46,12 @@ const ROLES: [[u32; 10]; 4] = [
 const SHORT_KEYS: usize = 48;
 /// A long range is read from both ends in so many pieces.
 const LONG_PIECES: usize = 32;
-/// One of three scans is of all keys, or with many keys one for each so many: it costs as much as hundreds of other
-/// operations.
+/// One of three scans is of all keys, or with many keys one for each so many: it costs as much as hundreds of
+/// other operations.
 const WHOLE_KEYS: usize = 64;
 
-/// Lets the cast act on an engine. Returns what happened, or the first thing that is wrong by itself: a failed
-/// operation, a value that is not what somebody wrote, a view that changed.
+/// Lets the cast act on an engine. Returns what happened, or the first thing that is wrong by itself: a
+/// failed operation, a value that is not what somebody wrote, a view that changed.
 pub fn perform(engine: &dyn Engine, cast: &Cast, clock: &dyn Clock) -> Result<History, Complaint> {
     let begun = now(clock);
     let mut history = History::default();

@@ -1,13 +1,15 @@
 //! `Bystander`: somebody who writes while the background waits for the disk.
 //!
-//! In a stepped world a step of a worker runs to its end before anything else happens, so nothing could ever come
-//! between a checkpoint's cut and its sync, between the reading and the flip of a rewrite, or between a get's read and
-//! what it leaves in the row cache. A bystander does: before some of the disk calls of a worker or of a get, and where a
-//! worker pauses ([`kvilt_base::Spawn::pause`]), it puts keys, on that very thread, and the seed decides before which. So
-//! what real threads meet now and then, scripts meet always, and in the same way each time.
+//! In a stepped world a step of a worker runs to its end before anything else happens, so nothing could ever
+//! come between a checkpoint's cut and its sync, between the reading and the flip of a rewrite, or between a
+//! get's read and what it leaves in the row cache. A bystander does: before some of the disk calls of a
+//! worker or of a get, and where a worker pauses ([`kvilt_base::Spawn::pause`]), it puts keys, on that very
+//! thread, and the seed decides before which. So what real threads meet now and then, scripts meet always,
+//! and in the same way each time.
 //!
-//! What is always true: it comes only where the engine holds no lock that a put could need; what it did is told to the
-//! model when the step of the script has ended that let it in. Why so: `docs/design/0030-a-bystander.md`.
+//! What is always true: it comes only where the engine holds no lock that a put could need; what it did is
+//! told to the model when the step of the script has ended that let it in. Why so:
+//! `docs/design/0030-a-bystander.md`.
 
 use std::{
     any::Any,
@@ -32,7 +34,8 @@ use crate::{
 const TURN: usize = 2;
 /// At most so many times.
 const PUTS_MAX: usize = 3;
-/// Values are at most this long, in bytes: room for them is nearly always there, so that it seldom has to wait.
+/// Values are at most this long, in bytes: room for them is nearly always there, so that it seldom has to
+/// wait.
 const VALUE_BYTES_MAX: usize = 60;
 
 /// When it may put.
@@ -60,8 +63,8 @@ pub struct Bystander {
     is_putting: AtomicBool,
 }
 
-/// Bytes of keys after which it puts no more: the worker that waits sorts nothing meanwhile, and where each key fills a tail of its
-/// munk, a put would be refused in the end.
+/// Bytes of keys after which it puts no more: the worker that waits sorts nothing meanwhile, and where each
+/// key fills a tail of its munk, a put would be refused in the end.
 const KEY_BYTES_MAX: usize = 16 << 10;
 
 /// A bystander with a store to write to, and what it has done.
@@ -99,8 +102,8 @@ impl Bystander {
         self.presence().take()
     }
 
-    /// Before a call that waits for the disk, and wherever a worker pauses. While it puts it is not there: the calls of
-    /// its own puts pass.
+    /// Before a call that waits for the disk, and wherever a worker pauses. While it puts it is not there:
+    /// the calls of its own puts pass.
     pub fn look(&self, at: Moment) {
         let Some(mut presence) = self.leave() else { return };
         if presence.waits_for.contains(&at) {
@@ -112,8 +115,8 @@ impl Bystander {
         self.enter(presence);
     }
 
-    /// Whether it is putting just now. Its puts are helped by no worker, whose step could wait for a lock that the call
-    /// holds before which it came.
+    /// Whether it is putting just now. Its puts are helped by no worker, whose step could wait for a lock
+    /// that the call holds before which it came.
     pub fn is_putting(&self) -> bool {
         self.is_putting.load(Relaxed)
     }

@@ -1,5 +1,5 @@
-//! A campaign: many seeds, one summary. Each seed stands for one script (or cast) and one configuration of the
-//! store, so a failing seed can be run alone.
+//! A campaign: many seeds, one summary. Each seed stands for one script (or cast) and one configuration of
+//! the store, so a failing seed can be run alone.
 
 use std::{
     collections::BTreeMap,
@@ -144,8 +144,8 @@ pub fn run_campaign<S: Subject>(campaign: &Campaign, subject_of: impl Fn(u64) ->
                         break;
                     }
                     lock(begun).insert(seed, clock.now());
-                    // A thread of its own: what a collector of garbage remembers of a thread starts anew, so that
-                    // a seed goes the same way whatever ran before it.
+                    // A thread of its own: what a collector of garbage remembers of a thread starts anew, so
+                    // that a seed goes the same way whatever ran before it.
                     thread::scope(|scope| {
                         let run = scope.spawn(|| run_seed(campaign, seed, &subject_of(seed), clock, outcome));
                         // Joined, not just awaited: so it has also put away what it held for itself.

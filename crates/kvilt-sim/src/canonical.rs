@@ -1,5 +1,6 @@
-//! The twenty canonical scripts: each goes one path through the store, short enough that every disk call of it can be
-//! made to fail in every way, and named after the path. That it *goes* that path is checked by the store's own figures.
+//! The twenty canonical scripts: each goes one path through the store, short enough that every disk call of
+//! it can be made to fail in every way, and named after the path. That it *goes* that path is checked by the
+//! store's own figures.
 
 use std::{sync::Arc, time::Duration};
 

@@ -1,19 +1,19 @@
 //! A crash at every disk operation of a script, and what must be left then.
 //!
-//! A script is played once, over a disk that makes images of what the death of the process, or a power cut, could
-//! leave before each changing call. Each image is one *case*: a store is opened on it, and
+//! A script is played once, over a disk that makes images of what the death of the process, or a power cut,
+//! could leave before each changing call. Each image is one *case*: a store is opened on it, and
 //!
-//! 1. all it contains is the state after some prefix of the writes: no shorter than what was safe — in sync mode,
-//!    and in written mode if the process died, all that was acknowledged, else all that was acknowledged before the
-//!    last successful sync, close or checkpoint began — and no longer than what was called (the write in flight
-//!    may be in or out, whole);
+//! 1. all it contains is the state after some prefix of the writes: no shorter than what was safe — in sync
+//!    mode, and in written mode if the process died, all that was acknowledged, else all that was
+//!    acknowledged before the last successful sync, close or checkpoint began — and no longer than what was
+//!    called (the write in flight may be in or out, whole);
 //! 2. its own check finds no damage;
 //! 3. who opens it to read only, before, sees the same, and leaves the image as it is;
-//! 4. it lives on: a few more steps are played and compared with the model, and in some operation of this life
-//!    (recovery included) it is killed or the power goes again, up to the wanted number of lives.
+//! 4. it lives on: a few more steps are played and compared with the model, and in some operation of this
+//!    life (recovery included) it is killed or the power goes again, up to the wanted number of lives.
 //!
-//! What is always true here: one thread, one seed, so a case can be seen again. Prefixes are recognised by the
-//! fingerprints of the states that the model went through.
+//! What is always true here: one thread, one seed, so a case can be seen again. Prefixes are recognised by
+//! the fingerprints of the states that the model went through.
 
 pub mod nested;
 mod recorder;
@@ -42,7 +42,8 @@ use recorder::{End, Film, Recorder, Shot, When};
 pub struct Plan {
     /// Random images of each crash, besides killed, synced only, and a prefix.
     pub random_images: u64,
-    /// Only one of these images of about each sixteenth crash, by chance: more scripts for the same number of cases.
+    /// Only one of these images of about each sixteenth crash, by chance: more scripts for the same number of
+    /// cases.
     pub is_sampled: bool,
     /// Lives of a store, the first included: a case may crash again until this many are used up.
     pub lives: u32,
@@ -196,7 +197,8 @@ impl Explorer<'_> {
         Ok(())
     }
 
-    /// One case: opens a store on an image and holds it to its past's promise; then its own life, and the next.
+    /// One case: opens a store on an image and holds it to its past's promise; then its own life, and the
+    /// next.
     fn revive(
         &mut self,
         shot: Shot,
@@ -221,8 +223,8 @@ impl Explorer<'_> {
 
         let outcome = recover(&mut player, &script, past, owed);
         if film.is_dark() {
-            // Recovery was cut short: the next one owes what this one did, unless this life was killed and now the
-            // power goes, before it has made durable what it found.
+            // Recovery was cut short: the next one owes what this one did, unless this life was killed and
+            // now the power goes, before it has made durable what it found.
             player.abandon();
             self.tally.crashes_in_recovery += 1;
             return self.revive_again(&film, past, Some(left), dice, life, lives);
@@ -316,7 +318,8 @@ fn recover(
     Ok(state)
 }
 
-/// What a store contains for who opens it to read only, if the subject can; nothing of the disk may change by it (B-7).
+/// What a store contains for who opens it to read only, if the subject can; nothing of the disk may change by
+/// it (B-7).
 fn read_only(
     subject: &dyn Subject,
     image: &Arc<MemoryDisk>,

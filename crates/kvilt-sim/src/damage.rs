@@ -1,10 +1,10 @@
 //! Every byte damaged: a reference store, and each way in which its files may be hurt, one at a time.
 //!
-//! In each case the store is opened, scanned, asked for every key and checked. What it may do is answer right, or
-//! say `Corrupted`; and what is damaged below the lengths that were synced must be found, by the open or by the
-//! check. Nothing else: no other answer, no row skipped, no panic. Now and then the damaged store also lives on:
-//! it is written to, its workers must come to rest, and a checkpoint of what is sound must succeed; and now and then
-//! its content is rescued as a repair would do it, see `rescue`.
+//! In each case the store is opened, scanned, asked for every key and checked. What it may do is answer
+//! right, or say `Corrupted`; and what is damaged below the lengths that were synced must be found, by the
+//! open or by the check. Nothing else: no other answer, no row skipped, no panic. Now and then the damaged
+//! store also lives on: it is written to, its workers must come to rest, and a checkpoint of what is sound
+//! must succeed; and now and then its content is rescued as a repair would do it, see `rescue`.
 
 pub mod blow;
 pub mod reference;

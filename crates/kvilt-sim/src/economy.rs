@@ -1,15 +1,20 @@
 //! Economy: what a store may keep of what it no longer needs. A correct store could keep everything for ever.
 //!
-//! The rule for space: when nothing is written for some seconds, tables and logs hold at most 1.3 times the bytes of
-//! the rows, and a little more for each row, each file and each chunk. It is asked at the end of each script.
+//! The rule for space: when nothing is written for some seconds, tables and logs hold at most 1.3 times the
+//! bytes of the rows, and a little more for each row, each file and each chunk. It is asked at the end of
+//! each script.
 //!
-//! The rule for memory: behind each step, munks have what all else leaves of nine eighths of the budget (E-19), and beside it
-//! - what a reader found that has not ended, and nothing that came later (S-19): munks that were replaced stay charged until they are freed;
+//! The rule for memory: behind each step, munks have what all else leaves of nine eighths of the budget
+//! (E-19), and beside it
+//! - what a reader found that has not ended, and nothing that came later (S-19): munks that were replaced
+//!   stay charged until they are freed;
 //! - an open tail each, which fills without a wait, for room was made when it began;
-//! - four munks: one that grows under a put which has waited long enough, one that is loaded, one that is sorted, one that is split.
+//! - four munks: one that grows under a put which has waited long enough, one that is loaded, one that is
+//!   sorted, one that is split.
 //!
-//! What else is charged is not bounded here, because it does not give way to anything: under budgets as small as those of most scripts, the
-//! least that files, logs and their keys take is more than the budget. `crates/kvilt-even/tests` has tests for that.
+//! What else is charged is not bounded here, because it does not give way to anything: under budgets as small
+//! as those of most scripts, the least that files, logs and their keys take is more than the budget.
+//! `crates/kvilt-even/tests` has tests for that.
 
 use std::sync::Arc;
 
@@ -23,8 +28,8 @@ use crate::{
     world::{Subject, World},
 };
 
-/// Time in which a store comes to rest, in milliseconds: it must notice that it is at rest, rewrite what is due, and
-/// take the checkpoints that remove what was replaced.
+/// Time in which a store comes to rest, in milliseconds: it must notice that it is at rest, rewrite what is
+/// due, and take the checkpoints that remove what was replaced.
 const REST_MS: u32 = 400;
 const RESTS: u32 = 40;
 /// Bytes that a row takes in a log or a table beside key and value, at most.
@@ -45,8 +50,8 @@ pub fn bytes_to_find(subject: &dyn Subject, stats: &Stats) -> u64 {
     stats.memory_bytes_now + own(stats, "munks_now") * subject.munk_bytes_max()
 }
 
-/// Fails if munks have more than they may beside what a reader found. While there is another world nobody can tell: its readers keep
-/// what they find of every store of the process.
+/// Fails if munks have more than they may beside what a reader found. While there is another world nobody can
+/// tell: its readers keep what they find of every store of the process.
 pub fn hold_to_budget(
     subject: &dyn Subject,
     world: &World,

@@ -2,17 +2,18 @@
 //!
 //! A script is played over a disk on which one chosen call fails. After that
 //!
-//! 1. only the operations that needed the call may fail, and those of a store that is poisoned or has no room; with an
-//!    error of a kind that fits the fault, never a panic, never as corruption;
+//! 1. only the operations that needed the call may fail, and those of a store that is poisoned or has no
+//!    room; with an error of a kind that fits the fault, never a panic, never as corruption;
 //! 2. every answer is still right: a refused write is not visible, reads go on, also when poisoned (B-6);
 //! 3. an interrupted or short read or write is no fault at all: nothing fails;
-//! 4. a failed sync poisons, always; nothing else does but a panic, and in sync mode a durable write that could not be
-//!    applied;
+//! 4. a failed sync poisons, always; nothing else does but a panic, and in sync mode a durable write that
+//!    could not be applied;
 //! 5. once the disk is well again, a store that is not poisoned takes writes;
-//! 6. after a power cut the promise of [`crate::crash`] holds; the refused write that came last may be in, whole.
+//! 6. after a power cut the promise of [`crate::crash`] holds; the refused write that came last may be in,
+//!    whole.
 //!
-//! A call that *panics* stands for a bug in our own code below an operation, or in a worker: the operation is as good as
-//! refused, nobody hangs, and 2, 5 and 6 hold.
+//! A call that *panics* stands for a bug in our own code below an operation, or in a worker: the operation is
+//! as good as refused, nobody hangs, and 2, 5 and 6 hold.
 
 mod full;
 
@@ -92,15 +93,16 @@ impl<'a> Case<'a> {
         Case { subject, script, seed, origin: None }
     }
 
-    /// Lets each call of the trouble's kind fail in its way, whatever its number; the first failure. For reducing: the
-    /// same call is not the same number in a shorter script.
+    /// Lets each call of the trouble's kind fail in its way, whatever its number; the first failure. For
+    /// reducing: the same call is not the same number in a shorter script.
     pub fn find_alike(&self, trouble: Trouble) -> Option<Failure> {
         let calls = self.count_calls();
         let count = calls.into_iter().find(|(call, _)| *call == trouble.call)?.1;
         (0..count).rev().find_map(|passes| self.endure(Trouble { passes, ..trouble }).err())
     }
 
-    /// Lets every `stride`-th call of each kind fail in each way. `coverage` counts up to the failure, if there is one.
+    /// Lets every `stride`-th call of each kind fail in each way. `coverage` counts up to the failure, if
+    /// there is one.
     pub fn explore(&self, stride: u64, coverage: &mut Coverage) -> Result<(), (Trouble, Failure)> {
         self.explore_from(mix(self.seed) % stride, stride, coverage)
     }
@@ -246,8 +248,8 @@ struct Patient<'a> {
     is_poisoned: bool,
     /// Faults met before the store was opened last.
     met_before: u64,
-    /// Whether the fault met the writing of a copy: whether it was the copy's sync or the store's own, for the
-    /// checkpoint before it, cannot be told from outside.
+    /// Whether the fault met the writing of a copy: whether it was the copy's sync or the store's own, for
+    /// the checkpoint before it, cannot be told from outside.
     is_excused: bool,
 }
 
@@ -315,7 +317,8 @@ impl Patient<'_> {
         if self.player.is_open() { Ok(()) } else { self.reopen() }
     }
 
-    /// A close or an open within the script was refused: the next open, on a disk that is well, keeps the promise.
+    /// A close or an open within the script was refused: the next open, on a disk that is well, keeps the
+    /// promise.
     fn reopen(&mut self) -> Result<(), Complaint> {
         self.faulty.heal();
         self.player.open()?;

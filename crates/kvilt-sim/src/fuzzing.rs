@@ -1,4 +1,5 @@
-//! What the fuzz targets do with their bytes; `fuzz/` only hands them over, so that a plain test can replay the corpus.
+//! What the fuzz targets do with their bytes; `fuzz/` only hands them over, so that a plain test can replay
+//! the corpus.
 //!
 //! | target | the bytes are | what must hold |
 //! | --- | --- | --- |
@@ -7,10 +8,12 @@
 //! | `directory` | several files of one store | an open, and everything that follows, ends in an answer or an error |
 //! | `script` | operations | the answers are those of an ordered map, reopens and background work included |
 //!
-//! Bytes chosen by chance never have a right checksum, so `mend` puts them right first: what is tested is what lies
-//! behind them. The first byte of an input says how much is mended; without mending the guards themselves are tested.
+//! Bytes chosen by chance never have a right checksum, so `mend` puts them right first: what is tested is
+//! what lies behind them. The first byte of an input says how much is mended; without mending the guards
+//! themselves are tested.
 //!
-//! What is always true here: a body returns, or it panics and that is a finding; the same bytes take the same path.
+//! What is always true here: a body returns, or it panics and that is a finding; the same bytes take the same
+//! path.
 
 mod decoders;
 mod directory;
@@ -19,8 +22,8 @@ mod operations;
 mod plain_file;
 mod seeds;
 
-// One by one, not by the name in a table: a binary of a decoder is linked without the engine, whose counters libFuzzer
-// would else go through behind every input.
+// One by one, not by the name in a table: a binary of a decoder is linked without the engine, whose counters
+// libFuzzer would else go through behind every input.
 pub use decoders::{commit, log, manifest, table};
 pub use directory::directory;
 pub use mend::IDENTITY;
@@ -34,8 +37,8 @@ pub struct Target {
     pub body: fn(&[u8]),
     /// Inputs to begin with, made by the real encoders.
     pub seeds: fn() -> Vec<Vec<u8>>,
-    /// Longest input that is worth trying: well above the longest of its seeds, which have every part of a file in
-    /// them. What is longer repeats, and costs time.
+    /// Longest input that is worth trying: well above the longest of its seeds, which have every part of a
+    /// file in them. What is longer repeats, and costs time.
     pub bytes_max: usize,
 }
 

@@ -1,5 +1,5 @@
-//! Is what several threads saw possible? A [`History`] holds every write, get and scan with the moments at which
-//! it was called and answered; [`History::check`] finds what no order of single steps explains.
+//! Is what several threads saw possible? A [`History`] holds every write, get and scan with the moments at
+//! which it was called and answered; [`History::check`] finds what no order of single steps explains.
 //!
 //! Every write has a number of its own, so a read names the write it saw. All operations on one key that name
 //! one write form a *cluster*, and in any explanation the clusters of a key follow one another without
@@ -213,8 +213,8 @@ impl History {
         }
     }
 
-    /// Rule `fork`. Only scans whose intervals overlap are compared; others are ordered by time, and each key's
-    /// clusters have been checked against that.
+    /// Rule `fork`. Only scans whose intervals overlap are compared; others are ordered by time, and each
+    /// key's clusters have been checked against that.
     fn check_forks(&self, clusters: &Clusters, violations: &mut Vec<Violation>) {
         let mut scans: Vec<&Scan> = self.scans.iter().collect();
         scans.sort_by_key(|scan| scan.when.from);

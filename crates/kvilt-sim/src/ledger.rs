@@ -1,5 +1,5 @@
-//! `Ledger`: what a store has promised, counted in writes. Kept by whoever plays a script; read by a disk that makes images,
-//! at the moment of the crash.
+//! `Ledger`: what a store has promised, counted in writes. Kept by whoever plays a script; read by a disk
+//! that makes images, at the moment of the crash.
 //!
 //! Always true: safe ≤ acknowledged ≤ begun.
 

@@ -11,16 +11,18 @@
 //! | what if the disk's bytes are wrong? | [`damage`]: a reference store, with each bit flipped, each file cut, exchanged, gone | the store's content: right, or `Corrupted` |
 //! | is what threads saw possible? | [`actor`]: real threads on one store | [`history`]: rules on intervals; per key exact |
 //!
-//! A [`script`] is plain data, made by [`workload`] from a seed; [`shrink`] drops what does not matter from one
-//! that fails, and [`report`] prints it. [`campaign`] runs many seeds, and is what the command `kvilt-sim`
-//! calls. [`settle`] says what a store takes at rest. [`reading`] holds every scan to the contract of [`kvilt_base::Engine::scan`].
+//! A [`script`] is plain data, made by [`workload`] from a seed; [`shrink`] drops what does not matter from
+//! one that fails, and [`report`] prints it. [`campaign`] runs many seeds, and is what the command
+//! `kvilt-sim` calls. [`settle`] says what a store takes at rest. [`reading`] holds every scan to the
+//! contract of [`kvilt_base::Engine::scan`].
 //!
-//! What is simulated: the disk (every legal state after a power cut, torn at 512 bytes), time, chance, and when
-//! background work moves. What is not: the kernel, the file system, threads within a crash run, processes that
-//! are killed; the engine's and the command's own tests do these.
+//! What is simulated: the disk (every legal state after a power cut, torn at 512 bytes), time, chance, and
+//! when background work moves. What is not: the kernel, the file system, threads within a crash run,
+//! processes that are killed; the engine's and the command's own tests do these.
 //!
-//! What is always true here: a seed decides everything but histories. The oracles know no engine by name; [`world`], [`canonical`],
-//! [`settle`], [`damage`], [`fuzzing`] and the command do. To see a printed failure again, run `kvilt-sim model|crash|faults --seeds N`.
+//! What is always true here: a seed decides everything but histories. The oracles know no engine by name;
+//! [`world`], [`canonical`], [`settle`], [`damage`], [`fuzzing`] and the command do. To see a printed failure
+//! again, run `kvilt-sim model|crash|faults --seeds N`.
 //!
 //! ```
 //! use kvilt_sim::workload::Shape;
@@ -29,7 +31,8 @@
 //! println!("{script}");
 //! ```
 //!
-//! Reading order: `script`, `workload`, `model`, `run`, `crash`, `faults`, `canonical`, `history`, `actor`, then the rest.
+//! Reading order: `script`, `workload`, `model`, `run`, `crash`, `faults`, `canonical`, `history`, `actor`,
+//! then the rest.
 #![forbid(unsafe_code)]
 
 pub mod actor;

@@ -29,12 +29,12 @@ struct Arguments {
     /// `nested` and `singles`: which of the canonical scripts, as `A..B` or as one number; by default all.
     #[arg(long, value_parser = parse_seeds)]
     scripts: Option<std::ops::Range<u64>>,
-    /// `nested` and `singles`: so many crashes in a row, of which all but the first are in recoveries; by default 4 for
-    /// `nested` and 1 for `singles`.
+    /// `nested` and `singles`: so many crashes in a row, of which all but the first are in recoveries; by
+    /// default 4 for `nested` and 1 for `singles`.
     #[arg(long)]
     depth: Option<u32>,
-    /// Go on until there have been so many: crashes, runs with a fault, damaged stores, or else operations; each bug may
-    /// take so many to be found.
+    /// Go on until there have been so many: crashes, runs with a fault, damaged stores, or else operations;
+    /// each bug may take so many to be found.
     #[arg(long)]
     cases: Option<u64>,
     /// Begin no seed after this many minutes.
@@ -78,7 +78,8 @@ enum What {
     History,
     /// Canonical scripts, crashed at every disk operation, and their recoveries too, again and again.
     Nested,
-    /// Canonical scripts, crashed at every disk operation with everything unsynced lost alone, and kept alone.
+    /// Canonical scripts, crashed at every disk operation with everything unsynced lost alone, and kept
+    /// alone.
     Singles,
     /// Bugs planted in the engine, each looked for by the layer that should find it.
     #[cfg(feature = "mutants")]

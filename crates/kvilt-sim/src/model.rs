@@ -158,7 +158,7 @@ pub fn state_of_rows(script: &Script, rows: &[Row]) -> Result<State, String> {
 }
 
 impl Payload {
-    /// The one payload that is shorter than its number. Every empty value is this one, so that a row still names
-    /// its payload.
+    /// The one payload that is shorter than its number. Every empty value is this one, so that a row still
+    /// names its payload.
     pub const EMPTY: Payload = Payload { number: 0, bytes: 0 };
 }

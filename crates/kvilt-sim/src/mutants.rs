@@ -1,11 +1,13 @@
-//! Would the tests notice? Each bug of [`kvilt_base::Mutant`] is brought to life, and the layer that should find it looks.
+//! Would the tests notice? Each bug of [`kvilt_base::Mutant`] is brought to life, and the layer that should
+//! find it looks.
 //!
-//! What a layer runs is what a campaign runs, on the same 36 configurations in turn, only thinner: of about each sixteenth crash one
-//! image, of each sixteenth disk call the faults, of each damage a thousandth, so that a few thousand cases see many
-//! scripts. Before any bug is planted, the healthy engine must pass the very same cases.
+//! What a layer runs is what a campaign runs, on the same 36 configurations in turn, only thinner: of about
+//! each sixteenth crash one image, of each sixteenth disk call the faults, of each damage a thousandth, so
+//! that a few thousand cases see many scripts. Before any bug is planted, the healthy engine must pass the
+//! very same cases.
 //!
-//! What is always true here: one bug at a time in the whole process, and none when a hunt has ended; the seed decides
-//! everything, so a bug is found in the same case each time.
+//! What is always true here: one bug at a time in the whole process, and none when a hunt has ended; the seed
+//! decides everything, so a bug is found in the same case each time.
 
 use std::{fmt, thread};
 
@@ -41,8 +43,9 @@ pub enum Layer {
     Model,
     /// An image that a crash left, opened and held to the promise.
     Crash,
-    /// The same at every disk call, for a bug that few crashes show. The scripts begin with one whose crashes do: stores at
-    /// rest take no checkpoints, so few crashes fall between a recovery and the first checkpoint behind it.
+    /// The same at every disk call, for a bug that few crashes show. The scripts begin with one whose crashes
+    /// do: stores at rest take no checkpoints, so few crashes fall between a recovery and the first
+    /// checkpoint behind it.
     EveryCrash,
     /// A script with a disk call that fails.
     Faults,
@@ -168,8 +171,8 @@ pub fn hunt_for(mutant: Mutant, cases_max: u64) -> Hunt {
     hunt
 }
 
-/// The layer that should find a bug, and the rule that the bug breaks: R and D of the rules learned from the papers, else
-/// an invariant.
+/// The layer that should find a bug, and the rule that the bug breaks: R and D of the rules learned from the
+/// papers, else an invariant.
 pub fn finder_of(mutant: Mutant) -> (Layer, &'static str) {
     use Layer::{Crash, Damage, EveryCrash, Faults, Model, Nested};
     match mutant {

@@ -1,4 +1,5 @@
-//! `kvilt-sim nested` and `kvilt-sim singles`: the canonical scripts, crashed in every way; a line for each, one summary.
+//! `kvilt-sim nested` and `kvilt-sim singles`: the canonical scripts, crashed in every way; a line for each,
+//! one summary.
 
 use std::{
     ops::Range,

@@ -1,11 +1,12 @@
 //! `Passer`: somebody who comes between two steps of a write: to read, or to make everything durable.
 //!
-//! A bystander writes while the background waits; a passer is the other way round. When a write has made room and has not
-//! taken its version yet ([`kvilt_base::Spawn::between`]), it calls the store on that very thread, once, for an errand that
-//! the seed chose. So a checkpoint meets, in scripts too, a put that has marked its chunk and not written to it.
+//! A bystander writes while the background waits; a passer is the other way round. When a write has made room
+//! and has not taken its version yet ([`kvilt_base::Spawn::between`]), it calls the store on that very
+//! thread, once, for an errand that the seed chose. So a checkpoint meets, in scripts too, a put that has
+//! marked its chunk and not written to it.
 //!
-//! What is always true: it takes no gate, for the write has its own; what it saw is compared with the model as it was
-//! before the write. Why so: `docs/design/0030-a-bystander.md`.
+//! What is always true: it takes no gate, for the write has its own; what it saw is compared with the model
+//! as it was before the write. Why so: `docs/design/0030-a-bystander.md`.
 
 use std::sync::{Arc, Mutex, PoisonError};
 

@@ -25,8 +25,8 @@ pub struct Manner {
     pub batch_bytes: usize,
     /// Without values: they come out empty.
     pub keys_only: bool,
-    /// Each piece may have twice as many rows and bytes as the one before it: a long range that is read row by row costs a
-    /// call for each, and shows no more than a short one.
+    /// Each piece may have twice as many rows and bytes as the one before it: a long range that is read row
+    /// by row costs a call for each, and shows no more than a short one.
     pub grows: bool,
 }
 

@@ -1,5 +1,5 @@
-//! One script, one store, one model: every answer is compared. A [`Player`] plays a script step by step; a crash
-//! run looks at its [`Ledger`] to know what had been promised when the power went.
+//! One script, one store, one model: every answer is compared. A [`Player`] plays a script step by step; a
+//! crash run looks at its [`Ledger`] to know what had been promised when the power went.
 
 use std::sync::{
     Arc,
@@ -66,7 +66,8 @@ pub struct Player<'a> {
     states: Vec<u64>,
     writes: Vec<Changes>,
     ledger: Arc<Ledger>,
-    /// Checkpoints seen, and the writes acknowledged when the number before this one, and this one, was seen last.
+    /// Checkpoints seen, and the writes acknowledged when the number before this one, and this one, was seen
+    /// last.
     checkpoints: (u64, [usize; 2]),
     /// Chance for somebody who writes while the background runs; none if nobody does.
     bystander: Option<Dice>,
@@ -101,8 +102,8 @@ impl<'a> Player<'a> {
         }
     }
 
-    /// Adds a writer that comes while the background waits for the disk, for every second seed another one between steps of writes, and
-    /// now and then a reader that stays.
+    /// Adds a writer that comes while the background waits for the disk, for every second seed another one
+    /// between steps of writes, and now and then a reader that stays.
     #[must_use]
     pub fn with_bystander(mut self, seed: u64) -> Self {
         self.bystander = Some(Dice::new(mix(seed)));
@@ -138,8 +139,8 @@ impl<'a> Player<'a> {
         Ok(())
     }
 
-    /// Takes back the write that the store has just refused, if the last step was one. Returns the fingerprint of
-    /// the state that it would have made.
+    /// Takes back the write that the store has just refused, if the last step was one. Returns the
+    /// fingerprint of the state that it would have made.
     pub fn withdraw(&mut self) -> Option<u64> {
         if self.writes.len() == self.ledger.now().acknowledged {
             return None;
@@ -199,7 +200,8 @@ impl<'a> Player<'a> {
                 let puts = self.dismiss_bystander();
                 self.note_checkpoints();
                 match puts?.last() {
-                    // Before anything else is written: a checkpoint that takes the store for idle would be wrong.
+                    // Before anything else is written: a checkpoint that takes the store for idle would be
+                    // wrong.
                     Some(last) if last.number % 2 == 0 => self.sync(),
                     _ => Ok(()),
                 }
@@ -348,7 +350,8 @@ impl<'a> Player<'a> {
         }
     }
 
-    /// Calls the engine for a step that writes; who comes between its own steps must see the store as it was before.
+    /// Calls the engine for a step that writes; who comes between its own steps must see the store as it was
+    /// before.
     fn passed_call(&mut self, step: &Step, is_change: bool) -> Result<(), Complaint> {
         let acknowledged = self.ledger.now().acknowledged;
         let errand = self.errand();
@@ -376,7 +379,8 @@ impl<'a> Player<'a> {
         Ok(())
     }
 
-    /// What somebody comes for within this write. With a commit log, a checkpoint takes its place among the writes.
+    /// What somebody comes for within this write. With a commit log, a checkpoint takes its place among the
+    /// writes.
     fn errand(&mut self) -> Option<Errand> {
         let has_commit_log = self.subject.loss() != Loss::SinceSync;
         let dice = self.passer.as_mut().and_then(|dice| dice.chance(1, 6).then_some(dice))?;

@@ -24,8 +24,8 @@ pub struct Payload {
 }
 
 impl Payload {
-    /// Writes the value's bytes into `into`, replacing what was there: the number first, as far as it fits, then
-    /// filler that compresses for every second number and does not for the others.
+    /// Writes the value's bytes into `into`, replacing what was there: the number first, as far as it fits,
+    /// then filler that compresses for every second number and does not for the others.
     pub fn expand_into(self, into: &mut Vec<u8>) {
         into.clear();
         let wanted = self.bytes as usize;

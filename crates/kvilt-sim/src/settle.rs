@@ -1,10 +1,11 @@
-//! The settled size of a store: what it takes on the disk when every row has been written once more and the background has
-//! nothing left to do.
+//! The settled size of a store: what it takes on the disk when every row has been written once more and the
+//! background has nothing left to do.
 //!
-//! A store's directory grows and shrinks as logs fill and are rewritten, by a tenth and more, and chunks that began together
-//! stay in step for hundreds of lives. So its size at two moments says little. Settled, it does not depend on where in that
-//! round the chunks were: what is left is rows, their chunks and tables, the manifest, and whatever should not be there, such
-//! as files that nobody names. Two settled sizes of the same rows can be compared.
+//! A store's directory grows and shrinks as logs fill and are rewritten, by a tenth and more, and chunks that
+//! began together stay in step for hundreds of lives. So its size at two moments says little. Settled, it
+//! does not depend on where in that round the chunks were: what is left is rows, their chunks and tables, the
+//! manifest, and whatever should not be there, such as files that nobody names. Two settled sizes of the same
+//! rows can be compared.
 //!
 //! What is always true here: a copy in memory is settled, on one thread; the store itself is not touched.
 
@@ -23,14 +24,14 @@ use crate::{
 /// A log of a settled store is at most this long, in bytes: less than a row or two.
 const LOG_BYTES_MAX: u64 = 256;
 
-/// Time that passes while it comes to rest, in milliseconds, a second at a time: chunks cool down, small ones are joined. In each
-/// second some of them are looked at several times, until each had its turn.
+/// Time that passes while it comes to rest, in milliseconds, a second at a time: chunks cool down, small ones
+/// are joined. In each second some of them are looked at several times, until each had its turn.
 const REST_MS: u32 = 1_000;
 const RESTS: u32 = 8;
 const LOOKS_A_REST: u32 = 10;
 
-/// Bytes of the files that `even` would have if it came to rest now. `disk` is used up. The reserve does not count: it is
-/// there or not as the last crash pleased.
+/// Bytes of the files that `even` would have if it came to rest now. `disk` is used up. The reserve does not
+/// count: it is there or not as the last crash pleased.
 pub fn settled_bytes(even: &Even, disk: &Arc<MemoryDisk>) -> Result<u64, Complaint> {
     let mut even = even.clone();
     let options = &mut even.options;

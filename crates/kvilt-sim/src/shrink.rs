@@ -6,8 +6,8 @@ use crate::{
     script::{Payload, Script, Step},
 };
 
-/// Reduces `script`, which fails with `failure`. `fails` plays a script and returns its failure, if any; it is
-/// called at most `tries_max` times. Returns the smallest failing script found, and how it fails.
+/// Reduces `script`, which fails with `failure`. `fails` plays a script and returns its failure, if any; it
+/// is called at most `tries_max` times. Returns the smallest failing script found, and how it fails.
 pub fn reduce(
     script: &Script,
     failure: Failure,

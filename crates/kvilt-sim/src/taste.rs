@@ -16,7 +16,8 @@ const LONG_KEYS_MAX: usize = 34;
 const LONG_PUTS_MAX: usize = 340;
 /// … and about what its large values come to.
 const LARGE_PUTS_BYTES_MAX: usize = 20 << 20;
-/// Stores with less memory, in bytes, rewrite some thirty times what is put while puts wait for memory that there is not …
+/// Stores with less memory, in bytes, rewrite some thirty times what is put while puts wait for memory that
+/// there is not …
 const BUDGET_BYTES_MIN: u64 = 64 << 10;
 /// … so there puts come to this part.
 const STARVED_PART: usize = 8;
@@ -43,7 +44,8 @@ pub(crate) enum Taste {
     LongKeys(usize),
     /// Values of up to this many bytes: one in eight puts has a large one.
     LargeValues(usize),
-    /// Range deletes, by hundreds: whole phases of them, and the same range, empty by then, deleted again and again.
+    /// Range deletes, by hundreds: whole phases of them, and the same range, empty by then, deleted again and
+    /// again.
     RangeDeletes,
 }
 

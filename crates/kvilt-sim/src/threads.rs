@@ -1,5 +1,6 @@
-//! Runs of real threads: in peace, and through power cuts and kills. What is left after one is one more scan, made
-//! at some moment between the last sync and the cut; so the rules of [`crate::history`] decide about it, too.
+//! Runs of real threads: in peace, and through power cuts and kills. What is left after one is one more scan,
+//! made at some moment between the last sync and the cut; so the rules of [`crate::history`] decide about it,
+//! too.
 
 use std::{collections::BTreeMap, sync::Arc};
 

@@ -1,7 +1,9 @@
-//! Work: what an operation takes as the store, its range tombstones and its readers grow; in steps ([`kvilt_base::steps`]), never in time.
+//! Work: what an operation takes as the store, its range tombstones and its readers grow; in steps
+//! ([`kvilt_base::steps`]), never in time.
 //!
-//! The rule (E-20): with eight times as much of one of them no get, seek, put or range delete takes more than three times the steps. What
-//! searches goes down a tree or halves an array, so steps grow as a logarithm does: by less than half. Only builds that count steps look.
+//! The rule (E-20): with eight times as much of one of them no get, seek, put or range delete takes more than
+//! three times the steps. What searches goes down a tree or halves an array, so steps grow as a logarithm
+//! does: by less than half. Only builds that count steps look.
 
 use std::sync::Arc;
 

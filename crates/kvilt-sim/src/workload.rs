@@ -15,10 +15,11 @@ pub use crate::taste::Tastes;
 
 /// Weight of phases of range deletes among phases of writes, whose other weights add up to twenty.
 const WIPES: u32 = 2;
-/// The same in scripts that have much of them, and there also of phases that delete one range again and again.
+/// The same in scripts that have much of them, and there also of phases that delete one range again and
+/// again.
 const WIPES_MANY: u32 = 12;
-/// Crash scripts from this seed on may have such phases, or long keys. Those before are the ones that planted bugs are hunted with and fuzz
-/// targets begin with, by budgets that were found for them.
+/// Crash scripts from this seed on may have such phases, or long keys. Those before are the ones that planted
+/// bugs are hunted with and fuzz targets begin with, by budgets that were found for them.
 const FIRST_WIPING_SEED: u64 = 12;
 
 /// What kind of scripts to make.
@@ -44,7 +45,8 @@ pub struct Shape {
     pub tastes: Tastes,
     /// Longest beginning that keys share in scripts of long keys, in bytes.
     pub long_key_bytes_max: usize,
-    /// Whether each script may have many range deletes in a row, or a taste; otherwise those from a later seed on have.
+    /// Whether each script may have many range deletes in a row, or a taste; otherwise those from a later
+    /// seed on have.
     pub is_wiping: bool,
 }
 
@@ -350,7 +352,8 @@ impl Author<'_> {
         self.steps.push(Step::Background { steps, seed });
     }
 
-    /// Puts run through the keys in one order: monotone inserts land in one chunk and split it again and again.
+    /// Puts run through the keys in one order: monotone inserts land in one chunk and split it again and
+    /// again.
     fn fill(&mut self, length: usize, order: Order) {
         let stride = self.dice.between(1, 3);
         let start = self.key();
@@ -388,7 +391,8 @@ impl Author<'_> {
         self.look_around();
     }
 
-    /// Many range deletes, most of them small, side by side, one over the other or where nothing is; some over all of them.
+    /// Many range deletes, most of them small, side by side, one over the other or where nothing is; some
+    /// over all of them.
     fn wipe(&mut self, length: usize) {
         let mut place = usize::from(self.key());
         let width = self.dice.between(1, 9);

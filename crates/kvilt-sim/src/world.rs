@@ -1,4 +1,5 @@
-//! What a store lives in — disk, clock, chance, workers — and the one place that knows which engine is tested.
+//! What a store lives in — disk, clock, chance, workers — and the one place that knows which engine is
+//! tested.
 
 use std::{
     path::PathBuf,
@@ -29,8 +30,8 @@ const IDLE_STEPS_MAX: u32 = 20_000;
 pub enum Loss {
     /// No acknowledged write (sync mode).
     Nothing,
-    /// When the process dies no acknowledged write; when the power goes, writes since the last sync, newest first
-    /// (written mode).
+    /// When the process dies no acknowledged write; when the power goes, writes since the last sync, newest
+    /// first (written mode).
     PowerOnly,
     /// Writes since the last sync, newest first (async mode).
     SinceSync,
@@ -101,8 +102,8 @@ impl World {
     /// A stepped world over `disk`, which is, or wraps, `memory`.
     ///
     /// Garbage of earlier stores is collected first: gauges of memory count what waits for it, so a store's
-    /// decisions would depend on what ran before. For the same reason a run that must be repeatable has a thread
-    /// of its own, and none beside it.
+    /// decisions would depend on what ran before. For the same reason a run that must be repeatable has a
+    /// thread of its own, and none beside it.
     pub fn stepped(disk: Arc<dyn Disk>, memory: Arc<MemoryDisk>, seed: u64) -> World {
         settle();
         let clock = ManualClock::new();
@@ -224,8 +225,8 @@ impl World {
         }
     }
 
-    /// Copies a store of this world to a new directory, and returns a world around the copy; none if this world
-    /// could not find it again.
+    /// Copies a store of this world to a new directory, and returns a world around the copy; none if this
+    /// world could not find it again.
     pub fn copy(&self, engine: &dyn Engine) -> Result<Option<World>, Complaint> {
         let Some(memory) = &self.memory else { return Ok(None) };
         let number = self.copies.fetch_add(1, Relaxed);
@@ -236,8 +237,8 @@ impl World {
     }
 }
 
-/// Workers of a stepped world, where nobody else moves while somebody waits: within a step, as a bystander's put is, a
-/// wait would last as long as its limit, in real time, and change nothing.
+/// Workers of a stepped world, where nobody else moves while somebody waits: within a step, as a bystander's
+/// put is, a wait would last as long as its limit, in real time, and change nothing.
 struct Alone {
     spawn: Arc<StepSpawn>,
     bystander: Arc<Bystander>,
@@ -295,8 +296,8 @@ impl Even {
         Even::configuration(seed % CONFIGURATIONS)
     }
 
-    /// A configuration by its number: the first is [`Even::tiny`], the others vary every limit from almost nothing
-    /// to plenty; in turn they are asynchronous, synchronous, and written.
+    /// A configuration by its number: the first is [`Even::tiny`], the others vary every limit from almost
+    /// nothing to plenty; in turn they are asynchronous, synchronous, and written.
     pub fn configuration(number: u64) -> Self {
         let mut dice = Dice::new(number ^ 0xc0f1);
         let mut even = Even::tiny();
@@ -326,7 +327,8 @@ impl Even {
         options.compression = *dice.pick(&[Compression::None, Compression::Lz4]);
         self.budget_bytes = *dice.pick(&[1, 16 << 10, 64 << 10, 256 << 10, 64 << 20]);
         self.options.dead_bytes_slack = *dice.pick(&[1 << 10, 16 << 10, 64 << 20]);
-        // In most less than a row, so that rewrites and scans take all rows as they take large ones elsewhere.
+        // In most less than a row, so that rewrites and scans take all rows as they take large ones
+        // elsewhere.
         self.options.streamed_bytes_min = *dice.pick(&[64, 200, 1 << 20]);
     }
 
@@ -383,7 +385,8 @@ impl Subject for Even {
 
     fn munk_bytes_max(&self) -> u64 {
         let Options { chunk_bytes_max, chunk_bytes_rebalance, .. } = self.options;
-        // As chunks shrink with the budget; puts wait from twice their most on. A row of up to an eighth of it is not too large for a munk.
+        // As chunks shrink with the budget; puts wait from twice their most on. A row of up to an eighth of
+        // it is not too large for a munk.
         let fitted = chunk_bytes_rebalance.min((self.budget_bytes / 16).max(4 << 10));
         2 * fitted * chunk_bytes_max / chunk_bytes_rebalance + (self.budget_bytes / 8).max(4 << 10)
     }

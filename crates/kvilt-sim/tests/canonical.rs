@@ -1,5 +1,6 @@
-//! The canonical scripts, in processes of their own: what the store decides by its memory depends on what else the
-//! process frees, and here every disk call counts. Two share the calls of each script, as most machines have two processors at least.
+//! The canonical scripts, in processes of their own: what the store decides by its memory depends on what
+//! else the process frees, and here every disk call counts. Two share the calls of each script, as most
+//! machines have two processors at least.
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
 use std::process::Command;
@@ -26,7 +27,8 @@ fn the_canonical_scripts_go_their_paths_and_every_disk_call_of_them_is_a_fault_p
     assert!(ends.iter().all(|end| end.success()), "{ends:?}");
 }
 
-/// L4: all disk calls of twenty scripts, and for each every kind of fault; of those calls that this process has.
+/// L4: all disk calls of twenty scripts, and for each every kind of fault; of those calls that this process
+/// has.
 fn every_disk_call_of_the_canonical_scripts_is_a_fault_point(process: u64) {
     let scripts = Canonical::all();
     assert_eq!(scripts.len(), 20);

@@ -1,5 +1,5 @@
-//! Economy, in a process of its own: what a store has charged depends on what the readers of others keep, so only a world that is alone is
-//! held to its budget (E-19, S-19).
+//! Economy, in a process of its own: what a store has charged depends on what the readers of others keep, so
+//! only a world that is alone is held to its budget (E-19, S-19).
 
 use kvilt_sim::{
     campaign::{Campaign, Kind, run_campaign},

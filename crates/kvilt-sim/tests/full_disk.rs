@@ -1,5 +1,5 @@
-//! Disks that fill up, in a process of their own: what the store decides by its memory depends on what else the process
-//! frees, and here every disk call counts.
+//! Disks that fill up, in a process of their own: what the store decides by its memory depends on what else
+//! the process frees, and here every disk call counts.
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
 use kvilt_sim::canonical::Canonical;

@@ -1,5 +1,6 @@
-//! Every input that fuzzing begins with, or once failed on, through its target: the part of fuzzing that needs no
-//! fuzzer and runs for ever. Inputs in `fuzz/pinned` were findings; each is named after what it found.
+//! Every input that fuzzing begins with, or once failed on, through its target: the part of fuzzing that
+//! needs no fuzzer and runs for ever. Inputs in `fuzz/pinned` were findings; each is named after what it
+//! found.
 #![expect(clippy::disallowed_methods, reason = "reads the inputs that are kept in files")]
 
 use std::{fs, path::Path};

@@ -1,5 +1,6 @@
-//! Crashes within recoveries, and single writes lost, of the canonical scripts; in a process of their own: what a store
-//! decides by its memory depends on what else the process frees, and here equal images must go the same way.
+//! Crashes within recoveries, and single writes lost, of the canonical scripts; in a process of their own:
+//! what a store decides by its memory depends on what else the process frees, and here equal images must go
+//! the same way.
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
 use kvilt_sim::{

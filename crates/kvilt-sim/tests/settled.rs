@@ -1,5 +1,5 @@
-//! Settled sizes, in a process of their own: what the store decides by its memory depends on what else the process frees. Beside other
-//! tests it once came to rest with a chunk less.
+//! Settled sizes, in a process of their own: what the store decides by its memory depends on what else the
+//! process frees. Beside other tests it once came to rest with a chunk less.
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
 use kvilt_io::{Keep, MemoryDisk};
@@ -22,7 +22,8 @@ fn a_settled_store_has_one_size_whatever_it_has_just_been_through() {
         }
         engine.sync().unwrap();
     };
-    // A store that has never split comes to rest with fewer chunks, and so with fewer heads and feet of tables.
+    // A store that has never split comes to rest with fewer chunks, and so with fewer heads and feet of
+    // tables.
     put_all(0);
     world.step_until_idle().unwrap();
     for round in 0..12_u32 {

@@ -1,6 +1,7 @@
 //! Telling the processor what will be used soon, so that it comes from memory while something else is done.
 //!
-//! Nothing but a hint: it changes no result, and on processors for which Rust has no such instruction it is nothing at all.
+//! Nothing but a hint: it changes no result, and on processors for which Rust has no such instruction it is
+//! nothing at all.
 #![expect(unsafe_code, reason = "an instruction of the processor")]
 
 /// What processors fetch at once.

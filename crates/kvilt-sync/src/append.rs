@@ -1,11 +1,11 @@
 //! `AppendBuffer`: a log's write buffer; one appends, everybody reads what was published.
 //!
-//! A put appends its record here (no system call); gets read it back from here until a flush has written it to
-//! the file and a fresh buffer takes its place.
+//! A put appends its record here (no system call); gets read it back from here until a flush has written it
+//! to the file and a fresh buffer takes its place.
 //!
 //! What is always true:
-//! - S-20: bytes below `len` never change. `len` only grows, and is stored (Release) after the bytes it covers
-//!   were copied; a reader that loads it (Acquire) sees those bytes.
+//! - S-20: bytes below `len` never change. `len` only grows, and is stored (Release) after the bytes it
+//!   covers were copied; a reader that loads it (Acquire) sees those bytes.
 //! - Appends exclude each other by an internal lock, held for one copy.
 #![expect(unsafe_code, reason = "bytes that are written beside bytes that are read")]
 
@@ -16,8 +16,8 @@ use crate::{
     shim::{AtomicUsize, Mutex, Ordering},
 };
 
-/// Bytes of fixed capacity, appended to through a shared reference. Appending threads take turns; readers take no
-/// lock.
+/// Bytes of fixed capacity, appended to through a shared reference. Appending threads take turns; readers
+/// take no lock.
 ///
 /// ```
 /// let buffer = kvilt_sync::AppendBuffer::new(8);
@@ -62,8 +62,8 @@ impl AppendBuffer {
         for part in parts {
             // SAFETY: `at + part.len() <= offset + bytes <= capacity`.
             let to = unsafe { self.memory.base().add(at) };
-            // SAFETY: the target lies inside the memory and at or above `len`, where no reader has a slice, and
-            // no other writer is here (lock).
+            // SAFETY: the target lies inside the memory and at or above `len`, where no reader has a slice,
+            // and no other writer is here (lock).
             unsafe { std::ptr::copy_nonoverlapping(part.as_ptr(), to, part.len()) };
             at += part.len();
         }
@@ -75,8 +75,8 @@ impl AppendBuffer {
     /// What was appended so far.
     pub fn read(&self) -> &[u8] {
         let len = self.len();
-        // SAFETY: bytes below a length loaded with Acquire are copied and never written again (S-20); emptying
-        // takes `&mut self` and so ends this borrow first.
+        // SAFETY: bytes below a length loaded with Acquire are copied and never written again (S-20);
+        // emptying takes `&mut self` and so ends this borrow first.
         unsafe { std::slice::from_raw_parts(self.memory.base(), len) }
     }
 

@@ -1,9 +1,11 @@
-//! Blocks: memory of one size for what is filled little by little and given up as a whole, as the tails of munks are.
+//! Blocks: memory of one size for what is filled little by little and given up as a whole, as the tails of
+//! munks are.
 //!
-//! A page of a fresh mapping costs some seven times what it costs to fill one that is there (docs/notebook/README.md, puts). So
-//! blocks are cut from large mappings that the process keeps: what goes back to the system is the pages of a block, not its
-//! addresses, and a block that was given up a moment ago still has them. How many such blocks wait, and how long, is for
-//! [`spare`](crate::spare) to say. What is always true:
+//! A page of a fresh mapping costs some seven times what it costs to fill one that is there
+//! (docs/notebook/README.md, puts). So blocks are cut from large mappings that the process keeps: what goes
+//! back to the system is the pages of a block, not its addresses, and a block that was given up a moment ago
+//! still has them. How many such blocks wait, and how long, is for [`spare`](crate::spare) to say. What is
+//! always true:
 //!
 //! - S-71: a block belongs to one owner, or to nobody; no two overlap, and none is ever unmapped.
 #![expect(unsafe_code, reason = "cuts blocks from mappings, and gives their pages back")]
@@ -31,7 +33,8 @@ struct Bare(NonNull<u8>);
 // SAFETY: addresses in a mapping that no thread owns; the value alone gives the right to them.
 unsafe impl Send for Bare {}
 
-/// [`BLOCK_BYTES`] bytes with a stable address that begins a page, to read and write. They may have anything in them.
+/// [`BLOCK_BYTES`] bytes with a stable address that begins a page, to read and write. They may have anything
+/// in them.
 #[derive(Debug)]
 pub(crate) struct Block(ManuallyDrop<Bare>);
 
@@ -46,7 +49,8 @@ impl Block {
         let bare = match bare {
             Some(bare) => bare,
             None => {
-                // Without the lock, which is never held across a call to the system: two threads may come here, and both are right.
+                // Without the lock, which is never held across a call to the system: two threads may come
+                // here, and both are right.
                 let mut mapping = ManuallyDrop::new(MmapMut::map_anon(BLOCKS_A_MAPPING * BLOCK_BYTES).ok()?);
                 let mut blocks =
                     mapping.chunks_exact_mut(BLOCK_BYTES).map(|block| Bare(NonNull::from(block).cast()));
@@ -68,8 +72,8 @@ impl Drop for Block {
     fn drop(&mut self) {
         // SAFETY: taken once, here.
         let bare = unsafe { ManuallyDrop::take(&mut self.0) };
-        // SAFETY: whole pages of a mapping that stays; nobody else has them, and their owner is done with them. Refused, they stay
-        // until somebody takes the block.
+        // SAFETY: whole pages of a mapping that stays; nobody else has them, and their owner is done with
+        // them. Refused, they stay until somebody takes the block.
         let _ = unsafe { madvise(bare.0.as_ptr().cast(), BLOCK_BYTES, Advice::LinuxDontNeed) };
         BARE.lock().push(bare);
     }

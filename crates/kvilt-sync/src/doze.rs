@@ -1,7 +1,8 @@
 //! `Doze`: somebody who rests until there is work, and is woken once by whoever makes some.
 //!
-//! To wake somebody takes a lock and maybe a call to the system; a put must not do that each time. So who is about to rest
-//! for long says so, looks once more for work, and only then rests; and who makes work looks at what it said.
+//! To wake somebody takes a lock and maybe a call to the system; a put must not do that each time. So who is
+//! about to rest for long says so, looks once more for work, and only then rests; and who makes work looks at
+//! what it said.
 //!
 //! ```text
 //!      makes work                            rests
@@ -13,9 +14,10 @@
 //! What is always true:
 //! - S-80: work is seen by 3, or who made it finds 1 and wakes. Of two that make work at once, one wakes.
 //!
-//! Why: if work is a locked section, and the look is one of the same lock, then of the two sections one comes first, and what
-//! was before it is seen behind the other. If it is a SeqCst read-modify-write W, and the load behind it does not see the store
-//! of 1, then W comes before that store in the order of all SeqCst operations, hence before the fence, and the look sees W.
+//! Why: if work is a locked section, and the look is one of the same lock, then of the two sections one comes
+//! first, and what was before it is seen behind the other. If it is a SeqCst read-modify-write W, and the
+//! load behind it does not see the store of 1, then W comes before that store in the order of all SeqCst
+//! operations, hence before the fence, and the look sees W.
 
 use std::sync::atomic::Ordering;
 
@@ -48,12 +50,14 @@ impl Doze {
         self.0.store(AWAKE, Ordering::Relaxed);
     }
 
-    /// Asked by who has made work, in a locked section or by a SeqCst read-modify-write: whether it must wake who rests. True for one of
-    /// all that ask. As long as nobody dozes it is a load of what hardly anybody writes.
+    /// Asked by who has made work, in a locked section or by a SeqCst read-modify-write: whether it must wake
+    /// who rests. True for one of all that ask. As long as nobody dozes it is a load of what hardly anybody
+    /// writes.
     #[inline]
     pub fn must_wake(&self) -> bool {
         if IS_EXPLORED {
-            // loom takes SeqCst accesses for weaker than they are. A fence in each put would cost as much as all else here.
+            // loom takes SeqCst accesses for weaker than they are. A fence in each put would cost as much as
+            // all else here.
             fence(Ordering::SeqCst);
         }
         // SeqCst: not before the work that was made.

@@ -1,7 +1,9 @@
-//! `Eras`: what was replaced is freed when no reader can see it, and a reader that stands still stops nothing else.
+//! `Eras`: what was replaced is freed when no reader can see it, and a reader that stands still stops nothing
+//! else.
 //!
-//! Below [`Published`](crate::Published) and [`Rows`](crate::Rows), which own what is read; here are only the times (interval-based
-//! reclamation, Wen et al., PPoPP 2018, with two eras a reader; docs/design/0058-a-reader-keeps-what-it-found.md).
+//! Below [`Published`](crate::Published) and [`Rows`](crate::Rows), which own what is read; here are only the
+//! times (interval-based reclamation, Wen et al., PPoPP 2018, with two eras a reader;
+//! docs/design/0058-a-reader-keeps-what-it-found.md).
 //!
 //! ```text
 //!   era     1 ─ 2 ─ 3 ─ 4 ─ 5 ─ 6 ─ 7 ─►              goes on with each collection that finds something
@@ -11,12 +13,15 @@
 //! ```
 //!
 //! What is always true:
-//! - S-19: a value is freed only if, for each reader, it was retired before the reader's `lower`, or born after its `upper`; and a
-//!   reader follows no link before its `upper` is as great as the era that it saw behind the link.
-//! - What waits for a reader that stays is handed over to that reader, and looked at again when that one has ended, not before.
+//! - S-19: a value is freed only if, for each reader, it was retired before the reader's `lower`, or born
+//!   after its `upper`; and a reader follows no link before its `upper` is as great as the era that it saw
+//!   behind the link.
+//! - What waits for a reader that stays is handed over to that reader, and looked at again when that one has
+//!   ended, not before.
 //! - Who retires a value has unlinked it; nobody can come by it who was not reading then.
 //!
-//! Any thread may retire and collect; a reservation is used by one thread at a time. No lock is held while a value is freed.
+//! Any thread may retire and collect; a reservation is used by one thread at a time. No lock is held while a
+//! value is freed.
 #![expect(unsafe_code, reason = "reservations are in a list that only grows")]
 
 use std::{fmt, ptr};
@@ -32,8 +37,8 @@ const IDLE: u64 = u64::MAX;
 const NOT_YET: u64 = u64::MAX;
 /// Threads that retire much do not meet in one bag.
 const BAGS: usize = if crate::shim::IS_EXPLORED { 1 } else { 8 };
-/// What has waited for so many eras is handed over to the reader that it waits for: short readers are gone before that, and it is
-/// cheaper to look again than to hand over.
+/// What has waited for so many eras is handed over to the reader that it waits for: short readers are gone
+/// before that, and it is cheaper to look again than to hand over.
 const HANDED_OVER_AGE: u64 = 64;
 
 /// The eras of a process, its readers, and what waits for them.
@@ -51,7 +56,8 @@ pub struct Reservation {
     upper: AtomicU64,
     /// How many pins of its thread share it. Only that thread uses this.
     pins: AtomicU32,
-    /// Whether its thread has set it aside and will take pins from it again: 0 or 1. Only that thread uses this.
+    /// Whether its thread has set it aside and will take pins from it again: 0 or 1. Only that thread uses
+    /// this.
     is_aside: AtomicU32,
     /// Whether a thread has it: 0 or 1.
     is_taken: AtomicU32,
@@ -126,8 +132,8 @@ impl Eras {
     /// When what is made now is born.
     #[inline]
     pub fn now(&self) -> u64 {
-        // Relaxed: an earlier era keeps a value longer, not shorter. Who reads the value has an era as late as this, for whoever
-        // publishes the value has loaded this one before.
+        // Relaxed: an earlier era keeps a value longer, not shorter. Who reads the value has an era as late
+        // as this, for whoever publishes the value has loaded this one before.
         self.era.load(Ordering::Relaxed)
     }
 
@@ -172,7 +178,8 @@ impl Eras {
         })
     }
 
-    /// Drops `value` in some collection, when no reader sees it that could come by it until now. The caller has unlinked it.
+    /// Drops `value` in some collection, when no reader sees it that could come by it until now. The caller
+    /// has unlinked it.
     pub fn retire(&self, thread: usize, birth: u64, bytes: usize, value: Box<dyn Send>) {
         let retired = Retired { birth, retired: NOT_YET, bytes, _value: value };
         self.bags[thread % BAGS].lock().push(retired);
@@ -184,7 +191,8 @@ impl Eras {
         if found.is_empty() {
             return Freed(found);
         }
-        // AcqRel: who enters in the next era sees what was unlinked before. What is found was unlinked before it came into its bag.
+        // AcqRel: who enters in the next era sees what was unlinked before. What is found was unlinked before
+        // it came into its bag.
         let now = self.era.fetch_add(1, Ordering::AcqRel);
         // Pairs with the fences of readers: who does not see what was unlinked is seen here.
         fence(Ordering::SeqCst);
@@ -268,7 +276,8 @@ impl Reservation {
         let pins = self.pins.load(Ordering::Relaxed);
         self.pins.store(pins + 1, Ordering::Relaxed);
         if pins == 0 {
-            // Acquire: pairs with the addition in `collect`. By the time that this is seen the era may be over: then more is kept.
+            // Acquire: pairs with the addition in `collect`. By the time that this is seen the era may be
+            // over: then more is kept.
             let era = eras.era.load(Ordering::Acquire);
             self.upper.store(era, Ordering::Relaxed);
             store_before_loads(&self.lower, era);
@@ -292,8 +301,8 @@ impl Reservation {
         self.pins.load(Ordering::Relaxed) == 0
     }
 
-    /// Its thread takes pins from another one for a while, or from this one again. Meanwhile it may not be given back, though all its
-    /// pins may end.
+    /// Its thread takes pins from another one for a while, or from this one again. Meanwhile it may not be
+    /// given back, though all its pins may end.
     #[inline]
     pub fn set_aside(&self, is_aside: bool) {
         // Relaxed: this thread's only.
@@ -311,13 +320,15 @@ impl Reservation {
         self.is_taken.load(Ordering::Relaxed) != 0
     }
 
-    /// Whether something waited for who has left; it may say no a moment too early, and then the next collection finds it.
+    /// Whether something waited for who has left; it may say no a moment too early, and then the next
+    /// collection finds it.
     #[inline]
     pub fn has_waiting(&self) -> bool {
         self.has_waiting.load(Ordering::Relaxed) != 0
     }
 
-    /// Follows a link: what `load` has loaded (Acquire), so that what it leads to stays until its thread has left.
+    /// Follows a link: what `load` has loaded (Acquire), so that what it leads to stays until its thread has
+    /// left.
     #[inline]
     pub fn follow<L>(&self, eras: &Eras, load: impl Fn() -> L) -> L {
         loop {
@@ -327,7 +338,8 @@ impl Reservation {
             if era <= self.upper.load(Ordering::Relaxed) {
                 return link;
             }
-            // Before it is loaded once more: who collects sees this, or what is loaded has not been unlinked yet.
+            // Before it is loaded once more: who collects sees this, or what is loaded has not been unlinked
+            // yet.
             self.raise(era);
         }
     }
@@ -346,8 +358,9 @@ impl Reservation {
     }
 
     fn present(&self) -> Option<Present<'_>> {
-        // Acquire, both: pair with the stores of who leaves, or has entered again, or read on. They need not be of one moment: of who
-        // reads still what was to be seen is seen of both, and who has left has seen nothing that is found.
+        // Acquire, both: pair with the stores of who leaves, or has entered again, or read on. They need not
+        // be of one moment: of who reads still what was to be seen is seen of both, and who has left has seen
+        // nothing that is found.
         let lower = self.lower.load(Ordering::Acquire);
         let upper = self.upper.load(Ordering::Acquire);
         (lower != IDLE).then(|| Present { at: self, lower, upper, given: Vec::new() })
@@ -370,7 +383,8 @@ impl Present<'_> {
         self.lower <= value.retired && (value.birth <= self.upper || mutant(Mutant::KeptForReaders))
     }
 
-    /// What is given to the reader waits for it; what does not, because there is another reader by now, comes back.
+    /// What is given to the reader waits for it; what does not, because there is another reader by now, comes
+    /// back.
     fn hand_over(mut self) -> Vec<Retired> {
         if self.given.is_empty() {
             return self.given;

@@ -4,12 +4,12 @@
 //! and everybody in the group gets the outcome; meanwhile the next group gathers.
 //!
 //! What is always true:
-//! - S-40: every item is led exactly once, in the order of submission, and its submitter returns with the outcome
-//!   of the group that held it, never before that group ended.
+//! - S-40: every item is led exactly once, in the order of submission, and its submitter returns with the
+//!   outcome of the group that held it, never before that group ended.
 //! - S-41: at most one leader at a time, and it leads a group that begins with its own item, so its `lead` is
 //!   called at most once and only with work that includes it.
-//! - S-42: a panic in `lead` is an error of kind `Poisoned` to every member, leader included; nobody hangs, and
-//!   the next group is led as usual. Whether a failure ends the store is the caller's to decide.
+//! - S-42: a panic in `lead` is an error of kind `Poisoned` to every member, leader included; nobody hangs,
+//!   and the next group is led as usual. Whether a failure ends the store is the caller's to decide.
 //! - No lock is held while `lead` runs.
 
 use std::{
@@ -25,8 +25,8 @@ use crate::shim::{Condvar, Mutex};
 /// Most items in a group, unless told otherwise: as many as there can sensibly be threads waiting.
 const ITEMS_MAX: usize = 1024;
 
-/// Gathers items of several threads and lets one of them deal with all. Any thread may submit; it returns when
-/// its item has been dealt with.
+/// Gathers items of several threads and lets one of them deal with all. Any thread may submit; it returns
+/// when its item has been dealt with.
 ///
 /// ```
 /// let group = kvilt_sync::Group::new();
@@ -62,7 +62,8 @@ impl<T> Group<T> {
         Self::with_weight_max(ITEMS_MAX, |_| 1)
     }
 
-    /// A group that takes items, at least one, while their weights (say, bytes) sum up to `weight_max` or less.
+    /// A group that takes items, at least one, while their weights (say, bytes) sum up to `weight_max` or
+    /// less.
     pub fn with_weight_max(weight_max: usize, weigh: fn(&T) -> usize) -> Self {
         let state =
             State { queue: VecDeque::new(), next_ticket: 0, is_led: false, outcomes: BTreeMap::new() };

@@ -1,15 +1,16 @@
-//! `Home`: the process that a handle belongs to. A child made by `fork` has a copy of every handle, of the locks that
-//! other threads held, and of the descriptors, but not of the threads: it may use none of it.
+//! `Home`: the process that a handle belongs to. A child made by `fork` has a copy of every handle, of the
+//! locks that other threads held, and of the descriptors, but not of the threads: it may use none of it.
 //!
-//! Asking for the process id is a system call, too much for each get. So a word stands in a page of its own that the
-//! kernel hands to a child full of zeros (`MADV_WIPEONFORK`, Linux 4.14). A process writes a number into it that none
-//! of its ancestors wrote; a handle remembers the number that was there when it was made. What is always true:
+//! Asking for the process id is a system call, too much for each get. So a word stands in a page of its own
+//! that the kernel hands to a child full of zeros (`MADV_WIPEONFORK`, Linux 4.14). A process writes a number
+//! into it that none of its ancestors wrote; a handle remembers the number that was there when it was made.
+//! What is always true:
 //!
 //! - S-60: in a process that did not make a handle, the handle is never taken for one of its own: by
 //!   [`Home::allow_read`] where the kernel wipes the page, by [`Home::allow_write`] everywhere.
 //!
-//! Where the kernel refuses the advice, the word is an ordinary one, reads in a child are not refused, and all else
-//! asks for the process id. What was rejected: `docs/design/0025-forks-and-old-views.md`.
+//! Where the kernel refuses the advice, the word is an ordinary one, reads in a child are not refused, and
+//! all else asks for the process id. What was rejected: `docs/design/0025-forks-and-old-views.md`.
 #![expect(unsafe_code, reason = "owns a page that the kernel changes")]
 
 use std::sync::{
@@ -72,7 +73,8 @@ impl Home {
     }
 
     fn looks_like_here(&self) -> bool {
-        // Relaxed: between threads of one process a handle is passed on by other means, and between processes nothing is.
+        // Relaxed: between threads of one process a handle is passed on by other means, and between processes
+        // nothing is.
         self.mark.word.load(Ordering::Relaxed) == self.generation
     }
 
@@ -117,8 +119,8 @@ impl Mark {
     }
 }
 
-/// A word of zero that reads as zero in every child, whatever is written to it; none if the kernel has no such thing.
-/// It is never given back.
+/// A word of zero that reads as zero in every child, whatever is written to it; none if the kernel has no
+/// such thing. It is never given back.
 fn wiped_word() -> Option<&'static AtomicU64> {
     use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap_anonymous, munmap};
     /// Rounded up to a page by the kernel.
@@ -135,8 +137,8 @@ fn wiped_word() -> Option<&'static AtomicU64> {
         let _ = unsafe { munmap(page, BYTES) };
         return None;
     }
-    // SAFETY: a page is aligned for a word, initialised, mapped for good, and accessed only as this atomic. What the
-    // kernel changes, it changes in a process that did not run before.
+    // SAFETY: a page is aligned for a word, initialised, mapped for good, and accessed only as this atomic.
+    // What the kernel changes, it changes in a process that did not run before.
     Some(unsafe { AtomicU64::from_ptr(page.cast()) })
 }
 

@@ -1,9 +1,9 @@
 //! Floor 1: where threads meet.
 //!
-//! Everything in Kvilt that two threads touch at once goes through one of these primitives, and the unsafe code
-//! that this takes lives here and nowhere else, so that the engines above can forbid it. Each module says in
-//! its head what it promises, numbered S-1 and on; models in `tests/models` try the interleavings of the
-//! protocols, miri runs the unit tests of the unsafe parts.
+//! Everything in Kvilt that two threads touch at once goes through one of these primitives, and the unsafe
+//! code that this takes lives here and nowhere else, so that the engines above can forbid it. Each module
+//! says in its head what it promises, numbered S-1 and on; models in `tests/models` try the interleavings of
+//! the protocols, miri runs the unit tests of the unsafe parts.
 //!
 //! # Who meets whom
 //!
@@ -20,17 +20,18 @@
 //!   RowCache::get         Pending dropped: retired
 //! ```
 //!
-//! - A **get** writes no cache line that another reader writes: it pins, loads, searches. Only the row cache, for
-//!   chunks without a munk, takes a lock, of one shard and for a map look-up.
-//! - A **put** holds its chunk's gate, so a chunk has one writer at a time; pile and append buffer have writer
-//!   locks of their own, which the gate keeps uncontended and which make them sound without it.
+//! - A **get** writes no cache line that another reader writes: it pins, loads, searches. Only the row cache,
+//!   for chunks without a munk, takes a lock, of one shard and for a map look-up.
+//! - A **put** holds its chunk's gate, so a chunk has one writer at a time; pile and append buffer have
+//!   writer locks of their own, which the gate keeps uncontended and which make them sound without it.
 //! - A **scan** waits for announced puts, never a put for a scan (S-3, S-4).
 //! - A **worker** builds aside, then replaces a published value under the gate for microseconds.
 //!
 //! # Lock order
 //!
-//! Whoever holds one of these may take those further down, never up; two of one kind only where it says how. An engine's own locks
-//! (in `even`: checkpoint, chunk gates, structure) come before all of them, in the order that its `store.rs` says.
+//! Whoever holds one of these may take those further down, never up; two of one kind only where it says how.
+//! An engine's own locks (in `even`: checkpoint, chunk gates, structure) come before all of them, in the
+//! order that its `store.rs` says.
 //!
 //! | | lock | held for |
 //! | --- | --- | --- |
@@ -39,21 +40,21 @@
 //! | 3 | one writer of a [`Pile`], [`AppendBuffer`] or [`Rows`], who sorts a pile, who begins to hold rows | one insert, one copy, one sort |
 //! | 4 | what is [`spare`]; rows that pins have let go of | putting in or taking out one mapping or block, or a few rows |
 //!
-//! Not locks, but waits, and so in the order too: an announced put ([`Pending`]) waits for nothing and takes only
-//! 2 and 3 (its gates it has already). [`Versions::open_view`] and
-//! [`Versions::wait_for_pending`] wait for announced puts, hence must not be called by who holds a [`Pending`];
-//! while holding gates they may be called, because an announced put needs no further gate. The lock behind the
-//! overflow of open views nests inside everything. A [`Pin`] blocks nobody, but keeps what it found: it is dropped before
-//! any wait. The locks of [`eras`] are held for a few moves of pointers, and nothing is taken or dropped under them.
+//! Not locks, but waits, and so in the order too: an announced put ([`Pending`]) waits for nothing and takes
+//! only 2 and 3 (its gates it has already). [`Versions::open_view`] and [`Versions::wait_for_pending`] wait
+//! for announced puts, hence must not be called by who holds a [`Pending`]; while holding gates they may be
+//! called, because an announced put needs no further gate. The lock behind the overflow of open views nests
+//! inside everything. A [`Pin`] blocks nobody, but keeps what it found: it is dropped before any wait. The
+//! locks of [`eras`] are held for a few moves of pointers, and nothing is taken or dropped under them.
 //!
 //! # What is always true
 //!
-//! - No user code runs under a lock of this crate, and no disk is touched by it. (The engine's own does in [`Rows::replace`], which
-//!   says what it must not do.)
+//! - No user code runs under a lock of this crate, and no disk is touched by it. (The engine's own does in
+//!   [`Rows::replace`], which says what it must not do.)
 //! - Every atomic access says its partner; where a store must come before a later load, there is an explicit
 //!   `fence(SeqCst)`.
-//! - The safe interface is sound whatever safe code does with it: an invariant numbered S- that callers must keep
-//!   protects results, never memory.
+//! - The safe interface is sound whatever safe code does with it: an invariant numbered S- that callers must
+//!   keep protects results, never memory.
 //!
 //! Reading order: the order of the modules below.
 

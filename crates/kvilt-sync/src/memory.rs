@@ -1,9 +1,10 @@
-//! `Memory`: bytes with a stable address, 8-byte aligned, that are passed on or go back to the system when dropped.
+//! `Memory`: bytes with a stable address, 8-byte aligned, that are passed on or go back to the system when
+//! dropped.
 //!
-//! Below [`Region`](crate::Region), [`AppendBuffer`](crate::AppendBuffer) and [`Pile`](crate::Pile).
-//! What is always true: `base` is valid for reads and writes of `capacity` bytes as long as the value lives,
-//! initialised if they were asked for as zeroed, and else as far as their owner has written. Who may read or write
-//! which of them is up to the owner; this type hands out a raw pointer and no reference.
+//! Below [`Region`](crate::Region), [`AppendBuffer`](crate::AppendBuffer) and [`Pile`](crate::Pile). What is
+//! always true: `base` is valid for reads and writes of `capacity` bytes as long as the value lives,
+//! initialised if they were asked for as zeroed, and else as far as their owner has written. Who may read or
+//! write which of them is up to the owner; this type hands out a raw pointer and no reference.
 #![expect(unsafe_code, reason = "owns raw memory")]
 
 use std::{
@@ -20,9 +21,10 @@ use crate::{
     spare,
 };
 
-/// Below this many bytes memory is taken from the heap, which has it at hand: a page of a fresh mapping costs 2 µs on the
-/// machine that was measured, twenty times what filling it costs. A write buffer, 64 KiB that live for milliseconds,
-/// is below; a munk's tail or run, which must give its memory back when it is dropped, is above.
+/// Below this many bytes memory is taken from the heap, which has it at hand: a page of a fresh mapping costs
+/// 2 µs on the machine that was measured, twenty times what filling it costs. A write buffer, 64 KiB that
+/// live for milliseconds, is below; a munk's tail or run, which must give its memory back when it is dropped,
+/// is above.
 const MAPPED_BYTES_MIN: usize = 128 << 10;
 
 /// Every base address is a multiple of this.
@@ -53,7 +55,8 @@ enum Owner {
 
 // SAFETY: the bytes are owned by this value alone and plain; nothing in it knows a thread.
 unsafe impl Send for Memory {}
-// SAFETY: `&Memory` gives out an address and a length; using the address is unsafe and argued where it is done.
+// SAFETY: `&Memory` gives out an address and a length; using the address is unsafe and argued where it is
+// done.
 unsafe impl Sync for Memory {}
 
 impl Memory {
@@ -65,8 +68,8 @@ impl Memory {
         Ok(Self::mapped(MmapMut::map_anon(capacity)?, capacity, 0))
     }
 
-    /// Bytes that may have anything in them, or be uninitialised, of which about the first `wanted` will be written soon. Pages
-    /// that somebody gave up are taken for these, if there are any.
+    /// Bytes that may have anything in them, or be uninitialised, of which about the first `wanted` will be
+    /// written soon. Pages that somebody gave up are taken for these, if there are any.
     pub(crate) fn passed_on(capacity: usize, wanted: usize) -> io::Result<Self> {
         if capacity < MAPPED_BYTES_MIN || cfg!(miri) {
             return Ok(Self::on_heap(capacity, alloc));
@@ -77,8 +80,8 @@ impl Memory {
         }
     }
 
-    /// Like [`Memory::passed_on`], all of which will be written soon; but a mapping that the system refuses is taken from the heap,
-    /// which aborts when it has nothing left either, as any allocation does.
+    /// Like [`Memory::passed_on`], all of which will be written soon; but a mapping that the system refuses
+    /// is taken from the heap, which aborts when it has nothing left either, as any allocation does.
     pub(crate) fn passed_on_or_abort(capacity: usize) -> Self {
         Self::passed_on(capacity, capacity).unwrap_or_else(|_| Self::on_heap(capacity, alloc))
     }
@@ -111,15 +114,16 @@ impl Memory {
         Memory { base, capacity, passed_on: 0, written: 0, owner: Owner::Heap(layout) }
     }
 
-    /// Nothing will be written soon behind the first `written` bytes, and what was is of no use any more: pages there that came from
-    /// somebody else go back.
+    /// Nothing will be written soon behind the first `written` bytes, and what was is of no use any more:
+    /// pages there that came from somebody else go back.
     pub(crate) fn end_at(&mut self, written: usize) {
         let end = in_pages(written);
         if let Owner::Mapped(Some(mapping)) = &self.owner
             && end < self.passed_on
         {
             let rest = self.passed_on - end;
-            // SAFETY: these whole pages read as zeros afterwards; nobody reads any more what was written there.
+            // SAFETY: these whole pages read as zeros afterwards; nobody reads any more what was written
+            // there.
             let advised = unsafe { mapping.unchecked_advise_range(UncheckedAdvice::DontNeed, end, rest) };
             // Refused, they stay until all of it is dropped.
             drop(advised);
@@ -140,7 +144,8 @@ impl Memory {
         self.capacity
     }
 
-    /// Has the processor fetch what lies from `start` up to `end`, which will be read soon. Changes no result.
+    /// Has the processor fetch what lies from `start` up to `end`, which will be read soon. Changes no
+    /// result.
     #[inline]
     pub(crate) fn fetch_ahead(&self, start: usize, end: usize) {
         for at in (start..end.min(self.capacity)).step_by(CACHE_LINE_BYTES) {

@@ -1,9 +1,9 @@
-//! `Pile`: a munk's tail; rows in the order in which they came, found by hash, and put in order when somebody wants order
-//! (docs/design/0048-piles.md).
+//! `Pile`: a munk's tail; rows in the order in which they came, found by hash, and put in order when somebody
+//! wants order (docs/design/0048-piles.md).
 //!
-//! One node a key, in blocks of memory; each node holds a chain of records, newest first. Readers look up and walk without
-//! a lock and never wait; writers take turns by an internal lock that the chunk's gate keeps uncontended. A pile that is full is
-//! frozen and a new one begun.
+//! One node a key, in blocks of memory; each node holds a chain of records, newest first. Readers look up and
+//! walk without a lock and never wait; writers take turns by an internal lock that the chunk's gate keeps
+//! uncontended. A pile that is full is frozen and a new one begun.
 //!
 //! ```text
 //!   slots      hash ──► node                                  gets
@@ -18,13 +18,13 @@
 //! - S-10: nodes and records are written whole before a Release store leads to them, and nothing in them but
 //!   links changes afterwards; readers follow with Acquire. So slices handed out stay true as long as the
 //!   pile.
-//! - S-12: records of one key have descending versions; of equal versions the later insert comes first. A single
-//!   put takes the place of a record of its own version (nobody can tell them apart), a batch's record never
-//!   does: as long as the batch is in flight, readers pass it by and need what lies below. A second link passes
-//!   all records of one version at once, so that a key that batches overwrite a thousand times costs a scan one
-//!   step, not a thousand.
-//! - S-13: if `has_room(room_for(k, v))` holds and nobody else inserts, the insert succeeds; and so do several, if there is room for
-//!   their sum.
+//! - S-12: records of one key have descending versions; of equal versions the later insert comes first. A
+//!   single put takes the place of a record of its own version (nobody can tell them apart), a batch's record
+//!   never does: as long as the batch is in flight, readers pass it by and need what lies below. A second
+//!   link passes all records of one version at once, so that a key that batches overwrite a thousand times
+//!   costs a scan one step, not a thousand.
+//! - S-13: if `has_room(room_for(k, v))` holds and nobody else inserts, the insert succeeds; and so do
+//!   several, if there is room for their sum.
 
 mod arena;
 mod arrivals;
@@ -48,7 +48,8 @@ use crate::{
     shim::{AtomicU64, Ordering as Memory},
 };
 
-/// So much of where an entry will be written is fetched ahead, at most: processors look ahead themselves once they see where it goes.
+/// So much of where an entry will be written is fetched ahead, at most: processors look ahead themselves once
+/// they see where it goes.
 const FETCHED_FREE_BYTES_MAX: usize = 1 << 10;
 /// Of what a sample is taken from, so many keys are looked at for one that is wanted, at most.
 const LOOKED_AT_A_SAMPLE: usize = 4;
@@ -65,9 +66,9 @@ impl fmt::Display for Full {
 
 impl std::error::Error for Full {}
 
-/// An insert-only map from key to versions of its value; ordered for who wants it. Any thread may read at any time without
-/// waiting; inserting threads take turns. Keys come with a hash, which must be the same each time; good ones differ in their upper
-/// bits.
+/// An insert-only map from key to versions of its value; ordered for who wants it. Any thread may read at any
+/// time without waiting; inserting threads take turns. Keys come with a hash, which must be the same each
+/// time; good ones differ in their upper bits.
 ///
 /// ```
 /// use kvilt_base::{Kind, Version};
@@ -81,7 +82,8 @@ impl std::error::Error for Full {}
 /// ```
 pub struct Pile {
     arena: Arena,
-    /// The bits that [`bits`] has of the hashes of all keys. As long as there are few, it answers without a look at the slots.
+    /// The bits that [`bits`] has of the hashes of all keys. As long as there are few, it answers without a
+    /// look at the slots.
     seen: AtomicU64,
     records: AtomicUsize,
     slots: Published<Slots>,
@@ -98,7 +100,8 @@ impl Pile {
         Self::for_prefix(bytes, b"")
     }
 
-    /// Like [`Pile::with_capacity`], fastest to order if most keys begin with `prefix`, and right if none does.
+    /// Like [`Pile::with_capacity`], fastest to order if most keys begin with `prefix`, and right if none
+    /// does.
     pub fn for_prefix(bytes: usize, prefix: &[u8]) -> Self {
         Pile {
             arena: Arena::with_capacity(bytes),
@@ -121,8 +124,8 @@ impl Pile {
         self.arena.has_room(bytes)
     }
 
-    /// Has the processor fetch where an entry of so many bytes will be written, and what finds a key with this hash. Changes no
-    /// result.
+    /// Has the processor fetch where an entry of so many bytes will be written, and what finds a key with
+    /// this hash. Changes no result.
     pub fn fetch_ahead(&self, hash: u32, bytes: usize) {
         self.arena.fetch_free(bytes.min(FETCHED_FREE_BYTES_MAX));
         self.slots.load(&pin()).fetch_ahead(hash);
@@ -151,9 +154,10 @@ impl Pile {
         self.len() == 0
     }
 
-    /// Inserts a record, newest of its key; see S-12 for records of equal version. `batch` is 0 for a single put.
-    /// Readers see it when this returns. More than the capacity may be taken: it is a promise of room, not a limit.
-    /// Panics if the key has a record of a higher version already: inserts of one key come in order.
+    /// Inserts a record, newest of its key; see S-12 for records of equal version. `batch` is 0 for a single
+    /// put. Readers see it when this returns. More than the capacity may be taken: it is a promise of room,
+    /// not a limit. Panics if the key has a record of a higher version already: inserts of one key come in
+    /// order.
     pub fn insert(
         &self,
         key: &[u8],
@@ -222,8 +226,8 @@ impl Pile {
         None
     }
 
-    /// The newest record of `key` with a version up to `view` whose batch is not in flight. As [`Pile::find`],
-    /// but it steps over all records of a version that is too new at once.
+    /// The newest record of `key` with a version up to `view` whose batch is not in flight. As
+    /// [`Pile::find`], but it steps over all records of a version that is too new at once.
     pub fn find_at<'a>(
         &'a self,
         key: &[u8],
@@ -253,9 +257,9 @@ impl Pile {
         Some(self.node_at(place))
     }
 
-    /// All versions of the keys in `range` in `direction`; of several records of one version, which only batches
-    /// leave, the newest. It holds what was inserted before this call, and may
-    /// hold newer versions that are inserted later.
+    /// All versions of the keys in `range` in `direction`; of several records of one version, which only
+    /// batches leave, the newest. It holds what was inserted before this call, and may hold newer versions
+    /// that are inserted later.
     pub fn source<'a>(&'a self, range: &KeyRange, direction: Direction) -> PileSource<'a> {
         PileSource::new(self, range, direction)
     }
@@ -266,7 +270,8 @@ impl Pile {
         arrivals.for_each(|arrival| each(self.node(arrival).key()));
     }
 
-    /// Gives the newest record of each key to `each`, in the order in which the keys came, until it says no; whether it never did.
+    /// Gives the newest record of each key to `each`, in the order in which the keys came, until it says no;
+    /// whether it never did.
     pub fn each_newest(&self, each: &mut dyn FnMut(EntryRef<'_>) -> bool) -> bool {
         let mut arrivals = self.arrivals.between(0, self.arrivals.len());
         arrivals.all(|arrival| each(self.newest_of(arrival)))
@@ -285,8 +290,8 @@ impl Pile {
         !positions.is_empty() || self.inside(self.arrivals.between(sorted.len(), len), range).next().is_some()
     }
 
-    /// Gives `each` the newest entries of some keys in `range`, of such that came early and late: so many, if enough of those that
-    /// are looked at lie in it.
+    /// Gives `each` the newest entries of some keys in `range`, of such that came early and late: so many, if
+    /// enough of those that are looked at lie in it.
     pub fn sample(&self, range: &KeyRange, count: usize, mut each: impl FnMut(EntryRef<'_>)) {
         let len = self.arrivals.len();
         let step = len.div_ceil(LOOKED_AT_A_SAMPLE * count.max(1)).max(1);
@@ -337,14 +342,15 @@ impl Pile {
     #[expect(unsafe_code, reason = "places are turned into nodes here and nowhere else")]
     #[inline]
     fn node_at(&self, place: u32) -> Node<'_> {
-        // SAFETY: slots, arrivals and what is sorted of them belong to this pile alone, and have places that `enter` took from
-        // nodes of its arena.
+        // SAFETY: slots, arrivals and what is sorted of them belong to this pile alone, and have places that
+        // `enter` took from nodes of its arena.
         unsafe { self.arena.node(place) }
     }
 
-    /// Eight bytes of a key as a big-endian number, zeros where the key is shorter: those behind the prefix. A key that does not
-    /// begin with it has the least head or the greatest, as it comes before or behind those that do. So different heads order as
-    /// their keys do, whatever the prefix, and mostly save looking at the key.
+    /// Eight bytes of a key as a big-endian number, zeros where the key is shorter: those behind the prefix.
+    /// A key that does not begin with it has the least head or the greatest, as it comes before or behind
+    /// those that do. So different heads order as their keys do, whatever the prefix, and mostly save looking
+    /// at the key.
     #[inline]
     fn head_of(&self, key: &[u8]) -> u64 {
         match key.strip_prefix(&*self.prefix) {

@@ -7,10 +7,12 @@
 //! - S-1: a value loaded under a pin is neither changed nor destroyed while that pin lives, even if the
 //!   `Published` itself is dropped.
 //! - S-2: who loads a value sees everything its builder wrote before publishing it (Release/Acquire).
-//! - A pin never blocks anybody, and keeps what was there when it last loaded something; what is published later comes and goes
-//!   beside it, however long it stays ([`Eras`](crate::eras)). A user's code runs [apart](Pin::apart) from the pin under which it is
-//!   called, or what it looks at would be kept as well. Snapshots own no pin.
-//! - A child made by `fork` has eras of its own, or what it replaced would wait for pins of threads that it does not have.
+//! - A pin never blocks anybody, and keeps what was there when it last loaded something; what is published
+//!   later comes and goes beside it, however long it stays ([`Eras`](crate::eras)). A user's code runs
+//!   [apart](Pin::apart) from the pin under which it is called, or what it looks at would be kept as well.
+//!   Snapshots own no pin.
+//! - A child made by `fork` has eras of its own, or what it replaced would wait for pins of threads that it
+//!   does not have.
 #![expect(unsafe_code, reason = "follows and reclaims shared pointers")]
 
 #[cfg(any(loom, shuttle))]
@@ -115,15 +117,16 @@ mod real {
         }
     }
 
-    /// This process was forked from one that has used pins, and nothing that it has inherited is read or replaced in it. Called once,
-    /// before anything is that it makes itself.
+    /// This process was forked from one that has used pins, and nothing that it has inherited is read or
+    /// replaced in it. Called once, before anything is that it makes itself.
     pub(crate) fn begin_process() {
         let own = Eras::beginning_at(eras().now());
         // Release: pairs with the loads of who pins.
         ERAS.store(Box::into_raw(Box::new(own)), Ordering::Release);
     }
 
-    /// Takes a pin: a store to this thread's own cache line that comes before what is loaded, a few nanoseconds. Pins nest.
+    /// Takes a pin: a store to this thread's own cache line that comes before what is loaded, a few
+    /// nanoseconds. Pins nest.
     #[inline]
     pub fn pin() -> Pin {
         let seat = LOCAL.with(|local| local.seat.get());
@@ -133,7 +136,8 @@ mod real {
         Pin { seat, _of_one_thread: PhantomData }
     }
 
-    /// A seat of its own for this thread: for all pins that it takes from here on, if it does not end just now.
+    /// A seat of its own for this thread: for all pins that it takes from here on, if it does not end just
+    /// now.
     #[cold]
     fn take_seat() -> Seat {
         let eras = eras();
@@ -144,7 +148,8 @@ mod real {
         seat
     }
 
-    /// Where this thread takes pins from here on. What it had before is given back, now or when the last pin there is gone.
+    /// Where this thread takes pins from here on. What it had before is given back, now or when the last pin
+    /// there is gone.
     fn change_seat(seat: Option<Seat>) {
         let before = LOCAL.with(|local| local.seat.replace(seat));
         if let Some(before) = before.filter(|before| before.at.is_idle()) {
@@ -153,8 +158,8 @@ mod real {
     }
 
     impl Pin {
-        /// Runs what may take long, or replaces much: a user's code. Pins that it takes are apart from this one, so what they see is
-        /// kept as long as they live, not as long as this one does.
+        /// Runs what may take long, or replaces much: a user's code. Pins that it takes are apart from this
+        /// one, so what they see is kept as long as they live, not as long as this one does.
         #[inline]
         pub fn apart<R>(&self, run: impl FnOnce() -> R) -> R {
             struct Back(Option<Seat>);
@@ -179,7 +184,8 @@ mod real {
             run()
         }
 
-        /// Frees of what was replaced some that no pin sees. For those who replace large values; readers need not care.
+        /// Frees of what was replaced some that no pin sees. For those who replace large values; readers need
+        /// not care.
         pub fn flush(&self) {
             flush();
         }
@@ -230,8 +236,8 @@ mod real {
         }
     }
 
-    /// Drops `value`, on whichever thread comes by then, when no pin is left that was there before and [covers](Birth) its birth. It
-    /// must not wait when it is dropped.
+    /// Drops `value`, on whichever thread comes by then, when no pin is left that was there before and
+    /// [covers](Birth) its birth. It must not wait when it is dropped.
     pub fn drop_later<T: Send + 'static>(birth: Birth, value: T) {
         retire_at(birth, size_of::<T>(), Box::new(value));
     }
@@ -250,13 +256,14 @@ mod real {
         collect(|thread, turn| Reach::Some { thread, turn });
     }
 
-    /// Frees all that was replaced or dropped and no pin sees. What is left is freed when the pin ends that sees it.
+    /// Frees all that was replaced or dropped and no pin sees. What is left is freed when the pin ends that
+    /// sees it.
     pub fn settle() {
         collect(|_, _| Reach::All);
     }
 
-    /// What was freed may have owned values that were retired then: these are collected here, not there, so that a long chain of
-    /// values does not use up the stack.
+    /// What was freed may have owned values that were retired then: these are collected here, not there, so
+    /// that a long chain of values does not use up the stack.
     fn collect(reach: impl Fn(usize, usize) -> Reach) {
         struct Collecting<'l>(&'l Local);
         impl Drop for Collecting<'_> {
@@ -309,7 +316,8 @@ mod real {
         }
     }
 
-    /// A value that is linked nowhere any more. No box: readers that are still there read what a box would say is its alone.
+    /// A value that is linked nowhere any more. No box: readers that are still there read what a box would
+    /// say is its alone.
     struct Unlinked<T>(*mut Born<T>);
 
     // SAFETY: it is the value's owner, and any thread may drop the value.
@@ -324,13 +332,14 @@ mod real {
 
     impl<T> Drop for Unlinked<T> {
         fn drop(&mut self) {
-            // SAFETY: made by `Born::now`, and given to `self` by who unlinked it; no reader is left when `self` is dropped.
+            // SAFETY: made by `Born::now`, and given to `self` by who unlinked it; no reader is left when
+            // `self` is dropped.
             drop(unsafe { Box::from_raw(self.0) });
         }
     }
 
-    /// A value that is replaced whole. Any thread loads or replaces; replacing threads that do not agree on an
-    /// order lose each other's values, but nothing worse.
+    /// A value that is replaced whole. Any thread loads or replaces; replacing threads that do not agree on
+    /// an order lose each other's values, but nothing worse.
     ///
     /// ```
     /// use kvilt_sync::{Published, pin};
@@ -358,8 +367,9 @@ mod real {
             let Seat { eras, at } = pin.seat;
             // Acquire: pairs with the swap in `replace`, so that the value's contents are seen with it.
             let present = at.follow(eras, || self.present.load(Ordering::Acquire));
-            // SAFETY: it came from `Born::now`, and is freed only by a collection of these eras (this process's) behind its being
-            // swapped out: not before `pin`, whose eras meet the value's since it was loaded, has ended (S-19).
+            // SAFETY: it came from `Born::now`, and is freed only by a collection of these eras (this
+            // process's) behind its being swapped out: not before `pin`, whose eras meet the value's since it
+            // was loaded, has ended (S-19).
             let born = unsafe { &*present };
             &born.value
         }
@@ -369,22 +379,23 @@ mod real {
             self.replace_counting(value, 0);
         }
 
-        /// The same, for a value that alone keeps about so many `bytes` more, as soon as it is replaced: they are counted
-        /// as [waiting].
+        /// The same, for a value that alone keeps about so many `bytes` more, as soon as it is replaced: they
+        /// are counted as [waiting].
         pub fn replace_counting(&self, value: T, bytes: usize) {
             // AcqRel: Release for the contents of `value`, Acquire to destroy the old one, whose contents
             // another thread may have written.
             let old = self.present.swap(Born::now(value), Ordering::AcqRel);
             // It came out of the only place it could be loaded from, and a swap gives each value out once.
             retire(Unlinked(old), bytes);
-            // Not collected: that would run other values' destructors here, in the middle of a put. Who replaces
-            // what owns files or much memory flushes a pin.
+            // Not collected: that would run other values' destructors here, in the middle of a put. Who
+            // replaces what owns files or much memory flushes a pin.
         }
     }
 
     impl<T: Send + Sync + 'static> Drop for Published<T> {
         fn drop(&mut self) {
-            // `&mut self` says that nobody else can take it; but a reader's pin may have outlived its borrow of `self`.
+            // `&mut self` says that nobody else can take it; but a reader's pin may have outlived its borrow
+            // of `self`.
             retire(Unlinked(*self.present.get_mut()), 0);
             // It may own files, and this thread may never come by again.
             flush();

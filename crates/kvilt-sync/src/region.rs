@@ -1,8 +1,9 @@
-//! `Region`: bytes written once from front to back, then only read; the rows of a log that were read at one go lie in one.
+//! `Region`: bytes written once from front to back, then only read; the rows of a log that were read at one
+//! go lie in one.
 //!
 //! What is always true: the first `len` bytes are written and never change again, so a shared region is read
-//! without any lock; the memory goes back to the system when the region is dropped, or is spare for a moment, while a heap would
-//! promise neither.
+//! without any lock; the memory goes back to the system when the region is dropped, or is spare for a moment,
+//! while a heap would promise neither.
 #![expect(unsafe_code, reason = "slices of raw memory")]
 
 use std::{fmt, io};
@@ -24,8 +25,8 @@ pub struct Region {
 }
 
 impl Region {
-    /// An empty region for up to `bytes` bytes. Pages are touched as they are written, but for spare ones. Fails if the system
-    /// refuses the address space.
+    /// An empty region for up to `bytes` bytes. Pages are touched as they are written, but for spare ones.
+    /// Fails if the system refuses the address space.
     pub fn with_capacity(bytes: usize) -> io::Result<Self> {
         Ok(Region { memory: Memory::passed_on(bytes, bytes)?, len: 0 })
     }
@@ -52,8 +53,8 @@ impl Region {
 
     /// What was written.
     pub fn as_slice(&self) -> &[u8] {
-        // SAFETY: the first `len` bytes are inside the memory and initialised; they change only through `push`,
-        // which takes `&mut self` and so ends this borrow first.
+        // SAFETY: the first `len` bytes are inside the memory and initialised; they change only through
+        // `push`, which takes `&mut self` and so ends this borrow first.
         unsafe { std::slice::from_raw_parts(self.memory.base(), self.len) }
     }
 
@@ -63,8 +64,8 @@ impl Region {
         assert!(bytes.len() <= self.capacity() - offset, "the region has no room for {} bytes", bytes.len());
         // SAFETY: `offset <= capacity`, so the result stays inside the memory or at its end.
         let to = unsafe { self.memory.base().add(offset) };
-        // SAFETY: `bytes.len()` bytes from `to` on lie inside the memory (asserted above), and nobody else sees
-        // them: `&mut self`.
+        // SAFETY: `bytes.len()` bytes from `to` on lie inside the memory (asserted above), and nobody else
+        // sees them: `&mut self`.
         unsafe { std::ptr::copy_nonoverlapping(bytes.as_ptr(), to, bytes.len()) };
         self.len += bytes.len();
         offset

@@ -1,8 +1,9 @@
-//! `RowCache`: rows of munk-less chunks that were read lately; never a stale one (docs/design/0011-row-cache.md).
+//! `RowCache`: rows of munk-less chunks that were read lately; never a stale one
+//! (docs/design/0011-row-cache.md).
 //!
-//! The danger: a get reads an old row from disk, a put comes, finds nothing cached to update, and then the get
-//! caches the old row for ever. So every key belongs to a *bucket* that counts writes, and a row is only let in if
-//! its bucket did not move since before it was read.
+//! The danger: a get reads an old row from disk, a put comes, finds nothing cached to update, and then the
+//! get caches the old row for ever. So every key belongs to a *bucket* that counts writes, and a row is only
+//! let in if its bucket did not move since before it was read.
 //!
 //! ```text
 //!      get (a miss)                          put, under the chunk's gate
@@ -15,15 +16,15 @@
 //! What is always true:
 //! - S-50: a cached row is the newest readable one of its key. Between `writing` and `written` it is not
 //!   cached at all, so no get can meet the old row here after another read the new one below.
-//! - S-51: a ticket is taken before the chunk's state is loaded and the row is read; `fill` refuses the row if any
-//!   write to its bucket began or ended since, or is on its way.
+//! - S-51: a ticket is taken before the chunk's state is loaded and the row is read; `fill` refuses the row
+//!   if any write to its bucket began or ended since, or is on its way.
 //! - S-53: the bytes of cached rows stay at or below the limit, except inside a call.
 //! - A shard's lock is held for map work only, never across a read of the store or a user's code.
 //!
-//! Put-only callers may skip `writing` and call [`written`](RowCache::written) alone once the entry is readable.
-//! The cache is then as right as soon as that returns, but before it, a get may still return the old row
-//! although another already found the new one: rows are not stale *after* the put, yet gets are not linearizable
-//! *during* it. The engine uses both halves.
+//! Put-only callers may skip `writing` and call [`written`](RowCache::written) alone once the entry is
+//! readable. The cache is then as right as soon as that returns, but before it, a get may still return the
+//! old row although another already found the new one: rows are not stale *after* the put, yet gets are not
+//! linearizable *during* it. The engine uses both halves.
 
 mod shard;
 
@@ -41,7 +42,8 @@ pub const ROW_BYTES_MAX: usize = 64 << 10;
 /// Parts with a lock each: more than cores, so that two threads seldom meet.
 const SHARDS: usize = if IS_EXPLORED { 2 } else { 16 };
 
-/// Write counters of each shard. A put refuses fills of its whole bucket, so many; eight bytes each, so not more.
+/// Write counters of each shard. A put refuses fills of its whole bucket, so many; eight bytes each, so not
+/// more.
 const BUCKETS_PER_SHARD: usize = if IS_EXPLORED { 2 } else { 256 };
 
 /// A bucket's counter: low bits count writes on their way, the rest writes begun or ended.
@@ -49,7 +51,8 @@ const ON_THEIR_WAY_BITS: u32 = 16;
 const ON_THEIR_WAY: u64 = (1 << ON_THEIR_WAY_BITS) - 1;
 const MOVED: u64 = 1 << ON_THEIR_WAY_BITS;
 
-/// Rows by key, with a limit in bytes; the rows not read for longest go first, roughly. Any thread may use it.
+/// Rows by key, with a limit in bytes; the rows not read for longest go first, roughly. Any thread may use
+/// it.
 ///
 /// ```
 /// use kvilt_base::Value;
@@ -165,8 +168,8 @@ impl RowCache {
         true
     }
 
-    /// Announces a write of `key`, before its entry becomes readable: takes the row out and refuses fills until
-    /// the result is finished with [`Writing::written`], or dropped.
+    /// Announces a write of `key`, before its entry becomes readable: takes the row out and refuses fills
+    /// until the result is finished with [`Writing::written`], or dropped.
     pub fn writing<'w>(&'w self, key: &'w [u8]) -> Writing<'w> {
         let place = place_of(key);
         let mut shard = self.tables().shards[place.shard].lock();
@@ -177,9 +180,9 @@ impl RowCache {
         Writing { cache: self, key, place, restores_at: (freed > 0 && is_alone).then_some(begun) }
     }
 
-    /// Says that `key` was written and its new entry is readable: refuses fills that began before, and updates
-    /// the row if it is cached. Calls for one key come in the order of its writes (the chunk's gate sees to
-    /// that). See the module's head for what [`writing`](RowCache::writing) promises more.
+    /// Says that `key` was written and its new entry is readable: refuses fills that began before, and
+    /// updates the row if it is cached. Calls for one key come in the order of its writes (the chunk's gate
+    /// sees to that). See the module's head for what [`writing`](RowCache::writing) promises more.
     pub fn written(&self, key: &[u8], value: Option<&[u8]>) {
         let place = place_of(key);
         let mut shard = self.tables().shards[place.shard].lock();
@@ -235,20 +238,21 @@ pub struct Writing<'w> {
     cache: &'w RowCache,
     key: &'w [u8],
     place: Place,
-    /// The bucket's counter as our beginning left it, if the row was cached then and no other write to the bucket
-    /// was on its way. If it is still so at the end, our value is the newest.
+    /// The bucket's counter as our beginning left it, if the row was cached then and no other write to the
+    /// bucket was on its way. If it is still so at the end, our value is the newest.
     restores_at: Option<u64>,
 }
 
 impl Writing<'_> {
-    /// The new entry is readable: the row is cached with its new value if it was cached before, and gets may fill
-    /// again. None says that the key was deleted.
+    /// The new entry is readable: the row is cached with its new value if it was cached before, and gets may
+    /// fill again. None says that the key was deleted.
     pub fn written(self, value: Option<&[u8]>) {
         // Its drop would end the write a second time.
         let writing = std::mem::ManuallyDrop::new(self);
         let mut shard = writing.cache.tables().shards[writing.place.shard].lock();
         let count = writing.cache.end(writing.place.bucket);
-        // Had another write, possibly of the same key, begun or ended meanwhile, ours might not be the newest.
+        // Had another write, possibly of the same key, begun or ended meanwhile, ours might not be the
+        // newest.
         if writing.restores_at == Some(count) {
             writing.cache.put_back(&mut shard, writing.place, writing.key, value);
         }

@@ -1,8 +1,9 @@
-//! `Rows`: the sorted rows of a munk, in one region of memory; found by position or by hash, and replaced one by one.
+//! `Rows`: the sorted rows of a munk, in one region of memory; found by position or by hash, and replaced one
+//! by one.
 //!
-//! Which keys there are, and in which order, never changes; where the row of a key lies does. A put of a key that is there writes its
-//! row into memory that a replaced row had, exchanges the key's place, and the row that lay there waits until nobody can be reading it
-//! (docs/design/0050-rows-replaced-one-by-one.md).
+//! Which keys there are, and in which order, never changes; where the row of a key lies does. A put of a key
+//! that is there writes its row into memory that a replaced row had, exchanges the key's place, and the row
+//! that lay there waits until nobody can be reading it (docs/design/0050-rows-replaced-one-by-one.md).
 //!
 //! ```text
 //!   places    by position   ─┐
@@ -14,13 +15,16 @@
 //! ```
 //!
 //! What is always true:
-//! - S-15: a row that a place leads to is whole and does not change. Places are stored (Release) behind the row, and loaded (Acquire).
-//! - S-16: a row is read under a [`Pin`] that covers the birth of the rows' memory, or a [`Hold`], each before its place was loaded;
-//!   its memory is written to again only when every such pin is gone that was there when its place was exchanged, and nothing is
-//!   exchanged while there is a hold. A pin that has stood still since before that birth keeps none of it.
-//! - S-17: only who alone has the memory replaces: rows that are woven of others, or are their first ones, share it, and then none of
-//!   them replaces any. So memory that is free is that of no row of anybody.
-//! - S-18: the place by hash is exchanged first. Who finds a row by its position finds it, or a newer one, by its hash.
+//! - S-15: a row that a place leads to is whole and does not change. Places are stored (Release) behind the
+//!   row, and loaded (Acquire).
+//! - S-16: a row is read under a [`Pin`] that covers the birth of the rows' memory, or a [`Hold`], each
+//!   before its place was loaded; its memory is written to again only when every such pin is gone that was
+//!   there when its place was exchanged, and nothing is exchanged while there is a hold. A pin that has stood
+//!   still since before that birth keeps none of it.
+//! - S-17: only who alone has the memory replaces: rows that are woven of others, or are their first ones,
+//!   share it, and then none of them replaces any. So memory that is free is that of no row of anybody.
+//! - S-18: the place by hash is exchanged first. Who finds a row by its position finds it, or a newer one, by
+//!   its hash.
 #![expect(unsafe_code, reason = "rows are read from raw memory")]
 
 mod builder;
@@ -53,8 +57,8 @@ pub fn row_bytes(entry: EntryRef<'_>) -> usize {
     ROW_HEAD_BYTES + entry.key.len() + entry.value.len()
 }
 
-/// Sorted rows: by key ascending, of a key the newest version first. Any thread reads under a [`Pin`], without waiting;
-/// threads that replace take turns. Keys come with a hash, which must be the same each time.
+/// Sorted rows: by key ascending, of a key the newest version first. Any thread reads under a [`Pin`],
+/// without waiting; threads that replace take turns. Keys come with a hash, which must be the same each time.
 ///
 /// ```
 /// use kvilt_base::{EntryRef, Kind, Version};
@@ -93,16 +97,16 @@ pub struct Reading<'r> {
 pub enum Replaced {
     /// It did.
     Done,
-    /// There is no room, perhaps because nobody knows yet whether rows that were replaced are still read: who may wait may
-    /// [settle](crate::published::settle) and try again.
+    /// There is no room, perhaps because nobody knows yet whether rows that were replaced are still read: who
+    /// may wait may [settle](crate::published::settle) and try again.
     NoRoom,
-    /// There is no row of the key, or it has to stay; or somebody holds the rows, or has others in the same memory; or no row was
-    /// replaced that left so much room.
+    /// There is no row of the key, or it has to stay; or somebody holds the rows, or has others in the same
+    /// memory; or no row was replaced that left so much room.
     No,
 }
 
-/// While it lives, none of the rows is replaced that it was made for. For who reads longer than a pin may last, and for who makes
-/// other rows of these.
+/// While it lives, none of the rows is replaced that it was made for. For who reads longer than a pin may
+/// last, and for who makes other rows of these.
 pub struct Hold {
     memory: Arc<RowMemory>,
 }
@@ -150,8 +154,9 @@ impl Rows {
         Hold { memory: Arc::clone(&self.memory) }
     }
 
-    /// Its first `count` rows, as rows that share all of its memory. They lie one behind the other, and `hash_of` is what they were
-    /// built with. Panics if the hold is one of other rows, or if these are scattered.
+    /// Its first `count` rows, as rows that share all of its memory. They lie one behind the other, and
+    /// `hash_of` is what they were built with. Panics if the hold is one of other rows, or if these are
+    /// scattered.
     pub fn first(&self, count: usize, hold: &Hold, hash_of: impl Fn(&[u8]) -> u32) -> Rows {
         assert!(!self.is_scattered(), "rows are one behind the other");
         let by_hash = self.hashed(count, hold, hash_of);
@@ -166,10 +171,10 @@ impl Rows {
         ByHash::new(count, newest.map(|at| (hash_of(all.entry_at(at).key), self.place(at))))
     }
 
-    /// Puts a row in the place of the newest of the same key, if `may_replace` says so of that one. A row knows the position
-    /// at which it was written; if it has another by now (rows were woven in or left out before it, or cut off), `search` is
-    /// asked. Panics if its answer is not the position of the
-    /// key's newest row. Both are asked under a lock of these rows: they must neither replace nor hold any.
+    /// Puts a row in the place of the newest of the same key, if `may_replace` says so of that one. A row
+    /// knows the position at which it was written; if it has another by now (rows were woven in or left out
+    /// before it, or cut off), `search` is asked. Panics if its answer is not the position of the key's
+    /// newest row. Both are asked under a lock of these rows: they must neither replace nor hold any.
     pub fn replace(
         &self,
         hash: u32,
@@ -231,21 +236,23 @@ impl Rows {
         is_alone
     }
 
-    /// Has the processor fetch what finds a key with this hash, and where a row of so many bytes would be written that replaces
-    /// another. Changes no result. False if none was replaced yet, so that nobody knows where that would be.
+    /// Has the processor fetch what finds a key with this hash, and where a row of so many bytes would be
+    /// written that replaces another. Changes no result. False if none was replaced yet, so that nobody knows
+    /// where that would be.
     pub fn fetch_ahead(&self, hash: u32, bytes: usize) -> bool {
         self.by_hash.fetch_ahead(hash);
         self.memory.fetch_free(bytes)
     }
 
-    /// Whether the next row that replaces another will probably have no room, unless pins let go of such as were replaced before: who
-    /// may [flush](Pin::flush) some should. It is told once each time that a row found so.
+    /// Whether the next row that replaces another will probably have no room, unless pins let go of such as
+    /// were replaced before: who may [flush](Pin::flush) some should. It is told once each time that a row
+    /// found so.
     pub fn take_shortage(&self) -> bool {
         self.memory.take_shortage()
     }
 
-    /// Has the processor fetch what tells of a row with this hash whether it is the one, a moment after [`Rows::fetch_ahead`].
-    /// False if there is no key with this hash.
+    /// Has the processor fetch what tells of a row with this hash whether it is the one, a moment after
+    /// [`Rows::fetch_ahead`]. False if there is no key with this hash.
     pub fn fetch_row(&self, hash: u32) -> bool {
         self.by_hash.any_candidate(hash, |place| self.memory.fetch_ahead(place, FETCHED_HEAD_BYTES))
     }
@@ -275,7 +282,8 @@ impl Rows {
         self.is_scattered.load(Ordering::Relaxed) != 0
     }
 
-    /// Bytes of the memory that are those of none of these rows, and will not be: what replaced rows had is for others.
+    /// Bytes of the memory that are those of none of these rows, and will not be: what replaced rows had is
+    /// for others.
     pub fn waste_bytes(&self) -> usize {
         let reusable = self.memory.room().reusable();
         self.region_bytes().saturating_sub(self.bytes() + reusable)
@@ -301,7 +309,8 @@ impl<'r> Reading<'r> {
     /// The row at a position.
     #[inline]
     pub fn entry_at(&self, position: usize) -> EntryRef<'r> {
-        // SAFETY: places have only those of rows in this memory, and whoever made this value has a pin that covers them, or a hold (S-16).
+        // SAFETY: places have only those of rows in this memory, and whoever made this value has a pin that
+        // covers them, or a hold (S-16).
         unsafe { self.rows.memory.entry(self.rows.place(position)) }
     }
 
@@ -328,8 +337,9 @@ impl<'r> Reading<'r> {
         self.rows.places[start.min(end)..end].iter().step_by(PLACES_A_LINE).for_each(fetch_ahead);
     }
 
-    /// Has the processor fetch so many bytes of the row at a position, and says where in its memory that is: rows of a scan mostly
-    /// lie one behind the other, but in other pages, where processors do not look ahead on their own.
+    /// Has the processor fetch so many bytes of the row at a position, and says where in its memory that is:
+    /// rows of a scan mostly lie one behind the other, but in other pages, where processors do not look ahead
+    /// on their own.
     #[inline]
     pub fn fetch_ahead(&self, position: usize, bytes: usize) -> usize {
         let place = self.rows.place(position);

@@ -1,8 +1,9 @@
 //! `shim`: std and `parking_lot`, or loom, or shuttle; one switch for the whole crate.
 //!
-//! Under `--cfg loom` or `--cfg shuttle` the protocols of this crate run on that explorer's atomics and locks, so
-//! that a model visits every interleaving (loom), or many thousands chosen by chance (shuttle). What is always
-//! true: a module that a model exercises takes its atomics and locks from here and from nowhere else.
+//! Under `--cfg loom` or `--cfg shuttle` the protocols of this crate run on that explorer's atomics and
+//! locks, so that a model visits every interleaving (loom), or many thousands chosen by chance (shuttle).
+//! What is always true: a module that a model exercises takes its atomics and locks from here and from
+//! nowhere else.
 
 /// Whether an explorer looks on: limits are then so small that models reach them.
 pub(crate) const IS_EXPLORED: bool = cfg!(any(loom, shuttle));
@@ -40,7 +41,8 @@ mod real {
         }
 
         pub(crate) fn wait(&mut self) {
-            // The other side has a handful of instructions to go; only if it lost its core is yielding better.
+            // The other side has a handful of instructions to go; only if it lost its core is yielding
+            // better.
             const SPINS_BEFORE_YIELD: u32 = 64;
             if self.0 < SPINS_BEFORE_YIELD {
                 self.0 += 1;

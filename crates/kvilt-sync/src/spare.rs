@@ -1,14 +1,15 @@
 //! Spare memory: mappings and blocks that were given up a moment ago, for who needs one next.
 //!
-//! A page of a fresh mapping costs some seven times what it costs to fill one that is there (docs/notebook/README.md, puts),
-//! and sorting a munk gives up as many pages as it takes. So while somebody has a [`Keeper`], what is given up waits here for a
-//! second or two, up to a limit for the whole process. What is always true:
+//! A page of a fresh mapping costs some seven times what it costs to fill one that is there
+//! (docs/notebook/README.md, puts), and sorting a munk gives up as many pages as it takes. So while somebody
+//! has a [`Keeper`], what is given up waits here for a second or two, up to a limit for the whole process.
+//! What is always true:
 //!
-//! - S-70: a spare mapping belongs to nobody, and has no bytes but such as were written: who takes it has their pages, and
-//!   finds in them what was there before.
+//! - S-70: a spare mapping belongs to nobody, and has no bytes but such as were written: who takes it has
+//!   their pages, and finds in them what was there before.
 //!
-//! The lock is held to put in or take out, never across a call to the system. Blocks (S-71) are the other kind of memory that waits
-//! here: what tails give up is taken by tails.
+//! The lock is held to put in or take out, never across a call to the system. Blocks (S-71) are the other
+//! kind of memory that waits here: what tails give up is taken by tails.
 #![expect(unsafe_code, reason = "mappings change their length")]
 
 use std::time::Duration;
@@ -21,8 +22,8 @@ use crate::{
     memory::in_pages,
 };
 
-/// Spare bytes of a process in mappings, and as many in blocks, at most, whatever its keepers want: what a few sorts give up and
-/// take. Outside of all budgets, like other memory that is between two uses.
+/// Spare bytes of a process in mappings, and as many in blocks, at most, whatever its keepers want: what a
+/// few sorts give up and take. Outside of all budgets, like other memory that is between two uses.
 const SPARE_BYTES_MAX: usize = 32 << 20;
 /// What nobody took for so long goes back to the system.
 const SPARE_AGE_MAX: Duration = Duration::from_secs(1);
@@ -69,7 +70,8 @@ impl Keeper {
         Keeper { spare, wanted }
     }
 
-    /// Gives back to the system what has been spare for long. To be called now and then, with a time that goes up.
+    /// Gives back to the system what has been spare for long. To be called now and then, with a time that
+    /// goes up.
     pub fn age(&self, now: Duration) {
         let mut kept = self.spare.0.lock();
         if now.checked_sub(kept.looked_at).is_some_and(|since| since < SPARE_AGE_MAX) {
@@ -102,13 +104,14 @@ impl Drop for Keeper {
     }
 }
 
-/// A mapping of `capacity` bytes, of which about the first `wanted` are to be written soon, and how many of its first bytes lie in
-/// pages that are there. None if nothing is spare.
+/// A mapping of `capacity` bytes, of which about the first `wanted` are to be written soon, and how many of
+/// its first bytes lie in pages that are there. None if nothing is spare.
 pub(crate) fn take(capacity: usize, wanted: usize) -> Option<(MmapMut, usize)> {
     SPARE.take(capacity, wanted)
 }
 
-/// Keeps what was written of a mapping, its first `written` bytes, if there is room; the rest goes back to the system.
+/// Keeps what was written of a mapping, its first `written` bytes, if there is room; the rest goes back to
+/// the system.
 pub(crate) fn give(mapping: MmapMut, written: usize) {
     SPARE.give(mapping, written);
 }
@@ -224,7 +227,8 @@ fn resize(mapping: &mut MmapMut, bytes: usize) -> Option<()> {
     #[cfg(target_os = "linux")]
     {
         let options = memmap2::RemapOptions::new().may_move(true);
-        // SAFETY: it is no file's, and nobody has a pointer into it: it was given up, or nobody was given it yet.
+        // SAFETY: it is no file's, and nobody has a pointer into it: it was given up, or nobody was given it
+        // yet.
         unsafe { mapping.remap(bytes, options) }.ok()
     }
     #[cfg(not(target_os = "linux"))]

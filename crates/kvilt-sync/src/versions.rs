@@ -1,7 +1,7 @@
 //! `Versions`: the version counter, puts on their way, and open read views (EvenDB §3.2: GV and PO).
 //!
-//! Versions are advanced by readers, never by puts. A scan takes the counter's value as its view and moves the
-//! counter on, so that later puts get a higher version and leave alone what the view may read. One race
+//! Versions are advanced by readers, never by puts. A scan takes the counter's value as its view and moves
+//! the counter on, so that later puts get a higher version and leave alone what the view may read. One race
 //! remains: a put that took its version before the scan moved the counter, but whose entry is not readable
 //! yet. So puts *announce* themselves before they take a version, and a scan waits for those that may still
 //! bring an entry at or below its view.
@@ -16,36 +16,38 @@
 //!   6  slot := free               the other  5  read everything at view
 //! ```
 //!
-//! Both fences are `SeqCst`: of two such fences one comes first, and what was written before it is seen behind
-//! the other. So either the put's step 3 sees the counter moved (its version is above the view), or the scan's
-//! step 4 sees the slot taken. Plain `SeqCst` accesses would do on paper; loom honours fences only.
+//! Both fences are `SeqCst`: of two such fences one comes first, and what was written before it is seen
+//! behind the other. So either the put's step 3 sees the counter moved (its version is above the view), or
+//! the scan's step 4 sees the slot taken. Plain `SeqCst` accesses would do on paper; loom honours fences
+//! only.
 //!
 //! What is always true:
-//! - S-3: when [`Versions::open_view`] returns `v`, or [`Versions::wait_for_pending`] is done with it, every entry with a version ≤ `v` that will
-//!   ever be written is readable, and visible to the caller (the slot's release is acquired).
-//! - S-4: a put waits for no view. Between announcing and retiring it does no I/O and waits for nothing but S-8:
-//!   every scan waits with it. It holds its gates and has room *before* it announces.
-//! - S-5: a batch is in flight until its [`Pending`] is dropped; then all of its entries count at once: readers
-//!   who see it retired see all of its entries, because retiring is one store behind them all.
+//! - S-3: when [`Versions::open_view`] returns `v`, or [`Versions::wait_for_pending`] is done with it, every
+//!   entry with a version ≤ `v` that will ever be written is readable, and visible to the caller (the slot's
+//!   release is acquired).
+//! - S-4: a put waits for no view. Between announcing and retiring it does no I/O and waits for nothing but
+//!   S-8: every scan waits with it. It holds its gates and has room *before* it announces.
+//! - S-5: a batch is in flight until its [`Pending`] is dropped; then all of its entries count at once:
+//!   readers who see it retired see all of its entries, because retiring is one store behind them all.
 //! - S-6: versions never go back; the count of an announced put is at least that of every put which completed
 //!   before it announced itself.
-//! - S-7: for who compacts: read [`Versions::current`] first, then [`Versions::open_views`]. A view that this list
-//!   lacks was opened later, at that current version or above. So of each key keep the newest entry, and the
-//!   newest at or below each listed view, and nothing at or below the current version is missed.
+//! - S-7: for who compacts: read [`Versions::current`] first, then [`Versions::open_views`]. A view that this
+//!   list lacks was opened later, at that current version or above. So of each key keep the newest entry, and
+//!   the newest at or below each listed view, and nothing at or below the current version is missed.
 //!
-//! - S-8: puts become readable in the order of their versions: one that took a version goes on only when no put is
-//!   pending at a lower one. The paper lacks this. Without it: a put P takes version 7 and is delayed; a scan
-//!   takes 7 and moves the counter to 8; a put Q takes 8 and completes; a get sees Q, another get still misses
-//!   P; and the scan, which waits for P, shows P without Q. No order of these five explains what was seen. The
-//!   wait is short (P does no I/O), comes only after the counter moved, and has no cycle, because it is always
-//!   for a lower version.
+//! - S-8: puts become readable in the order of their versions: one that took a version goes on only when no
+//!   put is pending at a lower one. The paper lacks this. Without it: a put P takes version 7 and is delayed;
+//!   a scan takes 7 and moves the counter to 8; a put Q takes 8 and completes; a get sees Q, another get
+//!   still misses P; and the scan, which waits for P, shows P without Q. No order of these five explains what
+//!   was seen. The wait is short (P does no I/O), comes only after the counter moved, and has no cycle,
+//!   because it is always for a lower version.
 //!
-//! - S-9: a view that has expired is said to have before anything that only it needs may be dropped. Who reads at a
-//!   view looks first and asks [`Versions::is_expired`] afterwards: if it says no, what was read is whole. So a handle
-//!   that was forgotten keeps old entries for a time, not for ever.
+//! - S-9: a view that has expired is said to have before anything that only it needs may be dropped. Who
+//!   reads at a view looks first and asks [`Versions::is_expired`] afterwards: if it says no, what was read
+//!   is whole. So a handle that was forgotten keeps old entries for a time, not for ever.
 //!
-//! Batch ids are unique within one `Versions`, and between those that began in different epochs. An entry from
-//! a log of an earlier run belongs to no batch in flight, whatever its id: readers of such a log pass 0.
+//! Batch ids are unique within one `Versions`, and between those that began in different epochs. An entry
+//! from a log of an earlier run belongs to no batch in flight, whatever its id: readers of such a log pass 0.
 
 mod pending;
 mod views;
@@ -82,16 +84,16 @@ pub struct Versions {
     counter: CachePadded<AtomicU64>,
     slots: Slots,
     views: Registry,
-    /// No put below this version is pending any more, nor will one be: written once for each version that puts
-    /// take, read by every put.
+    /// No put below this version is pending any more, nor will one be: written once for each version that
+    /// puts take, read by every put.
     settled: CachePadded<AtomicU64>,
     /// Views below this version have expired.
     expired_below: AtomicU64,
 }
 
 impl Versions {
-    /// A counter that stands at `current`, with nothing pending and no view open. Panics if `current` is within
-    /// 2^32 of the end of all versions.
+    /// A counter that stands at `current`, with nothing pending and no view open. Panics if `current` is
+    /// within 2^32 of the end of all versions.
     pub fn new(current: Version) -> Arc<Self> {
         assert!(current.to_u64() < u64::MAX - (1 << 32), "versions are used up: {current}");
         Arc::new(Versions {
@@ -109,9 +111,9 @@ impl Versions {
         Version::from_u64(self.counter.load(Ordering::Acquire))
     }
 
-    /// Announces a single put and gives it its version. The caller makes the entry readable and then drops the
-    /// result. If all slots (128) are held, this waits for one; and it waits for puts that are pending at a lower
-    /// version (S-8), so a thread must not hold one while it announces another.
+    /// Announces a single put and gives it its version. The caller makes the entry readable and then drops
+    /// the result. If all slots (128) are held, this waits for one; and it waits for puts that are pending at
+    /// a lower version (S-8), so a thread must not hold one while it announces another.
     pub fn announce(&self) -> Pending<'_> {
         self.settled(self.slots.announce(&self.counter, false))
     }
@@ -131,7 +133,8 @@ impl Versions {
     }
 
     /// Announces a batch: one version for all its entries, and an id to write into each of them. Until the
-    /// result is dropped, [`is_in_flight`](Versions::is_in_flight) of that id is true and gets pass its entries by.
+    /// result is dropped, [`is_in_flight`](Versions::is_in_flight) of that id is true and gets pass its
+    /// entries by.
     pub fn announce_batch(&self) -> Pending<'_> {
         self.settled(self.slots.announce(&self.counter, true))
     }
@@ -157,8 +160,8 @@ impl Versions {
         view
     }
 
-    /// Moves the counter on and returns the version it stood at. Waits for nobody. A checkpoint cuts so: it then
-    /// [waits](Versions::wait_for_pending) until everything at or below that version is written.
+    /// Moves the counter on and returns the version it stood at. Waits for nobody. A checkpoint cuts so: it
+    /// then [waits](Versions::wait_for_pending) until everything at or below that version is written.
     pub fn advance(&self) -> Version {
         // Release: who reads the new value sees the intent of the view that moved it (S-7).
         let before = self.counter.fetch_add(1, Ordering::AcqRel);
@@ -174,19 +177,20 @@ impl Versions {
         self.slots.wait_for_pending(upto);
     }
 
-    /// The versions of all open views that have not expired, ascending. Waits for views that are about to learn their
-    /// version. See S-7 for how to use it.
+    /// The versions of all open views that have not expired, ascending. Waits for views that are about to
+    /// learn their version. See S-7 for how to use it.
     pub fn open_views(&self) -> Vec<Version> {
-        // Acquire: who drops what an expired view needs has seen that it expired, and so has who sees it dropped.
+        // Acquire: who drops what an expired view needs has seen that it expired, and so has who sees it
+        // dropped.
         let expired_below = self.expired_below.load(Ordering::Acquire);
         let mut views = self.views.versions();
         views.retain(|view| view.to_u64() >= expired_below && !mutant(Mutant::ViewsNotListed));
         views
     }
 
-    /// Whether a view is open, and has not expired, whose version is one of these, or may be. For who replaces an entry: S-7 holds for
-    /// it as it does for [`open_views`](Versions::open_views), but it waits for no view (S-4): one that is about to learn its
-    /// version may have any.
+    /// Whether a view is open, and has not expired, whose version is one of these, or may be. For who
+    /// replaces an entry: S-7 holds for it as it does for [`open_views`](Versions::open_views), but it waits
+    /// for no view (S-4): one that is about to learn its version may have any.
     pub fn is_viewed(&self, versions: std::ops::Range<Version>) -> bool {
         // Acquire: as in `open_views`.
         let expired_below = self.expired_below.load(Ordering::Acquire);
@@ -194,8 +198,8 @@ impl Versions {
         !versions.is_empty() && self.views.any(versions) && !mutant(Mutant::ViewsNotListed)
     }
 
-    /// Lets every view expire that was opened before this moment, with those that are older still by version; says how
-    /// many. See S-9.
+    /// Lets every view expire that was opened before this moment, with those that are older still by version;
+    /// says how many. See S-9.
     pub fn expire_views(&self, opened_before: Duration) -> usize {
         let views = self.views.with_moments();
         let old = views.iter().filter(|(_, opened)| *opened < micros(opened_before));
@@ -205,10 +209,11 @@ impl Versions {
         views.iter().filter(|(version, _)| (before..below).contains(&version.to_u64())).count()
     }
 
-    /// Whether the view of this version has expired. Asked after reading, and before what was read is believed (S-9).
+    /// Whether the view of this version has expired. Asked after reading, and before what was read is
+    /// believed (S-9).
     pub fn is_expired(&self, view: Version) -> bool {
-        // Acquire: pairs with `expire_views`. Who read something that lacks what the view needs has synchronised with
-        // who dropped it, and so sees the view expired.
+        // Acquire: pairs with `expire_views`. Who read something that lacks what the view needs has
+        // synchronised with who dropped it, and so sees the view expired.
         view.to_u64() < self.expired_below.load(Ordering::Acquire)
     }
 
@@ -236,8 +241,8 @@ impl fmt::Debug for Versions {
     }
 }
 
-/// A read view: while it lives, compaction keeps what a reader at its version may read. May be sent and shared;
-/// dropping it unregisters it.
+/// A read view: while it lives, compaction keeps what a reader at its version may read. May be sent and
+/// shared; dropping it unregisters it.
 pub struct View {
     versions: Arc<Versions>,
     version: Version,

@@ -1,10 +1,11 @@
-//! S-1 at the end of a thread: many short-lived threads that retire long chains of values and exit in the middle of it.
+//! S-1 at the end of a thread: many short-lived threads that retire long chains of values and exit in the
+//! middle of it.
 //!
-//! The story: a value that is destroyed may own another published value, which retires in its turn; a thread that
-//! exits destroys what waited in its bag. When retirement recursed, a chain of some thousand values, or an exit among
-//! much garbage, used up the stack, and the process died of it once in many runs. The threads here have small stacks,
-//! so that any recursion along the chain would show at once; under miri and AddressSanitizer, so would a value used
-//! after it was destroyed, or destroyed twice.
+//! The story: a value that is destroyed may own another published value, which retires in its turn; a thread
+//! that exits destroys what waited in its bag. When retirement recursed, a chain of some thousand values, or
+//! an exit among much garbage, used up the stack, and the process died of it once in many runs. The threads
+//! here have small stacks, so that any recursion along the chain would show at once; under miri and
+//! AddressSanitizer, so would a value used after it was destroyed, or destroyed twice.
 #![cfg(not(any(loom, shuttle)))]
 #![expect(clippy::disallowed_types, reason = "the test is about the ends of the system's threads")]
 
@@ -79,7 +80,8 @@ fn threads_that_exit_while_they_retire_destroy_everything_once_and_need_no_deep_
     }
     drop(shared);
     let expected = (3 * (THREADS / AT_ONCE * AT_ONCE) + 1) * CHAIN;
-    // Nobody holds a pin any more, so collection comes to its end; each round advances it by at most one link.
+    // Nobody holds a pin any more, so collection comes to its end; each round advances it by at most one
+    // link.
     for _ in 0..20 * CHAIN + 1_000 {
         pin().flush();
         if destroyed.load(Ordering::Relaxed) == expected {

@@ -1,10 +1,11 @@
-//! Measures what many stores in one `Env` cost that nobody uses: processor time, threads, memory, and to open and close one more.
+//! Measures what many stores in one `Env` cost that nobody uses: processor time, threads, memory, and to open
+//! and close one more.
 //!
 //! `cargo run --release -p kvilt --example measure_idle -- DIR [STORES] [ROWS] [BUDGET_MEGABYTES] [VIEWS]`
 //!
-//! Opens so many stores, puts so many rows of 1,000 bytes to each, waits until they are at rest, and watches them for ten seconds.
-//! Then closes them and opens them again, one by one. With VIEWS, each keeps a snapshot meanwhile. Prints one figure a line. The
-//! directory must not exist; it is left behind.
+//! Opens so many stores, puts so many rows of 1,000 bytes to each, waits until they are at rest, and watches
+//! them for ten seconds. Then closes them and opens them again, one by one. With VIEWS, each keeps a snapshot
+//! meanwhile. Prints one figure a line. The directory must not exist; it is left behind.
 
 #![expect(clippy::disallowed_methods, reason = "a measurement reads /proc and the clock itself")]
 

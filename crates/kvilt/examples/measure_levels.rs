@@ -2,10 +2,11 @@
 //!
 //! `cargo run --release -p kvilt --example measure_levels -- DIR [SECONDS] [VALUE_BYTES]`
 //!
-//! For each level and one and two threads: puts rows with 14-byte keys in random order for so many seconds into a
-//! fresh store below DIR, and prints puts a second; bytes that this process made dirty and that were not dropped
-//! again before the kernel wrote them (`write_bytes` less `cancelled_write_bytes` of `/proc/self/io`), after a close,
-//! for each byte put; and the bytes handed to the commit log. First, what one `write` of such a row costs.
+//! For each level and one and two threads: puts rows with 14-byte keys in random order for so many seconds
+//! into a fresh store below DIR, and prints puts a second; bytes that this process made dirty and that were
+//! not dropped again before the kernel wrote them (`write_bytes` less `cancelled_write_bytes` of
+//! `/proc/self/io`), after a close, for each byte put; and the bytes handed to the commit log. First, what
+//! one `write` of such a row costs.
 
 #![expect(clippy::disallowed_methods, reason = "a measurement reads /proc and the clock itself")]
 #![expect(clippy::disallowed_types, reason = "a measurement writes a file of its own")]

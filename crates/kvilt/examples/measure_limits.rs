@@ -1,10 +1,11 @@
 //! Measures what the store promises about memory, writes and open time, on real files.
 //!
-//! `cargo run --release -p kvilt --example measure_limits -- DIR [MEGABYTES] [BUDGET_MEGABYTES] [VALUE_BYTES] [uniform|ascending|descending] [THREADS]`
+//! `cargo run --release -p kvilt --example measure_limits -- DIR [MEGABYTES] [BUDGET_MEGABYTES] [VALUE_BYTES]
+//! [uniform|ascending|descending] [THREADS]`
 //!
 //! Puts rows with 14-byte keys until so many megabytes of keys and values are written, watching the process's
-//! resident memory and, at its highest, what the budget says of it; then syncs, closes, and opens again. Prints one
-//! figure a line. The directory must not exist; it is left behind.
+//! resident memory and, at its highest, what the budget says of it; then syncs, closes, and opens again.
+//! Prints one figure a line. The directory must not exist; it is left behind.
 
 #![expect(
     clippy::disallowed_methods,
@@ -19,8 +20,8 @@ use std::{
 
 use kvilt::{Db, Stats};
 
-/// How often resident memory is looked at. The kernel's own highest value is exact; this is to know what it was
-/// made of.
+/// How often resident memory is looked at. The kernel's own highest value is exact; this is to know what it
+/// was made of.
 const LOOK_EVERY: Duration = Duration::from_millis(1);
 
 type Failure = Box<dyn std::error::Error + Send + Sync>;

@@ -1,8 +1,8 @@
 //! Gets from memory, for a look at what they ask of the system: nothing.
 //!
 //! `strace -f -c cargo run --release -p kvilt --example memory_gets -- DIR GETS`, once with 0 and once with a
-//! million gets: the calls are the same but for what background workers do while time passes. The directory must
-//! not exist; it is left behind.
+//! million gets: the calls are the same but for what background workers do while time passes. The directory
+//! must not exist; it is left behind.
 
 #![expect(clippy::disallowed_methods, reason = "a measurement reads the clock itself")]
 

@@ -15,8 +15,8 @@ use crate::{
 
 /// Writes that are seen whole or not at all: by gets, by scans, by snapshots, and after a crash.
 ///
-/// Filled first, then given to [`crate::Db::write`]. `put` and `delete` mean the default keyspace, `put_in` and
-/// `delete_in` any other; one batch may touch many. A later operation on a key wins over an earlier one.
+/// Filled first, then given to [`crate::Db::write`]. `put` and `delete` mean the default keyspace, `put_in`
+/// and `delete_in` any other; one batch may touch many. A later operation on a key wins over an earlier one.
 ///
 /// ```
 /// # fn main() -> kvilt::Result<()> {
@@ -32,10 +32,11 @@ use crate::{
 /// # }
 /// ```
 ///
-/// Limits: 32,768 operations and 72 MiB of keys and values, so that one batch has room for the largest value and what belongs to
-/// it. They are checked by `write`, before anything is written; a batch beyond them fails as `InvalidArgument`, and the error says
-/// the limits. While a batch is written, writes to its chunks and new snapshots wait for all of it: with these limits some tens of
-/// milliseconds at the most. [`crate::Builder::batch_operations_max`] and [`crate::Builder::batch_bytes_max`] change them.
+/// Limits: 32,768 operations and 72 MiB of keys and values, so that one batch has room for the largest value
+/// and what belongs to it. They are checked by `write`, before anything is written; a batch beyond them fails
+/// as `InvalidArgument`, and the error says the limits. While a batch is written, writes to its chunks and
+/// new snapshots wait for all of it: with these limits some tens of milliseconds at the most.
+/// [`crate::Builder::batch_operations_max`] and [`crate::Builder::batch_bytes_max`] change them.
 #[derive(Debug, Default)]
 pub struct WriteBatch {
     operations: kvilt_base::WriteBatch,

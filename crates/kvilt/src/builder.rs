@@ -1,4 +1,5 @@
-//! `Builder`: settings in, open store out. The one file that knows a disk by name; engines are in `engines.rs`.
+//! `Builder`: settings in, open store out. The one file that knows a disk by name; engines are in
+//! `engines.rs`.
 
 use std::{
     io,
@@ -71,7 +72,8 @@ impl Builder {
         }
     }
 
-    /// Which engine keeps the rows, with its own settings. Default: [`Engine::Even`]. A store keeps the engine that made it.
+    /// Which engine keeps the rows, with its own settings. Default: [`Engine::Even`]. A store keeps the
+    /// engine that made it.
     pub fn engine(mut self, engine: Engine) -> Self {
         self.engine = engine;
         self
@@ -84,8 +86,8 @@ impl Builder {
         self
     }
 
-    /// Memory for this store alone, in bytes; at least 1 MiB. One number for everything that grows: munks, row
-    /// cache, filters, log indexes, write buffers. Default: the budget of the [`Env`].
+    /// Memory for this store alone, in bytes; at least 1 MiB. One number for everything that grows: munks,
+    /// row cache, filters, log indexes, write buffers. Default: the budget of the [`Env`].
     pub fn memory_budget(mut self, bytes: u64) -> Self {
         self.memory_budget_bytes = Some(bytes);
         self
@@ -112,17 +114,18 @@ impl Builder {
 
     /// Whether to open it to be read only. Default: false.
     ///
-    /// No file is made, changed or removed, and nothing runs in the background: so it works on read-only media, in a directory that
-    /// may only be read, and with another user's files. What would change the store fails as [`ErrorKind::ReadOnly`];
-    /// so do [`Db::sync`] and [`Db::checkpoint_to`], and [`Db::keyspace`] for a name that there is not.
+    /// No file is made, changed or removed, and nothing runs in the background: so it works on read-only
+    /// media, in a directory that may only be read, and with another user's files. What would change the
+    /// store fails as [`ErrorKind::ReadOnly`]; so do [`Db::sync`] and [`Db::checkpoint_to`], and
+    /// [`Db::keyspace`] for a name that there is not.
     ///
-    /// Any number of processes may read a store at once. Beside one that has it open to write, a reader is refused as
-    /// [`ErrorKind::Busy`], and so is a writer beside readers.
+    /// Any number of processes may read a store at once. Beside one that has it open to write, a reader is
+    /// refused as [`ErrorKind::Busy`], and so is a writer beside readers.
     ///
-    /// It shows what another open would show. What was written at the levels `Written` and `Sync` since the last
-    /// checkpoint is kept in memory for that; if it takes more than a quarter of the memory budget, the open is refused as
-    /// [`ErrorKind::LimitReached`]. What a process that was killed has left may not be durable yet, and a reader does not make it so: a
-    /// power cut may still take back what it saw.
+    /// It shows what another open would show. What was written at the levels `Written` and `Sync` since the
+    /// last checkpoint is kept in memory for that; if it takes more than a quarter of the memory budget, the
+    /// open is refused as [`ErrorKind::LimitReached`]. What a process that was killed has left may not be
+    /// durable yet, and a reader does not make it so: a power cut may still take back what it saw.
     ///
     /// ```
     /// # fn main() -> kvilt::Result<()> {
@@ -137,17 +140,20 @@ impl Builder {
     /// # }
     /// ```
     ///
-    /// There must be a store, whatever [`Builder::create_if_missing`] says; [`Builder::error_if_exists`] makes no sense with it and is
-    /// refused. [`Builder::snapshot_age_max`] does not count, since old versions cost nothing where none is replaced.
+    /// There must be a store, whatever [`Builder::create_if_missing`] says; [`Builder::error_if_exists`]
+    /// makes no sense with it and is refused. [`Builder::snapshot_age_max`] does not count, since old
+    /// versions cost nothing where none is replaced.
     pub fn read_only(mut self, read_only: bool) -> Self {
         self.settings.read_only = read_only;
         self
     }
 
-    /// How old a snapshot or scan may become; longer than zero. Default: 24 hours; [`Duration::MAX`] means no limit.
+    /// How old a snapshot or scan may become; longer than zero. Default: 24 hours; [`Duration::MAX`] means no
+    /// limit.
     ///
-    /// An older one expires within about a second: whatever it is asked for fails as [`ErrorKind::SnapshotTooOld`], and
-    /// versions are no longer kept for it. So one that was forgotten costs memory and space for a time, not for ever.
+    /// An older one expires within about a second: whatever it is asked for fails as
+    /// [`ErrorKind::SnapshotTooOld`], and versions are no longer kept for it. So one that was forgotten costs
+    /// memory and space for a time, not for ever.
     pub fn snapshot_age_max(mut self, age: Duration) -> Self {
         self.settings.view_age_max = age;
         self
@@ -155,7 +161,8 @@ impl Builder {
 
     /// Operations that a [`crate::WriteBatch`] may have. Default: 32,768; at most 4,194,304.
     ///
-    /// While a batch is written, writes to its chunks and new snapshots wait: about a microsecond for each of its operations.
+    /// While a batch is written, writes to its chunks and new snapshots wait: about a microsecond for each of
+    /// its operations.
     pub fn batch_operations_max(mut self, operations: usize) -> Self {
         self.settings.batch_operations_max = operations;
         self
@@ -163,7 +170,8 @@ impl Builder {
 
     /// Bytes of keys and values that a [`crate::WriteBatch`] may have. Default: 72 MiB; at most 256 MiB.
     ///
-    /// While it is written, a batch takes about twice as much memory besides itself, and the memory budget does not count for it.
+    /// While it is written, a batch takes about twice as much memory besides itself, and the memory budget
+    /// does not count for it.
     pub fn batch_bytes_max(mut self, bytes: usize) -> Self {
         self.settings.batch_bytes_max = bytes;
         self
@@ -172,8 +180,8 @@ impl Builder {
     /// Opens the store.
     ///
     /// A directory that does not exist or is empty becomes a store. A directory that holds other files and no
-    /// store is refused as [`ErrorKind::InvalidArgument`], and nothing is written to it; and so is one inside of a store's directory,
-    /// unless it is a store already.
+    /// store is refused as [`ErrorKind::InvalidArgument`], and nothing is written to it; and so is one inside
+    /// of a store's directory, unless it is a store already.
     ///
     /// ```
     /// # fn main() -> kvilt::Result<()> {
@@ -208,7 +216,8 @@ impl Builder {
         Ok(env)
     }
 
-    /// Opens the store in its directory, which may bear the mark of the unfinished if the caller has marked it.
+    /// Opens the store in its directory, which may bear the mark of the unfinished if the caller has marked
+    /// it.
     pub(crate) fn open_in(self, env: &Env, found: Option<Arc<dyn Disk>>, is_unfinished: bool) -> Result<Db> {
         let has_store = found.as_ref().map_or(Ok(false), |disk| self.has_store(&**disk, is_unfinished))?;
         if has_store && self.error_if_exists {
@@ -335,8 +344,8 @@ impl Builder {
         Error::invalid(format!("cannot open {}: {reason}", self.path.display()))
     }
 
-    /// Whether the directory holds a store. One that holds anything else, and no store, is refused: it may be a
-    /// mistyped path.
+    /// Whether the directory holds a store. One that holds anything else, and no store, is refused: it may be
+    /// a mistyped path.
     pub(crate) fn has_store(&self, disk: &dyn Disk, is_unfinished: bool) -> Result<bool> {
         let place = disk.place();
         let listed = disk.list().map_err(|error| Error::io(format!("list the directory {place}"), error))?;

@@ -8,10 +8,10 @@
 //! | `i` | the next id to give out, 4 bytes big-endian; absent means 2 |
 //! | `d` id, 4 bytes big-endian | empty: this keyspace was dropped; see that no row of it is left |
 //!
-//! Dropping takes the name away and leaves a `d` mark in one batch, then deletes the rows. The mark stays until
-//! a later run finds the keyspace empty: so a crash between the two steps, or a write that was under way while
-//! the keyspace was dropped, leaves nothing behind for good. No id is used twice, so nobody waits for that: each
-//! use of the catalogue looks at a few marks of earlier runs, until there are none left.
+//! Dropping takes the name away and leaves a `d` mark in one batch, then deletes the rows. The mark stays
+//! until a later run finds the keyspace empty: so a crash between the two steps, or a write that was under
+//! way while the keyspace was dropped, leaves nothing behind for good. No id is used twice, so nobody waits
+//! for that: each use of the catalogue looks at a few marks of earlier runs, until there are none left.
 //!
 //! All changes are made under one mutex; a store has one catalogue in one process.
 
@@ -32,7 +32,8 @@ use crate::{
     store::Store,
 };
 
-/// So many marks of dropped keyspaces are looked at whenever the catalogue is used: each takes a seek at most.
+/// So many marks of dropped keyspaces are looked at whenever the catalogue is used: each takes a seek at
+/// most.
 const MARKS_A_SWEEP: usize = 64;
 
 const NEXT_ID_KEY: &[u8] = b"i";
@@ -114,8 +115,8 @@ impl Catalogue {
             .collect()
     }
 
-    /// Names each keyspace that has rows and neither a name nor the mark of one that was dropped, and sees that no id is used
-    /// twice: what damage took of the catalogue. Returns the new names.
+    /// Names each keyspace that has rows and neither a name nor the mark of one that was dropped, and sees
+    /// that no id is used twice: what damage took of the catalogue. Returns the new names.
     pub(crate) fn name_lost(&self, store: &Arc<Store>) -> Result<Vec<String>> {
         let named: HashMap<u32, String> = self.ids(store)?.into_iter().collect();
         let dropped = self.dropped_ids(store)?;
@@ -134,7 +135,8 @@ impl Catalogue {
             batch.put(self.space.key(&name_key(&name)), id.to_be_bytes());
             names.push(name);
         }
-        // An id with the mark of a dropped keyspace is used, too: the rows of a new keyspace would go with the mark.
+        // An id with the mark of a dropped keyspace is used, too: the rows of a new keyspace would go with
+        // the mark.
         let last = named.keys().chain(&with_rows).chain(&dropped).copied().max().unwrap_or(0);
         if last >= next {
             batch.put(self.space.key(NEXT_ID_KEY), last.saturating_add(1).to_be_bytes());

@@ -27,11 +27,11 @@ const NAMES_TOLD_MAX: usize = 8;
 /// An open store: an ordered map from bytes to bytes, kept in a directory.
 ///
 /// Cheap to clone, `Send` and `Sync`: clone it into every thread that needs it. All methods take `&self`, and
-/// any number of threads may read and write at once. The store is closed when [`Db::close`] is called, or when
-/// the last handle (clones, keyspaces, snapshots and ranges included) is dropped.
+/// any number of threads may read and write at once. The store is closed when [`Db::close`] is called, or
+/// when the last handle (clones, keyspaces, snapshots and ranges included) is dropped.
 ///
-/// One process may have a directory open, once; a second open fails as [`crate::ErrorKind::Busy`] and names the
-/// process that has it.
+/// One process may have a directory open, once; a second open fails as [`crate::ErrorKind::Busy`] and names
+/// the process that has it.
 ///
 /// Methods without a keyspace in their name mean the default one. Keys are ordered bytewise and may be empty.
 /// A key longer than 64 KiB or a value longer than 64 MiB is refused as
@@ -245,8 +245,8 @@ impl Db {
         self.default.snapshot()
     }
 
-    /// The keyspace that the methods above mean, as a handle, for code that takes any keyspace. It has no name,
-    /// and cannot be dropped.
+    /// The keyspace that the methods above mean, as a handle, for code that takes any keyspace. It has no
+    /// name, and cannot be dropped.
     pub fn default_keyspace(&self) -> Keyspace {
         self.default.clone()
     }
@@ -269,8 +269,8 @@ impl Db {
     /// Deletes a keyspace and all its rows; says whether there was one. Costs as little as
     /// [`Db::delete_range`].
     ///
-    /// Handles to it fail from now on, snapshots taken before still see its rows, and [`Db::keyspace`] makes a
-    /// new, empty one of the same name.
+    /// Handles to it fail from now on, snapshots taken before still see its rows, and [`Db::keyspace`] makes
+    /// a new, empty one of the same name.
     ///
     /// ```
     /// # fn main() -> kvilt::Result<()> {
@@ -312,10 +312,11 @@ impl Db {
         self.engine().stats()
     }
 
-    /// What the store holds: files by kind, rows and bytes by keyspace, the largest rows; see [`Description`].
+    /// What the store holds: files by kind, rows and bytes by keyspace, the largest rows; see
+    /// [`Description`].
     ///
-    /// Reads up to eight chunks of the store, spread over all of it, and takes the others for their like; a store that has no
-    /// more is counted exactly. Reads and writes go on meanwhile, and are not seen.
+    /// Reads up to eight chunks of the store, spread over all of it, and takes the others for their like; a
+    /// store that has no more is counted exactly. Reads and writes go on meanwhile, and are not seen.
     ///
     /// ```
     /// # fn main() -> kvilt::Result<()> {
@@ -332,8 +333,8 @@ impl Db {
         self.describe_with(false, |_| true)
     }
 
-    /// [`Db::describe`] that reads every chunk if `is_deep`, so that rows and their bytes are exact; that tells how far it is, and
-    /// stops early when `progress` returns false.
+    /// [`Db::describe`] that reads every chunk if `is_deep`, so that rows and their bytes are exact; that
+    /// tells how far it is, and stops early when `progress` returns false.
     pub fn describe_with(
         &self,
         is_deep: bool,
@@ -366,8 +367,8 @@ impl Db {
         Ok(report)
     }
 
-    /// An engine's damages name keys with their keyspace prefix; a user wants keyspace and key. One that reaches over several
-    /// keyspaces becomes several.
+    /// An engine's damages name keys with their keyspace prefix; a user wants keyspace and key. One that
+    /// reaches over several keyspaces becomes several.
     pub(crate) fn in_users_keys(&self, damages: Vec<Damage>) -> Vec<Damage> {
         // Nothing is read where nothing is damaged.
         if damages.is_empty() {
@@ -405,18 +406,20 @@ impl Db {
     /// # }
     /// ```
     ///
-    /// A copy that fails removes what it made, and can be tried again. One that is cut short by a crash leaves a directory with
-    /// the file `UNFINISHED`: no open takes it for a store, and the next copy into it replaces it.
+    /// A copy that fails removes what it made, and can be tried again. One that is cut short by a crash
+    /// leaves a directory with the file `UNFINISHED`: no open takes it for a store, and the next copy into it
+    /// replaces it.
     ///
-    /// Errors: `InvalidArgument` if the directory is not empty, is none, or is inside of a store's; `Busy` if another copy is made there; `NoSpace`; `Io`.
+    /// Errors: `InvalidArgument` if the directory is not empty, is none, or is inside of a store's; `Busy` if
+    /// another copy is made there; `NoSpace`; `Io`.
     pub fn checkpoint_to(&self, directory: impl AsRef<Path>) -> Result<()> {
         self.engine().checkpoint_to(directory.as_ref())
     }
 
     /// Makes everything durable, ends the background work and lets go of the directory.
     ///
-    /// Every later call, through any handle, fails as [`crate::ErrorKind::Closed`]; closing again is no error.
-    /// Dropping the last handle closes too, but cannot tell of an error.
+    /// Every later call, through any handle, fails as [`crate::ErrorKind::Closed`]; closing again is no
+    /// error. Dropping the last handle closes too, but cannot tell of an error.
     pub fn close(&self) -> Result<()> {
         self.engine().close()
     }

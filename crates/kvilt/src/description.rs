@@ -1,7 +1,8 @@
 //! `Description`: what a person wants to know of a store: rows, bytes, keyspaces, largest rows.
 //!
-//! What files and chunks there are is known without a look at a row. How many rows there are is not: some chunks are read, spread
-//! over the whole store, and stand for the others; or all of them, and then every figure is exact.
+//! What files and chunks there are is known without a look at a row. How many rows there are is not: some
+//! chunks are read, spread over the whole store, and stand for the others; or all of them, and then every
+//! figure is exact.
 
 use std::{
     collections::{BTreeMap, HashMap},

@@ -4,12 +4,13 @@ use kvilt_base::{Descriptor, Listed, Recognised};
 
 use crate::even;
 
-/// Which engine keeps the rows, with its own settings. It is chosen when a store is made, and the same ever after.
+/// Which engine keeps the rows, with its own settings. It is chosen when a store is made, and the same ever
+/// after.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub enum Engine {
-    /// EvenDB (EuroSys '20): for data with spatial locality, where popular keys lie side by side. Chunks of the
-    /// key order are cached in memory whole; writes go to one log a chunk; opening reads metadata only.
+    /// EvenDB (EuroSys '20): for data with spatial locality, where popular keys lie side by side. Chunks of
+    /// the key order are cached in memory whole; writes go to one log a chunk; opening reads metadata only.
     Even(even::Options),
 }
 

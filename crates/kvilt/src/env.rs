@@ -37,9 +37,10 @@ pub(crate) const BUDGET_BYTES_MIN: u64 = 1 << 20;
 /// # }
 /// ```
 ///
-/// Its stores also share a few threads for their background work: one more than there is work at the moment, so
-/// a thousand idle stores have one, which waits until something changes. Cheap to clone; all clones are the same. Open files are shared by all stores of a process in any case: at
-/// most half of the limit on descriptors.
+/// Its stores also share a few threads for their background work: one more than there is work at the moment,
+/// so a thousand idle stores have one, which waits until something changes. Cheap to clone; all clones are
+/// the same. Open files are shared by all stores of a process in any case: at most half of the limit on
+/// descriptors.
 #[derive(Clone)]
 pub struct Env(Arc<Shared>);
 
@@ -76,8 +77,8 @@ impl Env {
     }
 
     /// The process's own: what stores use that name no other. Its budget is a quarter of the memory that the
-    /// process may use; limits of control groups (containers), version 1 and 2, are respected. A child made by `fork`
-    /// gets one of its own.
+    /// process may use; limits of control groups (containers), version 1 and 2, are respected. A child made
+    /// by `fork` gets one of its own.
     ///
     /// Errors: `Io` if the system gives no random numbers.
     pub fn process() -> Result<Env> {

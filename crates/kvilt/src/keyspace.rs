@@ -8,9 +8,9 @@ use crate::{bounds::KeyBounds, range::Range, snapshot::Snapshot, space::Space, s
 
 /// A named map of its own inside a store, with the same methods as [`crate::Db`].
 ///
-/// Keys of different keyspaces never meet: each has its own order, its own ranges. A keyspace is a short prefix
-/// of the keys, no file and no memory of its own, so a hundred thousand of them cost nothing; one snapshot and
-/// one [`crate::WriteBatch`] span them all; dropping one deletes a range.
+/// Keys of different keyspaces never meet: each has its own order, its own ranges. A keyspace is a short
+/// prefix of the keys, no file and no memory of its own, so a hundred thousand of them cost nothing; one
+/// snapshot and one [`crate::WriteBatch`] span them all; dropping one deletes a range.
 ///
 /// Cheap to clone, `Send` and `Sync`. All handles of one name are the same keyspace.
 ///

@@ -1,8 +1,9 @@
 //! An embedded, ordered key-value store for data with spatial locality.
 //!
 //! Kvilt keeps a sorted map from bytes to bytes in a directory. It is made for composite keys such as
-//! `app/time/user`, `thread/message` or `node/edge/node`, where popular prefixes make popular *ranges* of keys:
-//! it caches and writes whole ranges, so reads, writes and scans that lie side by side are cheap together.
+//! `app/time/user`, `thread/message` or `node/edge/node`, where popular prefixes make popular *ranges* of
+//! keys: it caches and writes whole ranges, so reads, writes and scans that lie side by side are cheap
+//! together.
 //!
 //! ```
 //! # fn main() -> kvilt::Result<()> {
@@ -24,9 +25,9 @@
 //!
 //! # 1. Open
 //!
-//! [`Db::open`] takes a directory, and makes a store in it if there is none. [`Db`] is cheap to clone, and may be
-//! used by any number of threads at once. One process at a time may have a store open; the second gets an error
-//! that names the first.
+//! [`Db::open`] takes a directory, and makes a store in it if there is none. [`Db`] is cheap to clone, and
+//! may be used by any number of threads at once. One process at a time may have a store open; the second gets
+//! an error that names the first.
 //!
 //! Two settings are worth a thought; [`Builder`] has the rest:
 //!
@@ -63,8 +64,8 @@
 //!
 //! # 3. Scan
 //!
-//! [`Db::range`] takes any range of keys, [`Db::prefix`] a prefix, [`Db::iter`] everything. The [`Range`] they
-//! return is lazy, owned and double-ended, and sees one moment of the whole store, whatever is written
+//! [`Db::range`] takes any range of keys, [`Db::prefix`] a prefix, [`Db::iter`] everything. The [`Range`]
+//! they return is lazy, owned and double-ended, and sees one moment of the whole store, whatever is written
 //! meanwhile:
 //!
 //! ```
@@ -86,8 +87,8 @@
 //! # 4. Change several rows at once
 //!
 //! A [`WriteBatch`] is seen whole or not at all: by gets, by scans, by snapshots, and after a crash.
-//! [`Db::compare_and_swap`], [`Db::put_if_absent`] and [`Db::update`] change one row depending on what it holds.
-//! [`Db::delete_range`] deletes any number of rows in one cheap step.
+//! [`Db::compare_and_swap`], [`Db::put_if_absent`] and [`Db::update`] change one row depending on what it
+//! holds. [`Db::delete_range`] deletes any number of rows in one cheap step.
 //!
 //! # 5. Hold a moment
 //!
@@ -109,26 +110,27 @@
 //!
 //! # 6. Separate what does not belong together
 //!
-//! A [`Keyspace`] is a map of its own inside the store, with all the methods of [`Db`]. Keyspaces cost nothing,
-//! so use one for each tenant, index or table; batches and snapshots span them.
+//! A [`Keyspace`] is a map of its own inside the store, with all the methods of [`Db`]. Keyspaces cost
+//! nothing, so use one for each tenant, index or table; batches and snapshots span them.
 //!
 //! # 7. Know what survives
 //!
-//! By default a write is durable when the checkpoint that follows it is complete (one begins half a second after
-//! the last began), or when [`Db::sync`] returns. After a crash the store is what it was at some moment before:
-//! never a later write without an earlier one, never half a batch. [`Durability::Written`] lets each write
-//! survive the death of the process, [`Durability::Sync`] makes it durable before it returns. See [`Durability`].
+//! By default a write is durable when the checkpoint that follows it is complete (one begins half a second
+//! after the last began), or when [`Db::sync`] returns. After a crash the store is what it was at some moment
+//! before: never a later write without an earlier one, never half a batch. [`Durability::Written`] lets each
+//! write survive the death of the process, [`Durability::Sync`] makes it durable before it returns. See
+//! [`Durability`].
 //!
 //! # 8. Several stores in one process
 //!
-//! Stores share the memory budget and the background threads of their [`Env`]. By default that is the process's own, so ten stores use
-//! together what one would.
+//! Stores share the memory budget and the background threads of their [`Env`]. By default that is the
+//! process's own, so ten stores use together what one would.
 //!
 //! # 9. When something is wrong
 //!
 //! Every error is an [`Error`]: its [`kind`](Error::kind) says what to do next, its text says what happened,
-//! where, and what to do. After a failed sync the store is poisoned: reads go on, writes fail until it is opened
-//! again, because nobody can know what the drive kept.
+//! where, and what to do. After a failed sync the store is poisoned: reads go on, writes fail until it is
+//! opened again, because nobody can know what the drive kept.
 //!
 //! ```
 //! # fn main() -> kvilt::Result<()> {
@@ -142,16 +144,17 @@
 //! ```
 //!
 //! [`Db::check`] reads and verifies every byte; [`Db::stats`] shows what the store is doing;
-//! [`Db::checkpoint_to`] makes a copy while it runs. Of a damaged store, [`repair`] copies what is provably intact.
+//! [`Db::checkpoint_to`] makes a copy while it runs. Of a damaged store, [`repair`] copies what is provably
+//! intact.
 //!
 //! # 10. Close
 //!
-//! [`Db::close`] makes everything durable and says if that failed. Dropping the last handle does the same, but
-//! has nobody to tell.
+//! [`Db::close`] makes everything durable and says if that failed. Dropping the last handle does the same,
+//! but has nobody to tell.
 //!
-//! Where this stands: floor 3, the façade. It picks engine and disk, prefixes keys with their keyspace, checks
-//! limits, and is otherwise thin. Always true here: nothing is unsafe; files, clocks and threads are reached
-//! through `kvilt-io` alone.
+//! Where this stands: floor 3, the façade. It picks engine and disk, prefixes keys with their keyspace,
+//! checks limits, and is otherwise thin. Always true here: nothing is unsafe; files, clocks and threads are
+//! reached through `kvilt-io` alone.
 #![forbid(unsafe_code)]
 
 mod batch;

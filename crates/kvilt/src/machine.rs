@@ -1,8 +1,8 @@
 //! How much memory this process may use: the machine's, or less if a control group says so.
 //!
 //! A container's limit stands in a file of its control group or of one above it, in version 1 or 2 of that
-//! interface. The smallest number found wins. What cannot be read is left out; a machine about which nothing can
-//! be read is taken for a small one.
+//! interface. The smallest number found wins. What cannot be read is left out; a machine about which nothing
+//! can be read is taken for a small one.
 
 use std::path::{Path, PathBuf};
 
@@ -32,8 +32,8 @@ fn machine_bytes(meminfo: &str) -> Option<u64> {
     kilobytes.checked_mul(1024)
 }
 
-/// The files that may limit this process: those of its groups and of all groups above. `groups` is the text of
-/// `/proc/self/cgroup`, whose lines read `hierarchy:controllers:path`; version 2 has hierarchy 0 and no
+/// The files that may limit this process: those of its groups and of all groups above. `groups` is the text
+/// of `/proc/self/cgroup`, whose lines read `hierarchy:controllers:path`; version 2 has hierarchy 0 and no
 /// controllers.
 fn limit_files(mount: &Path, groups: &str) -> Vec<PathBuf> {
     let mut files = Vec::new();

@@ -4,9 +4,9 @@ use std::time::Duration;
 
 /// What survives the death of the process, and a crash of the machine.
 ///
-/// Each level leaves, after any crash, a *consistent prefix* of the writes: if a write is lost, no write that began
-/// after it completed survives; batches survive whole or not at all. They differ in how much may be missing at
-/// its end. [`crate::Db::sync`] and [`crate::Db::close`] lose nothing at any level.
+/// Each level leaves, after any crash, a *consistent prefix* of the writes: if a write is lost, no write that
+/// began after it completed survives; batches survive whole or not at all. They differ in how much may be
+/// missing at its end. [`crate::Db::sync`] and [`crate::Db::close`] lose nothing at any level.
 ///
 /// | a write that returned survives | `Async` | `Written` | `Sync` |
 /// | --- | --- | --- | --- |
@@ -16,15 +16,16 @@ use std::time::Duration;
 pub enum Durability {
     /// A write returns when every reader can see it; a checkpoint in the background makes it durable. A crash
     /// loses at most what was written in the last `interval`, plus the time one checkpoint takes. No write
-    /// waits for the drive, and each row is written once: this is where the low write amplification comes from.
+    /// waits for the drive, and each row is written once: this is where the low write amplification comes
+    /// from.
     Async {
         /// Time between the beginnings of checkpoints; longer than zero. Shorter loses less, and syncs more.
         interval: Duration,
     },
-    /// A write returns when the kernel has it: it is appended to a log shared by all writers, by one system call
-    /// for those that come together, and that log is not synced. So the death of the process, however it dies,
-    /// loses nothing that returned; a power cut loses what [`Durability::Async`] loses. A checkpoint drops the
-    /// log, so most of it is never written to the drive.
+    /// A write returns when the kernel has it: it is appended to a log shared by all writers, by one system
+    /// call for those that come together, and that log is not synced. So the death of the process, however it
+    /// dies, loses nothing that returned; a power cut loses what [`Durability::Async`] loses. A checkpoint
+    /// drops the log, so most of it is never written to the drive.
     Written {
         /// Time between the beginnings of checkpoints; longer than zero.
         interval: Duration,

@@ -3,14 +3,15 @@
 //! A worker mostly rests, so a thousand stores need no thousand threads. Threads are *runners*: one takes a
 //! ready worker, steps it once, and looks for the next. What is always true while there are workers:
 //!
-//! - At least one runner is idle, or about to be. So there is one thread more than there are workers being stepped.
-//! - If the rest of some worker ends by time, an idle runner waits no longer than that, or one is about to look. If
-//!   none ends by time, the last idle runner waits until it is woken: where all rest, nothing runs.
+//! - At least one runner is idle, or about to be. So there is one thread more than there are workers being
+//!   stepped.
+//! - If the rest of some worker ends by time, an idle runner waits no longer than that, or one is about to
+//!   look. If none ends by time, the last idle runner waits until it is woken: where all rest, nothing runs.
 //!
-//! More than [`BUSY_WANTED_MAX`] steps at once are avoided: only a worker that was ready for [`READY_LONGEST`] is
-//! stepped beside so many. More than [`BUSY_MAX`] are begun only while all of them stand still: a step may wait for
-//! what another worker does, and a fixed number of threads could then wait for ever. So with a thousand stores that
-//! all have a checkpoint to take, there are few threads and a queue.
+//! More than [`BUSY_WANTED_MAX`] steps at once are avoided: only a worker that was ready for
+//! [`READY_LONGEST`] is stepped beside so many. More than [`BUSY_MAX`] are begun only while all of them stand
+//! still: a step may wait for what another worker does, and a fixed number of threads could then wait for
+//! ever. So with a thousand stores that all have a checkpoint to take, there are few threads and a queue.
 
 use std::{
     any::Any,
@@ -268,8 +269,9 @@ impl State {
         }
     }
 
-    /// Whether a runner that stops being idle must wake another one, because no idle runner waits for the next end of
-    /// a rest. A wake costs two system calls and a switch of threads, so it is not made at each step.
+    /// Whether a runner that stops being idle must wake another one, because no idle runner waits for the
+    /// next end of a rest. A wake costs two system calls and a switch of threads, so it is not made at each
+    /// step.
     fn needs_another_look(&self) -> bool {
         let Some(&(end, _)) = self.resting.first() else { return false };
         self.idle > 0 && self.looks.iter().all(|until| *until > end)

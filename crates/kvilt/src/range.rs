@@ -26,12 +26,12 @@ impl<I: DoubleEndedIterator<Item = Row> + Send + Sync> InHand for I {}
 /// Made by `range`, `prefix` and `iter` of [`crate::Db`], [`crate::Keyspace`] and [`crate::Snapshot`].
 ///
 /// * **Lazy.** Nothing is read before the first row is asked for. The first batch that is copied out of the
-///   store is small (4 KiB), each further one twice as large, up to 128 KiB: a short scan costs little, a long
-///   one asks seldom.
-/// * **Owned.** It borrows nothing, may be sent to another thread, and may outlive the [`crate::Db`] that made
-///   it; the store stays open until it is dropped.
-/// * **One moment.** It sees the store as of the call that made it. Writes go on meanwhile; old versions that it
-///   may need are kept until it ends or is dropped, so do not keep one for hours without need.
+///   store is small (4 KiB), each further one twice as large, up to 128 KiB: a short scan costs little, a
+///   long one asks seldom.
+/// * **Owned.** It borrows nothing, may be sent to another thread, and may outlive the [`crate::Db`] that
+///   made it; the store stays open until it is dropped.
+/// * **One moment.** It sees the store as of the call that made it. Writes go on meanwhile; old versions that
+///   it may need are kept until it ends or is dropped, so do not keep one for hours without need.
 /// * **Double-ended**: `rev()`, or `next` and `next_back` in turns; no row is given twice.
 /// * **At most one error.** After an error it is at its end, so a loop cannot spin on a broken disk.
 ///
@@ -126,8 +126,8 @@ impl Range {
         this
     }
 
-    /// At most `rows` more rows, counted over both ends. Better than [`Iterator::take`]: what is not wanted is
-    /// not read, and `rev` still works.
+    /// At most `rows` more rows, counted over both ends. Better than [`Iterator::take`]: what is not wanted
+    /// is not read, and `rev` still works.
     ///
     /// ```
     /// # fn main() -> kvilt::Result<()> {
@@ -165,11 +165,11 @@ impl Range {
         Keys(self)
     }
 
-    /// Shows the rows that are left to `row`, first to last, in place and without a copy, until it breaks. Costs half or
-    /// less of what walking them costs.
+    /// Shows the rows that are left to `row`, first to last, in place and without a copy, until it breaks.
+    /// Costs half or less of what walking them costs.
     ///
-    /// As with [`crate::Db::get_with`], `row` should be short, and may call the store: what that changes is not seen.
-    /// Errors: as walking; the rows shown before it are right, and none is missing before them.
+    /// As with [`crate::Db::get_with`], `row` should be short, and may call the store: what that changes is
+    /// not seen. Errors: as walking; the rows shown before it are right, and none is missing before them.
     ///
     /// ```
     /// # fn main() -> kvilt::Result<()> {

@@ -13,8 +13,8 @@ use crate::{Builder, Db};
 /// Rows are written in batches of about so many bytes.
 const BATCH_BYTES: usize = 256 << 10;
 
-/// Copies everything of the damaged store in `dir` that provably is its newest content into a new store in `to`, and says
-/// what may be lost. See [`repair_with`].
+/// Copies everything of the damaged store in `dir` that provably is its newest content into a new store in
+/// `to`, and says what may be lost. See [`repair_with`].
 ///
 /// ```
 /// # fn main() -> kvilt::Result<()> {
@@ -35,17 +35,20 @@ pub fn repair(dir: impl AsRef<Path>, to: impl AsRef<Path>) -> Result<RepairRepor
     repair_with(dir, Db::builder(to), |_| {})
 }
 
-/// [`repair`] into a store with settings, which must be a new one; `progress` is told how far it is, in bytes.
+/// [`repair`] into a store with settings, which must be a new one; `progress` is told how far it is, in
+/// bytes.
 ///
 /// The damaged store is locked as by one who reads it, and not written to. A key in none of the ranges of
-/// [`RepairReport::losses`] has its last durable value in the new store, or had none. Of keys within, only those values are
-/// copied that nothing damaged can have replaced; older ones are withheld. If manifest or witness are damaged, nothing
-/// proves which files were the store's last: then all rows that can be found are copied, and
-/// [`RepairReport::is_proven`] is false; as it is if a commit log is damaged, whose writes may be lost from there on.
+/// [`RepairReport::losses`] has its last durable value in the new store, or had none. Of keys within, only
+/// those values are copied that nothing damaged can have replaced; older ones are withheld. If manifest or
+/// witness are damaged, nothing proves which files were the store's last: then all rows that can be found are
+/// copied, and [`RepairReport::is_proven`] is false; as it is if a commit log is damaged, whose writes may be
+/// lost from there on.
 ///
-/// Errors: `Busy` if the damaged store is open; `InvalidArgument` if there is none, or if the new one exists, or would be inside a store's directory; and as for
-/// any write. A repair that fails removes what it made. One that is killed leaves a directory with the file `UNFINISHED`, which
-/// no open takes for a store, and which the next repair into it replaces.
+/// Errors: `Busy` if the damaged store is open; `InvalidArgument` if there is none, or if the new one exists,
+/// or would be inside a store's directory; and as for any write. A repair that fails removes what it made.
+/// One that is killed leaves a directory with the file `UNFINISHED`, which no open takes for a store, and
+/// which the next repair into it replaces.
 pub fn repair_with(
     dir: impl AsRef<Path>,
     into: Builder,

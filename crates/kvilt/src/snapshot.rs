@@ -6,8 +6,8 @@ use kvilt_base::{KeyRange, ReadView, Result, Value};
 
 use crate::{bounds::KeyBounds, keyspace::Keyspace, range::Range, space::Space, store::Store};
 
-/// The store as it was when [`crate::Db::snapshot`] was called: every write that had completed, none that came
-/// later, batches whole.
+/// The store as it was when [`crate::Db::snapshot`] was called: every write that had completed, none that
+/// came later, batches whole.
 ///
 /// Owned, cheap to clone, `Send` and `Sync`: give it to another thread, keep it in a struct. It blocks no
 /// writer. What it costs: versions it can see are not cleaned away while it is open, so its price grows with

@@ -9,8 +9,8 @@
 //! | 0 … 247 | the id itself |
 //! | more | 247 + *n*, then the id in *n* bytes, big-endian, *n* = 1 … 4 and as small as possible |
 //!
-//! First bytes 252 … 255 are free. Id 0 is the default keyspace, id 1 the catalogue of names, users' own begin
-//! at 2. An id is never used twice, so a dropped keyspace cannot come back to life.
+//! First bytes 252 … 255 are free. Id 0 is the default keyspace, id 1 the catalogue of names, users' own
+//! begin at 2. An id is never used twice, so a dropped keyspace cannot come back to life.
 
 use std::{
     collections::BTreeSet,
@@ -67,8 +67,8 @@ impl Space {
 
     /// From now on every operation through a handle fails.
     pub(crate) fn mark_dropped(&self) {
-        // Pairs with the load in `check_open`. A write that loaded before may still come; the catalogue's mark
-        // lets the next open delete it.
+        // Pairs with the load in `check_open`. A write that loaded before may still come; the catalogue's
+        // mark lets the next open delete it.
         self.is_dropped.store(true, Ordering::Release);
     }
 
@@ -120,8 +120,9 @@ impl Space {
     }
 }
 
-/// The keyspaces that an engine's range reaches into, each with the part of the range inside it, as its user writes keys: of
-/// those in `known`, in order of their ids, and those in which it begins and ends. None if the range begins with no id.
+/// The keyspaces that an engine's range reaches into, each with the part of the range inside it, as its user
+/// writes keys: of those in `known`, in order of their ids, and those in which it begins and ends. None if
+/// the range begins with no id.
 pub(crate) fn user_ranges(range: &KeyRange, known: &BTreeSet<u32>) -> Option<Vec<(u32, KeyRange)>> {
     // The first chunk of a store begins before the first keyspace.
     let (first, start) = if range.start.is_empty() { (0, &[][..]) } else { decode_id(&range.start)? };

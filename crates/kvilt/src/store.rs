@@ -1,7 +1,7 @@
 //! `Store`: what all handles of one open store share; the one place that speaks to the engine.
 //!
-//! Always true here: every key that reaches the engine carries the prefix of its keyspace, and no key or value
-//! beyond the limits reaches it.
+//! Always true here: every key that reaches the engine carries the prefix of its keyspace, and no key or
+//! value beyond the limits reaches it.
 
 use std::{fmt, path::PathBuf, sync::Arc};
 
@@ -120,7 +120,8 @@ impl Store {
 
 impl Drop for Store {
     fn drop(&mut self) {
-        // Nobody is left to hear of an error; who wants to know calls `Db::close`, after which this does nothing.
+        // Nobody is left to hear of an error; who wants to know calls `Db::close`, after which this does
+        // nothing.
         let _ = self.engine.close();
     }
 }

@@ -1,8 +1,8 @@
-//! A real process is killed with SIGKILL, again and again: at the levels `Written` and `Sync` no acknowledged put
-//! may be missing afterwards (B-5, R7).
+//! A real process is killed with SIGKILL, again and again: at the levels `Written` and `Sync` no acknowledged
+//! put may be missing afterwards (B-5, R7).
 //!
-//! The child is this program again, told to run one test only. Two threads of it count, each on its own: they put a
-//! number, and say it on the pipe when the put has returned.
+//! The child is this program again, told to run one test only. Two threads of it count, each on its own: they
+//! put a number, and say it on the pipe when the put has returned.
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
@@ -72,7 +72,8 @@ fn child_counts_until_killed() {
     });
 }
 
-/// Kills the child when it has acknowledged so many puts, and returns, for each thread, how many it had by then.
+/// Kills the child when it has acknowledged so many puts, and returns, for each thread, how many it had by
+/// then.
 fn kill_after(child: &mut Child, puts: u64) -> [u64; THREADS as usize] {
     let mut acknowledged = [0; THREADS as usize];
     let mut lines = 0;
@@ -126,7 +127,8 @@ fn kill_again_and_again(level: &str, puts_max: u64) {
         }
         let damages = db.check().unwrap().damages;
         assert!(damages.is_empty(), "cycle {cycle}: {damages:?}");
-        // Leaked in every other cycle: then the next child finds what a process leaves that exits without close.
+        // Leaked in every other cycle: then the next child finds what a process leaves that exits without
+        // close.
         if cycle % 2 == 0 { db.close().unwrap() } else { drop(db) }
     }
     assert!(total >= CYCLES, "the children were killed before they wrote: {total}");

@@ -1,5 +1,5 @@
-//! Documents: no link leads nowhere, no page of `docs/` is unreachable, and each design record has a number of its own, a status,
-//! and a line in the list of records.
+//! Documents: no link leads nowhere, no page of `docs/` is unreachable, and each design record has a number
+//! of its own, a status, and a line in the list of records.
 
 use std::collections::BTreeMap;
 

@@ -1,8 +1,9 @@
-//! Invariants: each number in `docs/invariants.md` stands in code and in a test or check, and no number stands
-//! anywhere without being defined there.
+//! Invariants: each number in `docs/invariants.md` stands in code and in a test or check, and no number
+//! stands anywhere without being defined there.
 //!
-//! A definition is a list item that begins with the number in bold: `* **E-4** …`. A section that names a *contract* or an *overview*
-//! (`Overview: `kvilt-even/src/lib.rs``) has all its numbers there, too; an overview tells of them and keeps none.
+//! A definition is a list item that begins with the number in bold: `* **E-4** …`. A section that names a
+//! *contract* or an *overview* (`Overview: `kvilt-even/src/lib.rs``) has all its numbers there, too; an
+//! overview tells of them and keeps none.
 
 use std::collections::BTreeMap;
 

@@ -8,7 +8,8 @@ const LINES_MAX: usize = 600;
 /// Names that say nothing: what would go there has no noun yet.
 const NAMES_BANNED: &[&str] = &["util", "utils", "common", "helper", "helpers", "misc", "types", "impl"];
 
-/// The crates that may contain unsafe code; every other root forbids it. The second opens LMDB, which maps a file.
+/// The crates that may contain unsafe code; every other root forbids it. The second opens LMDB, which maps a
+/// file.
 const UNSAFE_CRATES: &[&str] = &["kvilt-sync", "kvilt-bench-compare"];
 
 pub(crate) fn check(tree: &Tree) -> Vec<Finding> {

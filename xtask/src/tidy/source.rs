@@ -1,4 +1,5 @@
-//! `Source`: a Rust file taken apart into code, comments and tests, so that a word is judged by where it stands.
+//! `Source`: a Rust file taken apart into code, comments and tests, so that a word is judged by where it
+//! stands.
 //!
 //! Views keep the shape of the file: what does not belong to a view is blank there, and line numbers agree.
 

@@ -1,7 +1,8 @@
-//! The figures and tables of EvenDB's section 5, as far as they make sense here: what each is drawn from, and how.
+//! The figures and tables of EvenDB's section 5, as far as they make sense here: what each is drawn from, and
+//! how.
 //!
-//! Not here: figure 12b (sensitivity to how Bloom filters are split): Kvilt's logs have an index instead of filters. Table 4's
-//! PebblesDB is not to be had; fjall and redb stand in for it.
+//! Not here: figure 12b (sensitivity to how Bloom filters are split): Kvilt's logs have an index instead of
+//! filters. Table 4's PebblesDB is not to be had; fjall and redb stand in for it.
 
 use kvilt_bench::compare::median;
 
@@ -268,7 +269,8 @@ fn resources(measured: &Measured) -> Drawing {
     Drawing::Table { head: head.map(str::to_owned).to_vec(), rows }
 }
 
-/// All phases of some experiments that have the same data and memory. A ratio is of one experiment, if that has both stores.
+/// All phases of some experiments that have the same data and memory. A ratio is of one experiment, if that
+/// has both stores.
 fn all_phases(measured: &Measured, names: &[&str]) -> Drawing {
     let series: Vec<String> =
         stores_of(measured, names).into_iter().filter(|store| store != "kvilt").collect();
@@ -525,7 +527,8 @@ mod tests {
     fn the_most_popular_key_is_as_popular_as_in_the_paper() {
         let Drawing::Table { rows, .. } = frequency() else { panic!("a table") };
         let figure = |row: usize, column: usize| rows[row][column].parse::<f64>().unwrap();
-        // The paper has more keys, so its figures are smaller: by a sixth, and nearly a half where skew is least.
+        // The paper has more keys, so its figures are smaller: by a sixth, and nearly a half where skew is
+        // least.
         assert!((4.87..7.0).contains(&figure(0, 1)), "{rows:?}");
         assert!((0.54..1.0).contains(&figure(0, 5)), "{rows:?}");
         assert!(figure(1, 1) < 0.04, "{rows:?}");

@@ -1,5 +1,5 @@
-//! The page beside the figures: what was measured and when, the goals with what was reached, and every figure with
-//! the numbers behind it and the command that makes it again.
+//! The page beside the figures: what was measured and when, the goals with what was reached, and every figure
+//! with the numbers behind it and the command that makes it again.
 
 use std::{collections::BTreeMap, fmt::Write as _, fs, path::Path};
 

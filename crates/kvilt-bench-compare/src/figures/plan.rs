@@ -1,14 +1,17 @@
-//! What is measured for the figures: each experiment is a scenario, its stores, and how much time it may take.
+//! What is measured for the figures: each experiment is a scenario, its stores, and how much time it may
+//! take.
 //!
-//! The machine has minutes for what the paper gave days, so every store takes part only where something is asked of
-//! it: RocksDB everywhere, LMDB where all is read from memory, fjall and redb where the goals name them. Where what a store did
-//! before decides how fast it reads, Kvilt is held against others in the same experiment, with the same phases before.
+//! The machine has minutes for what the paper gave days, so every store takes part only where something is
+//! asked of it: RocksDB everywhere, LMDB where all is read from memory, fjall and redb where the goals name
+//! them. Where what a store did before decides how fast it reads, Kvilt is held against others in the same
+//! experiment, with the same phases before.
 
 use std::time::Duration;
 
-/// Works of the paper's figure 6. Those that mostly read come first, by pattern, so that caches adapt once, and those that put as much
-/// as their time allows come last. The paper loads a store for each work (EvenDB §5.3); here one store has them all, and the faster it
-/// puts, the more a phase of puts leaves for the next to read: several times as many new rows in one store as in another.
+/// Works of the paper's figure 6. Those that mostly read come first, by pattern, so that caches adapt once,
+/// and those that put as much as their time allows come last. The paper loads a store for each work (EvenDB
+/// §5.3); here one store has them all, and the faster it puts, the more a phase of puts leaves for the next
+/// to read: several times as many new rows in one store as in another.
 const READS: &str = "B@composite,C@composite,E100@composite,E10@composite,E1000@composite,D,\
                      B@zipf,C@zipf,E100@zipf,E10@zipf,E1000@zipf,readseq,F@composite,F@zipf";
 const WRITES: &str = "A@composite,A@zipf,P@composite,P@zipf,P@uniform";
@@ -152,8 +155,8 @@ pub(crate) fn experiments() -> Vec<Experiment> {
 
 /// What the goals need.
 fn asked() -> Vec<Experiment> {
-    // RocksDB's write buffers take what two seconds bring, and between phases it compacts when nobody counts: shorter phases
-    // of puts would not say what puts cost.
+    // RocksDB's write buffers take what two seconds bring, and between phases it compacts when nobody counts:
+    // shorter phases of puts would not say what puts cost.
     let writes = Experiment {
         name: "memory-writes",
         works: WRITES,

@@ -1,4 +1,5 @@
-//! Drawings: ratios by work, shares, and lines, as SVG. Names stand beside the plot, and ticks where there are data.
+//! Drawings: ratios by work, shares, and lines, as SVG. Names stand beside the plot, and ticks where there
+//! are data.
 
 use std::{error::Error, ops::Range, path::Path};
 
@@ -13,7 +14,8 @@ use plotters::{
 
 /// Something to look at.
 pub(crate) enum Drawing {
-    /// Bars on a linear scale with a line at one: how many times as much Kvilt makes as each other store, by work.
+    /// Bars on a linear scale with a line at one: how many times as much Kvilt makes as each other store, by
+    /// work.
     Ratios {
         /// What is compared.
         unit: &'static str,
@@ -61,7 +63,8 @@ pub(crate) struct Group {
     pub(crate) bars: Vec<Option<(f64, Ratio)>>,
 }
 
-/// Kvilt's figure over another's: of their medians, and of Kvilt's least and greatest run over the other's median.
+/// Kvilt's figure over another's: of their medians, and of Kvilt's least and greatest run over the other's
+/// median.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Ratio {
     pub(crate) least: f64,

@@ -1,5 +1,5 @@
-//! Measuring: round by round, in each round every experiment once with all its stores in turn, so that what the
-//! machine does meanwhile meets all of them, and whoever stops after any round has medians of everything.
+//! Measuring: round by round, in each round every experiment once with all its stores in turn, so that what
+//! the machine does meanwhile meets all of them, and whoever stops after any round has medians of everything.
 //!
 //! What a run measured is appended to `NAME.jsonl.part` when the run is over, never before; the file becomes
 //! `NAME.jsonl` when the experiment has had its rounds. Started again, it goes on where it was.

@@ -25,11 +25,12 @@ use report::Report;
 /// The keyspace that marks a store as the demo's own, so that no other is ever emptied. Holds the counters.
 const KEYSPACE: &str = "kvilt-demo";
 
-/// Show what the store does, with the flights of January 2013, and check it. Exit code 3 if anything is wrong.
+/// Show what the store does, with the flights of January 2013, and check it. Exit code 3 if anything is
+/// wrong.
 ///
-/// Loads 27,004 flights, scans them by prefix, holds a snapshot while rows are overwritten and deleted behind it,
-/// runs writers and scanners together for two seconds, kills a writing process with SIGKILL and opens the store
-/// again. The store is kept, to be looked at.
+/// Loads 27,004 flights, scans them by prefix, holds a snapshot while rows are overwritten and deleted behind
+/// it, runs writers and scanners together for two seconds, kills a writing process with SIGKILL and opens the
+/// store again. The store is kept, to be looked at.
 #[derive(Debug, Args)]
 pub(crate) struct Demo {
     /// Where to make the store: a directory that does not exist, is empty, or is of an earlier demo.

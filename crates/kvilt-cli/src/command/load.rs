@@ -1,7 +1,7 @@
 //! `kvilt load`: rows of a CSV or JSON-lines file become rows of the store.
 //!
-//! Each input row is read, made into a key and a value, and put, one after the other. A row that cannot be read
-//! is told with its line number, and nothing of that line is stored.
+//! Each input row is read, made into a key and a value, and put, one after the other. A row that cannot be
+//! read is told with its line number, and nothing of that line is stored.
 
 mod csv_records;
 pub(crate) mod csv_rows;
@@ -47,12 +47,13 @@ const PENDING_BYTES_MAX: usize = 4 << 20;
 /// So many malformed rows are told one by one.
 const MALFORMED_SHOWN_MAX: u64 = 20;
 
-/// What `--record-max` may be, in bytes: fewer would not hold the names of some columns, and for more there is no value.
+/// What `--record-max` may be, in bytes: fewer would not hold the names of some columns, and for more there
+/// is no value.
 const RECORD_BYTES_MIN: u64 = 1 << 10;
 const RECORD_BYTES_MAX: u64 = 1 << 30;
 
-/// What remembers the keys of a load may take so many bytes, and no more than this part of the memory budget beside it, but
-/// never less than some.
+/// What remembers the keys of a load may take so many bytes, and no more than this part of the memory budget
+/// beside it, but never less than some.
 const SEEN_BYTES_MAX: u64 = 64 << 20;
 const SEEN_BYTES_MIN: u64 = 4 << 20;
 const SEEN_PART_OF_BUDGET: u64 = 4;

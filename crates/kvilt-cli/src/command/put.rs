@@ -45,8 +45,9 @@ impl Put {
     }
 }
 
-/// Whether this process was started without a standard input. The runtime opens `/dev/null` in its place, for reading and writing
-/// both, which a redirection from there does not. Where the system does not tell, it was not.
+/// Whether this process was started without a standard input. The runtime opens `/dev/null` in its place, for
+/// reading and writing both, which a redirection from there does not. Where the system does not tell, it was
+/// not.
 fn is_stdin_closed() -> bool {
     const ACCESS_MODE: u32 = 0o3;
     const READ_AND_WRITE: u32 = 0o2;

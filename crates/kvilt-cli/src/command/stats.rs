@@ -258,7 +258,8 @@ fn size(bytes: u64) -> String {
     format!("{scaled:.1} {}", UNITS[unit])
 }
 
-/// When the newest manifest was written to last: each checkpoint ends with that. None if there is none to be seen.
+/// When the newest manifest was written to last: each checkpoint ends with that. None if there is none to be
+/// seen.
 #[expect(
     clippy::disallowed_methods,
     reason = "looks at times in the user's own directory, and opens no file"
@@ -288,7 +289,8 @@ fn ago(elapsed: Duration) -> String {
     format!("{} {unit} ago", grouped(count))
 }
 
-/// Seconds since 1970 as date and time of day, by the rule of the Gregorian calendar: 400 years have 146,097 days.
+/// Seconds since 1970 as date and time of day, by the rule of the Gregorian calendar: 400 years have 146,097
+/// days.
 fn utc(seconds: u64) -> String {
     let (days, of_day) = (seconds / 86_400, seconds % 86_400);
     // Days since 1 March of the year 0, where leap days are the last of their years.

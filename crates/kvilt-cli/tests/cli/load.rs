@@ -19,8 +19,8 @@ fn gzip(text: &str) -> Vec<u8> {
     encoder.finish().unwrap()
 }
 
-/// What a scan of the flights should print, made without any code of ours: fields split at commas, numbers bare,
-/// rows sorted.
+/// What a scan of the flights should print, made without any code of ours: fields split at commas, numbers
+/// bare, rows sorted.
 fn expected_flights() -> String {
     let mut text = String::new();
     GzDecoder::new(std::fs::File::open(FLIGHTS_GZ).unwrap()).read_to_string(&mut text).unwrap();

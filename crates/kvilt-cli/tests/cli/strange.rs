@@ -1,4 +1,5 @@
-//! What a stranger may type, and where a command may end: odd arguments, places that are no stores, outputs that are full or gone, Ctrl-C.
+//! What a stranger may type, and where a command may end: odd arguments, places that are no stores, outputs
+//! that are full or gone, Ctrl-C.
 
 use std::{
     fs,
@@ -210,13 +211,15 @@ fn a_full_output_is_told_and_a_closed_one_hides_nothing() {
     }
 }
 
-/// "The rows before it are stored", it said, and after it there were none: the store could not be closed either.
+/// "The rows before it are stored", it said, and after it there were none: the store could not be closed
+/// either.
 #[test]
 fn a_load_that_fills_the_disk_tells_what_it_did_and_promises_nothing_that_is_not_kept() {
     let store = Store::new();
     let rows: String = (0..100_000).map(|i| format!("{{\"k\":{i}}}\n")).collect();
     store.file("rows", rows);
-    // A limit on the length of files is a full disk to the store; the shell counts blocks of 512 bytes or of 1024.
+    // A limit on the length of files is a full disk to the store; the shell counts blocks of 512 bytes or
+    // of 1024.
     let line = "trap '' XFSZ; ulimit -f 1000; exec $0 load \"$1\" --jsonl \"$1/../rows\" --key k --json";
     let ran = Command::new("sh")
         .args(["-c", &line.replace("$1/../", "$2/")])
@@ -290,7 +293,8 @@ fn start(store: &Store, command: &str, arguments: &[&str]) -> Child {
         .unwrap()
 }
 
-/// How often the thread that waits for Ctrl-C went to sleep: once more, when it has told of it. None where the system does not tell.
+/// How often the thread that waits for Ctrl-C went to sleep: once more, when it has told of it. None where
+/// the system does not tell.
 fn naps_of_listener(child: &Child) -> Option<String> {
     let threads = fs::read_dir(format!("/proc/{}/task", child.id())).ok()?;
     let read = |path: &Path, name: &str| fs::read_to_string(path.join(name)).unwrap_or_default();

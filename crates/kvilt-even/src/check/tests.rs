@@ -1,4 +1,5 @@
-//! Invariants broken on purpose, in memory and on the disk: check reports each by its number, and nothing else.
+//! Invariants broken on purpose, in memory and on the disk: check reports each by its number, and nothing
+//! else.
 
 use std::sync::Arc;
 

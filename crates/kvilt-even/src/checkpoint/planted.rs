@@ -1,4 +1,5 @@
-//! The planted bug `PaperGarbageCollection`, which takes more than a line: in no build but that of the feature `mutants`.
+//! The planted bug `PaperGarbageCollection`, which takes more than a line: in no build but that of the
+//! feature `mutants`.
 
 use kvilt_base::{Mutant, Result, mutant};
 

@@ -1,5 +1,5 @@
-//! What meets a checkpoint at one certain moment: found by killing processes and cutting off file systems, shown
-//! here without chance.
+//! What meets a checkpoint at one certain moment: found by killing processes and cutting off file systems,
+//! shown here without chance.
 
 use std::{
     any::Any,
@@ -112,7 +112,8 @@ fn a_checkpoint_syncs_new_tables_once_and_none_that_was_replaced_meanwhile() {
     assert_eq!(syncs_of_checkpoint(), without_tables);
 }
 
-/// What is replaced while a checkpoint runs is removed by the next one. It was taken for what readers hold, and files grew.
+/// What is replaced while a checkpoint runs is removed by the next one. It was taken for what readers hold,
+/// and files grew.
 #[test]
 fn a_sweep_says_what_readers_hold_of_what_was_there_before_its_checkpoint() {
     let store = open(MemoryDisk::new(1));
@@ -127,7 +128,8 @@ fn a_sweep_says_what_readers_hold_of_what_was_there_before_its_checkpoint() {
     assert!(store.files.sweep(false, 0, |_| false).is_all);
 }
 
-/// Its rows may be lost, and the log that they came from goes with the checkpoint: nothing may be built on it.
+/// Its rows may be lost, and the log that they came from goes with the checkpoint: nothing may be built on
+/// it.
 #[test]
 fn a_table_that_cannot_be_synced_poisons_the_store_and_is_not_named() {
     let disk = FaultyDisk::new(MemoryDisk::new(1));
@@ -142,7 +144,8 @@ fn a_table_that_cannot_be_synced_poisons_the_store_and_is_not_named() {
     assert!(store.poison.allow_write().is_err() && has(&store, b"key"));
 }
 
-/// A disk that says when its directory is being synced, and notes whether somebody takes that for done meanwhile.
+/// A disk that says when its directory is being synced, and notes whether somebody takes that for done
+/// meanwhile.
 #[derive(Debug)]
 struct SlowDirectory {
     inside: Arc<MemoryDisk>,

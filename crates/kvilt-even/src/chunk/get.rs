@@ -1,4 +1,5 @@
-//! Get (EvenDB algorithm 1, lines 1–9): the munk, else the row cache, else the logs by their index, else tables.
+//! Get (EvenDB algorithm 1, lines 1–9): the munk, else the row cache, else the logs by their index, else
+//! tables.
 
 use std::sync::{Arc, atomic::Ordering};
 
@@ -12,7 +13,8 @@ use crate::{
     store::Store,
 };
 
-/// One get in so many is counted for a chunk's heat: a counter that every reader wrote would be a contended line.
+/// One get in so many is counted for a chunk's heat: a counter that every reader wrote would be a contended
+/// line.
 const SAMPLE: u32 = 16;
 
 thread_local! {
@@ -59,7 +61,8 @@ impl Store {
         }
     }
 
-    /// Counts what readers have had to look into tails for; when that is what it costs to have them no more, it is asked for.
+    /// Counts what readers have had to look into tails for; when that is what it costs to have them no more,
+    /// it is asked for.
     pub(super) fn count_tail_searches(&self, chunk: &Arc<Chunk>, munk: &Munk, count: u32) {
         // Relaxed: a statistic.
         chunk.heat.tail_searches.fetch_add(count, Ordering::Relaxed);

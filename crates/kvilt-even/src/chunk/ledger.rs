@@ -1,9 +1,9 @@
 //! `Ledger`: how many bytes of a chunk's files are live, as far as is known.
 //!
 //! Dead bytes are what a chunk's files hold beyond that. The background counts live bytes now and then
-//! (`rebalance/space.rs`); between two counts the ledger extrapolates from what puts and deletes could have killed since
-//! and from the part of that which earlier ones did kill. All figures are estimates: they decide when a chunk is
-//! rewritten, and nothing else.
+//! (`rebalance/space.rs`); between two counts the ledger extrapolates from what puts and deletes could have
+//! killed since and from the part of that which earlier ones did kill. All figures are estimates: they decide
+//! when a chunk is rewritten, and nothing else.
 //!
 //! Thread rule: every field is a statistic, so all accesses are relaxed; the background alone writes counts.
 
@@ -13,15 +13,16 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 const UNKNOWN: u64 = u64::MAX;
 /// The part that changes kill is learned from counts between which they could have killed this many bytes.
 const LEARNED_BYTES_MIN: u64 = 256;
-/// The part that puts kill is learned from counts between which they could have killed this part of all that could have
-/// been killed; likewise for deletes.
+/// The part that puts kill is learned from counts between which they could have killed this part of all that
+/// could have been killed; likewise for deletes.
 const LEARNED_PART: u64 = 8;
 /// Bytes that a record of a log takes besides key and value, about.
 pub(crate) const RECORD_BYTES: usize = 12;
-/// A file takes this many thousandths of its rows' bytes in memory, at most, as far as estimates are concerned.
+/// A file takes this many thousandths of its rows' bytes in memory, at most, as far as estimates are
+/// concerned.
 const FILE_PERMILLE_MAX: u128 = 100_000;
-/// A count is due when deletes, or puts of short rows over long ones, may have killed this part of the live bytes, if it is
-/// not known which part they kill …
+/// A count is due when deletes, or puts of short rows over long ones, may have killed this part of the live
+/// bytes, if it is not known which part they kill …
 const SHRINKS_PART: u64 = 8;
 /// … and this part if it is known.
 const SHRINKS_PART_KNOWN: u64 = 2;
@@ -31,21 +32,21 @@ const SHRINKS_FACTOR: u64 = 2;
 const RANGE_DELETE_CHANGES: u64 = 1 << 40;
 /// Few rows are long if they hold most bytes and are at most this part of all.
 const FEW_PART: u64 = 8;
-/// A count is due when appended bytes of an unknown kind are this part of the live ones, and when those of a known kind are
-/// as many: puts of new rows may have become overwrites.
+/// A count is due when appended bytes of an unknown kind are this part of the live ones, and when those of a
+/// known kind are as many: puts of new rows may have become overwrites.
 const APPENDED_PART: u64 = 2;
 /// A count is due when appended bytes are this part of the live ones, in a store at rest: it has the time.
 const APPENDED_PART_AT_REST: u64 = 8;
-/// A chunk is counted before a rewrite if this part of its bytes was appended since the last count, or may have been deleted
-/// while it is not known what deletes kill.
+/// A chunk is counted before a rewrite if this part of its bytes was appended since the last count, or may
+/// have been deleted while it is not known what deletes kill.
 const DOUBTFUL_PART: u64 = 8;
 
 /// What is known of a chunk's live bytes.
 pub(crate) struct Ledger {
     /// Live bytes at the last count.
     live: AtomicU64,
-    /// Bytes of the row that holds an average byte: long rows count by their length, so that a delete weighs what it may
-    /// kill. A put raises it to the length of its row; counts find out.
+    /// Bytes of the row that holds an average byte: long rows count by their length, so that a delete weighs
+    /// what it may kill. A put raises it to the length of its row; counts find out.
     row_bytes: AtomicU64,
     /// Bytes that puts have appended since.
     appended: AtomicU64,
@@ -102,7 +103,8 @@ impl Ledger {
         }
     }
 
-    /// The ledger of one of `count` children that has this many live bytes; an equal part if that is not known.
+    /// The ledger of one of `count` children that has this many live bytes; an equal part if that is not
+    /// known.
     pub(crate) fn divided(&self, count: usize, live_bytes: Option<u64>) -> Self {
         // Rounded up: one delete of few rows counts in each child.
         let part = |figure: &AtomicU64| AtomicU64::new(figure.load(Relaxed).div_ceil(count.max(1) as u64));
@@ -122,8 +124,8 @@ impl Ledger {
         }
     }
 
-    /// The ledger of one of `count` children that a rewrite made, whose own table is of `live_bytes`. What was put and
-    /// deleted since the rewrite began is in their files as well.
+    /// The ledger of one of `count` children that a rewrite made, whose own table is of `live_bytes`. What
+    /// was put and deleted since the rewrite began is in their files as well.
     pub(crate) fn rewritten(&self, count: usize, live_bytes: u64) -> Self {
         Ledger { is_counted: AtomicBool::new(true), ..self.divided(count, Some(live_bytes)) }
     }
@@ -146,8 +148,8 @@ impl Ledger {
         self.deletes.fetch_add(RANGE_DELETE_CHANGES, Relaxed);
     }
 
-    /// Live bytes by now, extrapolated; none if they were never counted. Until a count says otherwise, puts are of new
-    /// rows and deletes are of old ones.
+    /// Live bytes by now, extrapolated; none if they were never counted. Until a count says otherwise, puts
+    /// are of new rows and deletes are of old ones.
     pub(crate) fn live_bytes(&self) -> Option<u64> {
         let live = self.live.load(Relaxed);
         let kills = self.could_have_killed(&self.begin_count());
@@ -163,7 +165,8 @@ impl Ledger {
         (live != UNKNOWN).then(|| all.saturating_sub(killed))
     }
 
-    /// Live bytes by now if each change since the last count killed as much as it may have; zero if they were never counted.
+    /// Live bytes by now if each change since the last count killed as much as it may have; zero if they were
+    /// never counted.
     pub(crate) fn least_live_bytes(&self) -> u64 {
         let (live, appended) = (self.live.load(Relaxed), self.appended.load(Relaxed));
         if live == UNKNOWN {
@@ -194,7 +197,8 @@ impl Ledger {
         self.row_bytes.load(Relaxed) != UNKNOWN
     }
 
-    /// Whether few of this many records hold most bytes, so that one record may kill more than all the others.
+    /// Whether few of this many records hold most bytes, so that one record may kill more than all the
+    /// others.
     pub(crate) fn has_few_long_rows(&self, records: u64) -> bool {
         let row_bytes = self.row_bytes.load(Relaxed);
         let all = self.live.load(Relaxed).saturating_add(self.appended.load(Relaxed));
@@ -216,8 +220,9 @@ impl Ledger {
         }
     }
 
-    /// Whether the extrapolation cannot be relied on: bytes of an unknown kind, as many bytes as there were, or deletes
-    /// and puts of short rows, which may kill long ones. Fewer than `bytes_min` are not worth a count.
+    /// Whether the extrapolation cannot be relied on: bytes of an unknown kind, as many bytes as there were,
+    /// or deletes and puts of short rows, which may kill long ones. Fewer than `bytes_min` are not worth a
+    /// count.
     pub(crate) fn is_count_due(&self, bytes_min: u64, is_at_rest: bool) -> bool {
         let live = self.live.load(Relaxed);
         if live == UNKNOWN {
@@ -243,7 +248,8 @@ impl Ledger {
             || count.deletes > 0 && self.killable(count.deletes) >= live / deletes_part
     }
 
-    /// Whether more of this many bytes than is worth a count may be live, or dead, than the extrapolation says.
+    /// Whether more of this many bytes than is worth a count may be live, or dead, than the extrapolation
+    /// says.
     pub(crate) fn is_doubtful(&self, bytes: u64) -> bool {
         let count = self.begin_count();
         let is_unknown = self.deletes_kill.load(Relaxed) == UNKNOWN || count.deletes >= RANGE_DELETE_CHANGES;
@@ -251,7 +257,8 @@ impl Ledger {
         count.appended.max(deletes) > bytes / DOUBTFUL_PART
     }
 
-    /// Enters a count, and learns from it which part of what puts and deletes could have killed they did kill.
+    /// Enters a count, and learns from it which part of what puts and deletes could have killed they did
+    /// kill.
     pub(crate) fn enter(&self, count: Count) {
         let kills = self.could_have_killed(&count);
         let before = self.live.swap(count.live_bytes, Relaxed);
@@ -280,8 +287,8 @@ impl Ledger {
         }
     }
 
-    /// Rows of this many bytes in memory took this many in files when they were rewritten: small files have their heads.
-    /// What compression spares is not expected of logs.
+    /// Rows of this many bytes in memory took this many in files when they were rewritten: small files have
+    /// their heads. What compression spares is not expected of logs.
     pub(crate) fn learn_files(&self, memory_bytes: u64, file_bytes: u64) {
         let permille = (u128::from(file_bytes) * 1000).checked_div(u128::from(memory_bytes)).unwrap_or(1000);
         self.file_permille.store(permille.clamp(1000, FILE_PERMILLE_MAX) as u64, Relaxed);

@@ -3,10 +3,11 @@
 //! The order of steps is what the promises rest on:
 //!
 //! 1. take the gate (several gates in key order), look again if the chunk was retired;
-//! 2. make room in log buffer and tail: the only step before the last that may do I/O or wait, and the only one that may fail;
-//! 3. announce the pending put, take its version, and wait for puts still pending at a lower one, so that puts
-//!    become readable in the order of their versions (**E-7**: from here to step 5 nothing else waits, and nothing
-//!    does I/O or fails);
+//! 2. make room in log buffer and tail: the only step before the last that may do I/O or wait, and the only
+//!    one that may fail;
+//! 3. announce the pending put, take its version, and wait for puts still pending at a lower one, so that
+//!    puts become readable in the order of their versions (**E-7**: from here to step 5 nothing else waits,
+//!    and nothing does I/O or fails);
 //! 4. append to the log, then to the munk or the log's index;
 //! 5. retire the announcement: scans that waited for it go on; a batch becomes visible as a whole;
 //! 6. give the gate back, and write a log's buffer that step 2 found full and set aside.

@@ -94,7 +94,8 @@ impl Store {
                     if self.is_order_due(chunk, &state.funk) {
                         self.want(chunk);
                     }
-                    // Reading files takes its time, and a pin would keep all memory that is replaced meanwhile.
+                    // Reading files takes its time, and a pin would keep all memory that is replaced
+                    // meanwhile.
                     let (chunk, state) = (Arc::clone(chunk), state.clone());
                     drop(pin);
                     let given = self.give_cold_rows(&chunk, &state, &wanted, rows).inspect_err(|error| {
@@ -155,7 +156,8 @@ impl Store {
         let mut given = 0;
         let mut visible = Visible::new(entries, wanted.direction, wanted.view, Over::new(tombstones));
         let flow = visible.each(|key, value| {
-            // S-9: what was found counts only if the view has not expired when it was. The caller tells of it.
+            // S-9: what was found counts only if the view has not expired when it was. The caller tells of
+            // it.
             if self.versions.is_expired(wanted.view) {
                 return ControlFlow::Break(());
             }

@@ -1,9 +1,9 @@
 //! Replay: what the commit logs of earlier runs say is applied again, up to the first gap.
 //!
-//! The files since the last checkpoint are a *chain*: each says how many batches lie before its own. After a power
-//! cut in written mode any of them may be torn or gone, so a file counts only if the ones before it led up to it
-//! without a gap. What does not fit is left alone, unless a mark in it says that all before it was synced: then
-//! synced bytes are missing, and that is corruption.
+//! The files since the last checkpoint are a *chain*: each says how many batches lie before its own. After a
+//! power cut in written mode any of them may be torn or gone, so a file counts only if the ones before it led
+//! up to it without a gap. What does not fit is left alone, unless a mark in it says that all before it was
+//! synced: then synced bytes are missing, and that is corruption.
 
 use std::io;
 
@@ -20,9 +20,11 @@ use crate::{
 /// Bytes that are written once more at a time.
 const WRITTEN_TOGETHER: usize = 256 << 10;
 
-/// What a change takes in memory beside its key and value, about: a record's head, an index, what is noted of it.
+/// What a change takes in memory beside its key and value, about: a record's head, an index, what is noted of
+/// it.
 const CHANGE_BYTES: u64 = 64;
-/// What is replayed in memory alone may have this part of the budget. Buffers that grow take up to three times as much.
+/// What is replayed in memory alone may have this part of the budget. Buffers that grow take up to three
+/// times as much.
 const MEMORY_SHARE: u64 = 4;
 
 /// How far a chain was followed.
@@ -45,8 +47,8 @@ trait Use {
 }
 
 impl Store {
-    /// Reads these commit logs and changes nothing, so that an open fails before it has. Says how many bytes what they
-    /// hold would take in memory.
+    /// Reads these commit logs and changes nothing, so that an open fails before it has. Says how many bytes
+    /// what they hold would take in memory.
     ///
     /// Errors: `Corrupted`; `UnsupportedVersion`; `Io`.
     pub(crate) fn survey(&self, numbers: &[u64]) -> Result<u64> {
@@ -186,7 +188,8 @@ struct Replay<'s> {
 }
 
 impl Use for Replay<'_> {
-    /// What is replayed can be read from now on, so it must not be lost to a power cut later. Who only reads promises nothing.
+    /// What is replayed can be read from now on, so it must not be lost to a power cut later. Who only reads
+    /// promises nothing.
     fn begin(&mut self, name: FileName, file: &dyn File) -> Result<()> {
         if self.store.config.is_read_only || mutant(Mutant::ReplayNotSynced) {
             return Ok(());
@@ -200,8 +203,9 @@ impl Use for Replay<'_> {
     }
 }
 
-/// Writes all bytes of a file that can be read where they are. To sync them alone would not do: where a sync failed before, the
-/// kernel may have dropped what it could not write, show it to readers all the same, and take it for written (D-5).
+/// Writes all bytes of a file that can be read where they are. To sync them alone would not do: where a sync
+/// failed before, the kernel may have dropped what it could not write, show it to readers all the same, and
+/// take it for written (D-5).
 fn write_once_more(file: &dyn File) -> io::Result<()> {
     let mut piece = vec![0; WRITTEN_TOGETHER];
     let mut offset = 0;

@@ -1,13 +1,14 @@
-//! `Ascent`: the first part of a log whose keys ascend, but for a little, and how a scan reads it: as good as a table.
+//! `Ascent`: the first part of a log whose keys ascend, but for a little, and how a scan reads it: as good as
+//! a table.
 //!
-//! Rows that are loaded in order lie in their logs in order; events that several threads write in the order of time
-//! nearly so. To a scan such a log is a table that lacks its index, so the log keeps one while it is appended to: in memory,
-//! for each piece of it, between which keys its rows lie. What comes behind the first record that is too far out
-//! of order is sorted as before, by [`LogOrder`](super::log_order::LogOrder).
+//! Rows that are loaded in order lie in their logs in order; events that several threads write in the order
+//! of time nearly so. To a scan such a log is a table that lacks its index, so the log keeps one while it is
+//! appended to: in memory, for each piece of it, between which keys its rows lie. What comes behind the first
+//! record that is too far out of order is sorted as before, by [`LogOrder`](super::log_order::LogOrder).
 //!
-//! Always true: below the end of an ascent, each live record of a piece, and of every later piece, has a key at or above the
-//! piece's `first`, and each record of the pieces before it one at or below its `before`. A log of an earlier
-//! run has no ascent before somebody has read it from its beginning.
+//! Always true: below the end of an ascent, each live record of a piece, and of every later piece, has a key
+//! at or above the piece's `first`, and each record of the pieces before it one at or below its `before`. A
+//! log of an earlier run has no ascent before somebody has read it from its beginning.
 
 mod source;
 
@@ -36,22 +37,26 @@ const PIECES_TOGETHER_MAX: usize = 32;
 /// A record may come so many pieces late: what a thread writes that was stopped for a while between others.
 const LATE_PIECES_MAX: usize = 32;
 
-/// Of so many records, one may come late: more is no order, and overwriting old rows again and again is none either.
+/// Of so many records, one may come late: more is no order, and overwriting old rows again and again is none
+/// either.
 const RECORDS_A_LATE_ONE: u64 = 8;
 
 /// And so many besides, as the first may be among them.
 const LATE_AT_FIRST: u64 = 4;
 
-/// An ascent is over when its keys take more than this part of the log, in parts, and more than so many bytes: an order would take less.
+/// An ascent is over when its keys take more than this part of the log, in parts, and more than so many
+/// bytes: an order would take less.
 const KEYS_SHARE: u64 = 16;
 const KEYS_BYTES_MIN: u64 = 64 << 10;
-/// An ascent ends before a key of more bytes: a single one would take more than all else that is kept of a log.
+/// An ascent ends before a key of more bytes: a single one would take more than all else that is kept of a
+/// log.
 const KEY_BYTES_MAX: usize = 4 << 10;
 
 /// Of keys that are longer, in bytes, what all have in common is kept once.
 const LONG_KEY_BYTES: usize = 256;
 
-/// Where what a key has behind the prefix lies among those that an ascent keeps: an allocation for each would take more than the key.
+/// Where what a key has behind the prefix lies among those that an ascent keeps: an allocation for each would
+/// take more than the key.
 #[derive(Clone, Copy, Debug)]
 struct KeyAt {
     begin: u32,
@@ -211,7 +216,8 @@ impl Ascent {
         }
         let last = self.last.take();
         let (before, first) = match &last {
-            // Any key will do that is above all before the piece and at or below all from here on: the shortest.
+            // Any key will do that is above all before the piece and at or below all from here on: the
+            // shortest.
             Some(last) if !is_late => {
                 let between = self.keep(&key[..shared_prefix_len(last, key) + 1]);
                 (between, between)
@@ -249,8 +255,8 @@ impl Ascent {
         from.min(behind)..behind
     }
 
-    /// So many of the next pieces, `most` at most, as have no more bytes than so many usually have; one at least. A record may be larger
-    /// than all of them.
+    /// So many of the next pieces, `most` at most, as have no more bytes than so many usually have; one at
+    /// least. A record may be larger than all of them.
     fn fitting(&self, left: &Range<usize>, direction: Direction, most: usize, end: u64) -> usize {
         let bytes = |pieces: usize| {
             let place = match direction {

@@ -6,10 +6,10 @@
 //!   filling:                                            record | …  ◀── puts
 //! ```
 //!
-//! A record is appended to the buffer that is filling; that goes to the file when it is full and at each checkpoint, so
-//! a put makes no system call. While it is written, it is the one that is flushing, and records go into another.
-//! Readers find a record by its offset, in a buffer or in the file, without a lock. One log belongs to one epoch: after
-//! a crash nothing is ever appended behind a possibly torn tail.
+//! A record is appended to the buffer that is filling; that goes to the file when it is full and at each
+//! checkpoint, so a put makes no system call. While it is written, it is the one that is flushing, and
+//! records go into another. Readers find a record by its offset, in a buffer or in the file, without a lock.
+//! One log belongs to one epoch: after a crash nothing is ever appended behind a possibly torn tail.
 //!
 //! * **E-5** A log is appended to only in the run of the database that created it.
 //! * **E-6** The manifest's length of a log covers only bytes that were synced before the manifest was.
@@ -105,7 +105,8 @@ pub(crate) struct ChunkLog {
     file: Mutex<Option<Arc<dyn File>>>,
     /// Replaced under the writer's lock.
     tail: Published<LogTail>,
-    /// Held by who writes records to the file, and taken before the writer's lock. Never by a put that is announced.
+    /// Held by who writes records to the file, and taken before the writer's lock. Never by a put that is
+    /// announced.
     flusher: Mutex<()>,
     /// Never held across a call to the disk: a put that is announced takes it.
     writer: Mutex<Writer>,
@@ -149,7 +150,8 @@ impl ChunkLog {
         Arc::new(log)
     }
 
-    /// A log of an earlier run, `len` bytes of which are durable, with where in them its last summary lies. Nothing is read yet.
+    /// A log of an earlier run, `len` bytes of which are durable, with where in them its last summary lies.
+    /// Nothing is read yet.
     pub(crate) fn recovered(
         files: &Files,
         (number, base): (u64, Version),
@@ -241,8 +243,8 @@ impl ChunkLog {
         }
     }
 
-    /// Between which of `keys` it has rows: `keys` ascend and are all that its chunk's munk has, and the log has none that
-    /// is not among them but those that `narrow` will be told of. None if that cannot be known.
+    /// Between which of `keys` it has rows: `keys` ascend and are all that its chunk's munk has, and the log
+    /// has none that is not among them but those that `narrow` will be told of. None if that cannot be known.
     pub(crate) fn intervals_among<'k>(&self, keys: impl Iterator<Item = &'k [u8]>) -> Option<Intervals> {
         if !self.may_narrow() {
             return None;
@@ -253,8 +255,8 @@ impl ChunkLog {
         Some(Intervals::of(keys.map(|key| (key, has(key)))))
     }
 
-    /// Whether its munk tells between which keys its rows lie. It does not have the keys that were deleted, but a tombstone may
-    /// hide rows in older files: a log with one may have it anywhere.
+    /// Whether its munk tells between which keys its rows lie. It does not have the keys that were deleted,
+    /// but a tombstone may hide rows in older files: a log with one may have it anywhere.
     fn may_narrow(&self) -> bool {
         !self.has_deletes() || mutant(Mutant::DeletesNotInSpan)
     }
@@ -265,7 +267,8 @@ impl ChunkLog {
         self.has_deletes.load(Ordering::Relaxed)
     }
 
-    /// Takes note between which keys its rows lie, now that it is closed; unless a delete came since these were found.
+    /// Takes note between which keys its rows lie, now that it is closed; unless a delete came since these
+    /// were found.
     pub(crate) fn narrow(&self, intervals: Intervals) {
         let is_closed = self.is_closed.load(Ordering::Relaxed);
         let mut span = self.span.lock();
@@ -316,8 +319,8 @@ impl ChunkLog {
         if let Some(index) = self.index.load(&pin()) {
             return Ok(Arc::clone(index));
         }
-        // A log that still takes records without indexing them belongs to a chunk that has a munk by now: we come
-        // late, with an old state. What we find serves us, but must not be taken for complete by others.
+        // A log that still takes records without indexing them belongs to a chunk that has a munk by now: we
+        // come late, with an old state. What we find serves us, but must not be taken for complete by others.
         let is_closed = self.is_closed.load(Ordering::Acquire);
         let mut keys = Vec::new();
         self.read_keys(files, 0..self.len(), &mut |key, offset| keys.push((key_hash(key), offset)))?;
@@ -333,8 +336,8 @@ impl ChunkLog {
         self.read_keys(files, place, &mut |key, offset| index.insert(key, offset))
     }
 
-    /// Gives the key and the place of each record in `place` to `each`, and of a log of an earlier run enters the range tombstones
-    /// into the list. Where summaries tell the keys, only these are read.
+    /// Gives the key and the place of each record in `place` to `each`, and of a log of an earlier run enters
+    /// the range tombstones into the list. Where summaries tell the keys, only these are read.
     fn read_keys(&self, files: &Files, place: Range<u64>, each: &mut dyn FnMut(&[u8], u64)) -> Result<()> {
         let from = place.start;
         let mut tombstones = Vec::new();
@@ -418,8 +421,8 @@ impl ChunkLog {
         self.orders.lock().of(self, files, place, cost_bytes)
     }
 
-    /// Begins the order of its first `upto` bytes, of which the chunk's munk has all rows; none if it needs none, or if munk and
-    /// index do not tell.
+    /// Begins the order of its first `upto` bytes, of which the chunk's munk has all rows; none if it needs
+    /// none, or if munk and index do not tell.
     pub(crate) fn order_of_munk(&self, upto: u64) -> Option<MunkOrder<'_>> {
         let from = self.with_ascent(|ascent| ascent.end(upto));
         // Of deleted keys the munk may know nothing.
@@ -430,7 +433,8 @@ impl ChunkLog {
         Some(MunkOrder::new(self, index, from..upto))
     }
 
-    /// Lays the order of a closed log aside, so that it takes no memory while nobody asks for it; false if that fails.
+    /// Lays the order of a closed log aside, so that it takes no memory while nobody asks for it; false if
+    /// that fails.
     pub(crate) fn lay_aside(&self, order: &LogOrder, files: &Files) -> bool {
         let laid_aside = LaidAside::write(order, self, files);
         let is_done = laid_aside.is_some();
@@ -501,7 +505,8 @@ impl ChunkLog {
         if notes.as_ref().is_none_or(Notes::is_empty) {
             return;
         }
-        // A put that has appended its record and not noted it yet finds that the notes begin behind it, and passes.
+        // A put that has appended its record and not noted it yet finds that the notes begin behind it, and
+        // passes.
         let again = Notes::from(self.len(), self.base, files);
         let forgotten = notes.replace(again);
         // To free them takes a while, and puts wait for the lock.
@@ -516,7 +521,8 @@ impl ChunkLog {
         drop(forgotten);
     }
 
-    /// So many seconds have passed: orders that nobody asks for grow old, and a log that was closed is done with growing.
+    /// So many seconds have passed: orders that nobody asks for grow old, and a log that was closed is done
+    /// with growing.
     pub(crate) fn age(&self, files: &Files, seconds: u32) {
         self.orders.lock().age(seconds);
         self.fix_index(files);

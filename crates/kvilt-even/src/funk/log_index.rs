@@ -1,9 +1,10 @@
 //! `LogIndex`: where in a log the records of a key lie; exact, compact, in memory.
 //!
-//! EvenDB §2.2 searches the log of a munk-less chunk linearly behind a partitioned Bloom filter, which is the paper's own bottleneck.
-//! In the spirit of KVell's index in memory, but over a cold chunk's *log* only, we keep 32 bits of a record's hash and 31 of its
-//! offset. As long as records come they are in a table with room for more ([`GrowingIndex`]); of a log that is closed, in an array
-//! without ([`FixedIndex`], docs/design/0051-indexes-of-closed-logs.md).
+//! EvenDB §2.2 searches the log of a munk-less chunk linearly behind a partitioned Bloom filter, which is the
+//! paper's own bottleneck. In the spirit of KVell's index in memory, but over a cold chunk's *log* only, we
+//! keep 32 bits of a record's hash and 31 of its offset. As long as records come they are in a table with
+//! room for more ([`GrowingIndex`]); of a log that is closed, in an array without ([`FixedIndex`],
+//! docs/design/0051-indexes-of-closed-logs.md).
 
 mod fixed;
 mod growing;
@@ -103,7 +104,8 @@ impl LogIndex {
         }
     }
 
-    /// Adds a record, the newest of its key. The caller is the only writer. Panics if the log does not grow any more.
+    /// Adds a record, the newest of its key. The caller is the only writer. Panics if the log does not grow
+    /// any more.
     pub(crate) fn insert(&self, pin: &Pin, hash: u32, offset: u64) {
         match self {
             LogIndex::Growing(index) => index.insert(pin, hash, offset),

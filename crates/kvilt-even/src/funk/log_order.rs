@@ -1,12 +1,14 @@
 //! `LogOrder`: a part of a log in key order, made when a scan first asks for order.
 //!
-//! TeksDB's rule, applied to cold chunks: puts pay nothing for order, the first scan sorts. Only keys and offsets
-//! are kept, and a record is read when the scan reaches it. What is appended later is sorted by itself when a scan comes
-//! to it, and [`Orders`] keeps few parts by merging those of like size, so that a record is moved a logarithm of times.
+//! TeksDB's rule, applied to cold chunks: puts pay nothing for order, the first scan sorts. Only keys and
+//! offsets are kept, and a record is read when the scan reaches it. What is appended later is sorted by
+//! itself when a scan comes to it, and [`Orders`] keeps few parts by merging those of like size, so that a
+//! record is moved a logarithm of times.
 //!
-//! To sort a log is to read all of it, or its summaries, unless its keys are known otherwise: a log without a munk notes the keys that are
-//! appended ([`Notes`]), one whose munk goes gets them from the munk ([`MunkOrder`]), and what is known of a log that is closed is
-//! laid aside behind its records ([`LaidAside`]), a hundredth of the log.
+//! To sort a log is to read all of it, or its summaries, unless its keys are known otherwise: a log without a
+//! munk notes the keys that are appended ([`Notes`]), one whose munk goes gets them from the munk
+//! ([`MunkOrder`]), and what is known of a log that is closed is laid aside behind its records
+//! ([`LaidAside`]), a hundredth of the log.
 
 mod laid_aside;
 mod notes;
@@ -80,7 +82,8 @@ impl Record<'_> {
 }
 
 impl LogOrder {
-    /// The keys of the records of `log` between two offsets, and how many bytes were read for them; range tombstones are left out.
+    /// The keys of the records of `log` between two offsets, and how many bytes were read for them; range
+    /// tombstones are left out.
     fn read(log: &ChunkLog, files: &Files, place: Range<u64>) -> Result<(Self, u64)> {
         let mut gathered = Gathered::default();
         let read = log.for_each_outline(files, place.clone(), &mut |outline| {
@@ -172,7 +175,8 @@ impl LogOrder {
         self.lower_bound_among(from..(sample * RECORDS_A_SAMPLE).min(self.items.len()), key)
     }
 
-    /// The same, where that is not before `start`. A scan ends near where it begins, so it is looked for there first.
+    /// The same, where that is not before `start`. A scan ends near where it begins, so it is looked for
+    /// there first.
     fn lower_bound_from(&self, start: usize, key: &[u8]) -> usize {
         let (mut low, mut step) = (start, 1);
         while let at = start + step - 1

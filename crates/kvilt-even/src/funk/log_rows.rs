@@ -1,6 +1,8 @@
-//! `LogRows`: the rows of a log in key order with their values, for who needs all of them: a rewrite or a load.
+//! `LogRows`: the rows of a log in key order with their values, for who needs all of them: a rewrite or a
+//! load.
 //!
-//! One pass over the file beats many small reads; and where a chunk has little of the file, one pass over that little.
+//! One pass over the file beats many small reads; and where a chunk has little of the file, one pass over
+//! that little.
 
 use std::{ops::Range, sync::Arc, vec};
 
@@ -14,7 +16,8 @@ use super::{
 };
 use crate::{files::Files, growing::Growing};
 
-/// Records that begin no farther apart are read together: so many bytes more cost no more than another read does.
+/// Records that begin no farther apart are read together: so many bytes more cost no more than another read
+/// does.
 const APART_BYTES_MAX: u64 = 32 << 10;
 
 /// Bytes that are read together, at most.
@@ -33,8 +36,8 @@ pub(crate) struct LogRows {
 }
 
 impl LogRows {
-    /// The rows of `range` at `place` in `log`; range tombstones are left out.
-    /// A log that siblings share may be many times as long as what one of them has in it. If it streams, large values stay in the file.
+    /// The rows of `range` at `place` in `log`; range tombstones are left out. A log that siblings share may
+    /// be many times as long as what one of them has in it. If it streams, large values stay in the file.
     pub(crate) fn read(
         log: &ChunkLog,
         files: &Files,
@@ -66,8 +69,8 @@ impl LogRows {
         Ok(rows.in_order())
     }
 
-    /// The rows of `range` that `orders` of `log` tell of, and of the log no more than what lies between some of them.
-    /// They take about `share_bytes`.
+    /// The rows of `range` that `orders` of `log` tell of, and of the log no more than what lies between some
+    /// of them. They take about `share_bytes`.
     pub(crate) fn read_share(
         log: &ChunkLog,
         files: &Files,

@@ -1,4 +1,5 @@
-//! `Row`: where a record that was read from a log lies in memory, and the one rule by which rows are put in order.
+//! `Row`: where a record that was read from a log lies in memory, and the one rule by which rows are put in
+//! order.
 
 use std::ops::Range;
 
@@ -6,7 +7,8 @@ use kvilt_base::{EntryRef, Kind, Version};
 
 /// A record among the bytes that were kept of it and others.
 pub(super) struct Row {
-    /// How many were written before it. Where its bytes lie would not tell: an empty key with an empty value has none.
+    /// How many were written before it. Where its bytes lie would not tell: an empty key with an empty value
+    /// has none.
     number: usize,
     key: Range<usize>,
     value: Range<usize>,
@@ -51,8 +53,8 @@ impl Row {
     }
 }
 
-/// Puts rows, which are in the order written, into that of a source: by key ascending, version descending. Of records that no
-/// view can tell apart the newest stays.
+/// Puts rows, which are in the order written, into that of a source: by key ascending, version descending. Of
+/// records that no view can tell apart the newest stays.
 pub(super) fn sort(rows: &mut Vec<Row>, bytes: &[u8]) {
     if rows.is_sorted_by(|a, b| a.key(bytes) < b.key(bytes)) {
         return;

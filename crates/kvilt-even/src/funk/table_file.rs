@@ -22,7 +22,8 @@ pub(crate) struct TableFile {
     open: Mutex<Option<(Arc<Table>, Charge)>>,
     /// Set by readers, cleared by the clock hand that looks for tables to close.
     was_read: AtomicBool,
-    /// No key of it lies before the one or behind the other; none if it is of an earlier run and was not read yet.
+    /// No key of it lies before the one or behind the other; none if it is of an earlier run and was not read
+    /// yet.
     span: Option<(SharedKey, SharedKey)>,
     hold: Hold,
 }

@@ -1,8 +1,8 @@
 //! `UnsyncedTables`: tables that were written since the last checkpoint, which the next one syncs
 //! (docs/design/0063-tables-are-synced-by-checkpoints.md).
 //!
-//! Always true: a table is added before any chunk has it, and a checkpoint takes the list with its cut, so that the manifest
-//! names no table that was not synced (E-21).
+//! Always true: a table is added before any chunk has it, and a checkpoint takes the list with its cut, so
+//! that the manifest names no table that was not synced (E-21).
 
 use std::sync::{Arc, Weak};
 
@@ -11,8 +11,8 @@ use parking_lot::Mutex;
 
 use super::{log::sync_failed, table_file::TableFile};
 
-/// As many tables may be in the list before those that no chunk has any more are looked for: a checkpoint that fails on a full
-/// disk leaves them there.
+/// As many tables may be in the list before those that no chunk has any more are looked for: a checkpoint
+/// that fails on a full disk leaves them there.
 const LOOKED_THROUGH_AT: usize = 64;
 
 /// Tables that no checkpoint has synced yet.

@@ -1,8 +1,9 @@
 //! `Run`: the sorted part of a munk (EvenDB §3.1: the munk's sorted prefix).
 //!
-//! Which keys it has never changes once it is built; a row may be replaced by a newer one of its key, if no view sees the older
-//! (docs/design/0050-rows-replaced-one-by-one.md). A run that consists of another's first rows shares the other's memory. A run may
-//! also be woven: of another's rows, which stay where they are, and of some behind them (docs/design/0042-tails-woven-into-runs.md,
+//! Which keys it has never changes once it is built; a row may be replaced by a newer one of its key, if no
+//! view sees the older (docs/design/0050-rows-replaced-one-by-one.md). A run that consists of another's first
+//! rows shares the other's memory. A run may also be woven: of another's rows, which stay where they are, and
+//! of some behind them (docs/design/0042-tails-woven-into-runs.md,
 //! docs/design/0043-weaving-costs-what-is-new.md).
 
 mod builder;
@@ -25,15 +26,18 @@ use crate::{
     key_hash::key_hash,
 };
 
-/// So many entries of a scan the processor is told to fetch before they are read. Fewer do not hide how long memory takes, more do
-/// not fit where the processor notes what is on its way (docs/design/0045-scans-walk-one-source.md).
+/// So many entries of a scan the processor is told to fetch before they are read. Fewer do not hide how long
+/// memory takes, more do not fit where the processor notes what is on its way
+/// (docs/design/0045-scans-walk-one-source.md).
 const ENTRIES_AHEAD_MAX: usize = 5;
-/// To copy an entry takes as long as a scan loses by so many that lie elsewhere than behind the last (0.2 µs and 0.1).
+/// To copy an entry takes as long as a scan loses by so many that lie elsewhere than behind the last (0.2 µs
+/// and 0.1).
 const JUMPS_A_COPIED_ENTRY: usize = 2;
 /// An entry lies elsewhere if it is so many entries away, or so many bytes.
 const JUMP_ENTRIES: usize = 4;
 const JUMP_BYTES: usize = 4 << 10;
-/// So much of an entry is fetched ahead, at most: of a longer one the processor fetches the rest, if it is read at all.
+/// So much of an entry is fetched ahead, at most: of a longer one the processor fetches the rest, if it is
+/// read at all.
 const FETCHED_AHEAD_BYTES_MAX: usize = 1 << 10;
 
 /// Bytes of an entry with a key and a value as long as these.
@@ -122,7 +126,8 @@ impl Run {
         self.rows.hold()
     }
 
-    /// Its first `count` entries as a run that keeps all of this one's memory. Not for one whose entries lie apart.
+    /// Its first `count` entries as a run that keeps all of this one's memory. Not for one whose entries lie
+    /// apart.
     pub(crate) fn first(&self, count: usize, hold: &Hold) -> Run {
         if count == 0 {
             return Run::empty();
@@ -139,7 +144,8 @@ impl Run {
         Run::of(rows, older)
     }
 
-    /// Puts an entry in the place of the newest of its key, if there is one of which `may_replace` says that it may go. If that cannot be, nothing is changed, and the entry belongs into a tail.
+    /// Puts an entry in the place of the newest of its key, if there is one of which `may_replace` says that
+    /// it may go. If that cannot be, nothing is changed, and the entry belongs into a tail.
     pub(crate) fn replace(
         &self,
         entry: EntryRef<'_>,
@@ -150,13 +156,14 @@ impl Run {
         self.rows.replace(hash, entry, pin, may_replace, || self.under(pin).lower_bound(entry.key))
     }
 
-    /// Has the processor fetch what finds a key with this hash, and where an entry of so many bytes would take the place of
-    /// another. False if none has yet, so that nobody knows where that would be.
+    /// Has the processor fetch what finds a key with this hash, and where an entry of so many bytes would
+    /// take the place of another. False if none has yet, so that nobody knows where that would be.
     pub(crate) fn fetch_ahead(&self, hash: u32, bytes: usize) -> bool {
         self.rows.fetch_ahead(hash, bytes)
     }
 
-    /// Whether the next entry that takes another's place will probably have no room for it, unless pins are flushed; told once.
+    /// Whether the next entry that takes another's place will probably have no room for it, unless pins are
+    /// flushed; told once.
     pub(crate) fn take_shortage(&self) -> bool {
         self.rows.take_shortage()
     }
@@ -206,8 +213,8 @@ impl Run {
         self.rows.waste_bytes()
     }
 
-    /// Bytes of its entries that have newer ones of their keys: wasted, too, if nobody looks that far back, and `oldest` is the
-    /// oldest view that is open.
+    /// Bytes of its entries that have newer ones of their keys: wasted, too, if nobody looks that far back,
+    /// and `oldest` is the oldest view that is open.
     pub(crate) fn unseen_bytes(&self, oldest: Option<Version>) -> usize {
         let is_seen = oldest.is_some_and(|view| Some(view) < self.older.until);
         if is_seen { 0 } else { self.older.bytes }
@@ -223,7 +230,8 @@ impl Run {
         self.rows.memory_bytes() + self.heads.bytes()
     }
 
-    /// Whether scans have spent as much on entries that lie apart as it costs to lay them one behind the other.
+    /// Whether scans have spent as much on entries that lie apart as it costs to lay them one behind the
+    /// other.
     pub(crate) fn have_scans_paid_for_order(&self) -> bool {
         // Relaxed: a statistic.
         self.jumps.load(Ordering::Relaxed) > JUMPS_A_COPIED_ENTRY * self.len().max(1)
@@ -323,7 +331,8 @@ pub(crate) struct RunSource<'r> {
 }
 
 impl RunSource<'_> {
-    /// Has the processor fetch what comes next. A step of two until enough of it is on its way: a short scan has little fetched in vain.
+    /// Has the processor fetch what comes next. A step of two until enough of it is on its way: a short scan
+    /// has little fetched in vain.
     #[inline]
     fn fetch_ahead(&mut self) {
         let wanted = self.remaining.len().min(ENTRIES_AHEAD_MAX).min(self.fetched + 2);

@@ -2,7 +2,8 @@
 //!
 //! The paper links new entries into the sorted prefix by bypasses, which degenerate into linear chains when
 //! keys arrive in order. Ours is a pile: a put finds its key by hash, and whoever wants order pays for it
-//! (docs/design/0048-piles.md). One writer (the holder of the chunk's gate), any number of readers without locks.
+//! (docs/design/0048-piles.md). One writer (the holder of the chunk's gate), any number of readers without
+//! locks.
 
 use std::sync::{
     Arc,
@@ -38,7 +39,8 @@ pub(crate) struct Tail {
 }
 
 impl Tail {
-    /// An empty tail for `bytes`, of which none is touched yet, and keys that mostly begin as those of `run` do.
+    /// An empty tail for `bytes`, of which none is touched yet, and keys that mostly begin as those of `run`
+    /// do.
     pub(crate) fn new(bytes: usize, run: &Run, budget: &Arc<Budget>) -> Arc<Self> {
         Arc::new(Tail {
             pile: Pile::for_prefix(bytes, run.prefix()),
@@ -59,8 +61,8 @@ impl Tail {
         self.pile.has_room(bytes)
     }
 
-    /// Has the processor fetch what will be needed to insert a key with this hash, and where an entry of so many bytes (from
-    /// [`Tail::room_for`]) will be written.
+    /// Has the processor fetch what will be needed to insert a key with this hash, and where an entry of so
+    /// many bytes (from [`Tail::room_for`]) will be written.
     pub(crate) fn fetch_ahead(&self, hash: u32, bytes: usize) {
         self.pile.fetch_ahead(hash, bytes);
     }

@@ -1,8 +1,8 @@
 //! Coalesce: two small neighbours become one chunk (EvenDB §3.4 names it, the prototype lacked it).
 //!
-//! Their files cannot simply be put together: a file that one of them still shares with a former sibling may hold
-//! outdated entries of the other's range. So both are written into one new table, which is small by definition;
-//! logs begun meanwhile are each one neighbour's own and newer than the table, and become parts.
+//! Their files cannot simply be put together: a file that one of them still shares with a former sibling may
+//! hold outdated entries of the other's range. So both are written into one new table, which is small by
+//! definition; logs begun meanwhile are each one neighbour's own and newer than the table, and become parts.
 
 use std::sync::Arc;
 

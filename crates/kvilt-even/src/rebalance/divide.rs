@@ -1,11 +1,13 @@
-//! Divide: a cold chunk whose logs grew long with rows that were written once becomes several, and no row is written.
+//! Divide: a cold chunk whose logs grew long with rows that were written once becomes several, and no row is
+//! written.
 //!
-//! As in a split in memory (`rebalance/split.rs`), the children refer to the parent's files, each to its own range of
-//! them. A rewrite would put the same rows into tables and free next to nothing; where data comes in an order of time, and
-//! more ranges are written at once than have munks, that would be most of what is written besides the logs.
+//! As in a split in memory (`rebalance/split.rs`), the children refer to the parent's files, each to its own
+//! range of them. A rewrite would put the same rows into tables and free next to nothing; where data comes in
+//! an order of time, and more ranges are written at once than have munks, that would be most of what is
+//! written besides the logs.
 //!
-//! A chunk whose logs hold much that was written over is rewritten instead, and so is one that nearly has too many files,
-//! or that has a table: there a rewrite was worth it before.
+//! A chunk whose logs hold much that was written over is rewritten instead, and so is one that nearly has too
+//! many files, or that has a table: there a rewrite was worth it before.
 
 use kvilt_base::{KeyRange, Result};
 use kvilt_sync::published::pin;
@@ -18,8 +20,8 @@ use crate::{
     store::Store,
 };
 
-/// Where to cut is told from so many records, which makes a piece about a fifth too large or too small: to read all would
-/// cost as much as half the rewrite that is spared, in memory that no budget knows.
+/// Where to cut is told from so many records, which makes a piece about a fifth too large or too small: to
+/// read all would cost as much as half the rewrite that is spared, in memory that no budget knows.
 const SAMPLES: u64 = 256;
 /// A rewrite that would write so many hundredths of what the logs have frees too little.
 const NEEDED_PERCENT_MIN: u64 = 75;
@@ -34,8 +36,8 @@ struct Pieces {
 }
 
 impl Store {
-    /// Replaces the chunk by several that share its files; false if it is to be rewritten. `count` was begun before it was
-    /// frozen.
+    /// Replaces the chunk by several that share its files; false if it is to be rewritten. `count` was begun
+    /// before it was frozen.
     pub(super) fn divide(&self, chunk: &Occupied, frozen: &FrozenChunk, count: Count) -> Result<bool> {
         if !self.may_divide(chunk, frozen) {
             return Ok(false);

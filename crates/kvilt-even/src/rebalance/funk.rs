@@ -1,11 +1,13 @@
-//! Funk rebalance (EvenDB §3.4): all parts of a funk become one sorted table; a large cold chunk is split on the way.
+//! Funk rebalance (EvenDB §3.4): all parts of a funk become one sorted table; a large cold chunk is split on
+//! the way.
 //!
 //! 1. Under the gate, the log is closed; puts go to a new one (they are *diverted*).
-//! 2. What was closed is merged, from the munk if there is one, else from the files, into new tables, which are
-//!    synced. Puts, gets and scans go on.
+//! 2. What was closed is merged, from the munk if there is one, else from the files, into new tables, which
+//!    are synced. Puts, gets and scans go on.
 //! 3. Under the gate, the tables take the place of what they were made of, and the diverted log stays.
 //!
-//! The flip becomes durable with the next checkpoint; until then the manifest names the old files, and they stay.
+//! The flip becomes durable with the next checkpoint; until then the manifest names the old files, and they
+//! stay.
 
 use std::sync::{Arc, atomic::Ordering};
 
@@ -121,7 +123,8 @@ impl Store {
         Ok(())
     }
 
-    /// A large record that is still in a buffer goes to the file first: it would be there twice while it is read.
+    /// A large record that is still in a buffer goes to the file first: it would be there twice while it is
+    /// read.
     fn write_large_buffers(&self, funk: &Funk) -> Result<()> {
         for log in funk.logs_newest_first() {
             if log.buffered_bytes() > self.config.munk_put_bytes_max {

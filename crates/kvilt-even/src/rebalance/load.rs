@@ -1,7 +1,8 @@
 //! A munk is loaded: all that a cold chunk's files have of it, read into a run (EvenDB §4).
 //!
-//! Where it stands: [`super::memory`] says which chunk, and when. Always true: puts go on meanwhile, and a munk that is shown is complete
-//! (E-3); what turns out to be larger than a munk may be is given up, and is not tried again before reads have paid for it.
+//! Where it stands: [`super::memory`] says which chunk, and when. Always true: puts go on meanwhile, and a
+//! munk that is shown is complete (E-3); what turns out to be larger than a munk may be is given up, and is
+//! not tried again before reads have paid for it.
 
 use std::sync::Arc;
 
@@ -21,8 +22,9 @@ use crate::{
 };
 
 impl Store {
-    /// Reads the chunk into a munk, while puts go on; what they wrote meanwhile is caught up under the gate. False if it turns out to be
-    /// larger than a munk may be: files tell what rows take compressed, and what a split chunk has of a file only about.
+    /// Reads the chunk into a munk, while puts go on; what they wrote meanwhile is caught up under the gate.
+    /// False if it turns out to be larger than a munk may be: files tell what rows take compressed, and what
+    /// a split chunk has of a file only about.
     pub(super) fn load(&self, chunk: &Occupied) -> Result<bool> {
         let (state, upto) = {
             let pin = pin();

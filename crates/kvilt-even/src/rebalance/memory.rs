@@ -1,12 +1,14 @@
-//! Which chunks deserve a munk, and what gives way when memory is short (EvenDB §4; docs/design/0010-loading-and-evicting-munks.md).
+//! Which chunks deserve a munk, and what gives way when memory is short (EvenDB §4;
+//! docs/design/0010-loading-and-evicting-munks.md).
 //!
-//! One budget for everything. Munks get what log indexes, tables, buffers and the row cache leave; a munk's worth
-//! is its decayed access count per byte. When munks outgrow their share the least worthy are evicted; when there
-//! is room, or a chunk without a munk is clearly worthier than one with, munks are loaded. While reads wait for the drive, and
-//! not everything has room, only for chunks that are read far more than others: the page cache is to have the rest.
+//! One budget for everything. Munks get what log indexes, tables, buffers and the row cache leave; a munk's
+//! worth is its decayed access count per byte. When munks outgrow their share the least worthy are evicted;
+//! when there is room, or a chunk without a munk is clearly worthier than one with, munks are loaded. While
+//! reads wait for the drive, and not everything has room, only for chunks that are read far more than others:
+//! the page cache is to have the rest.
 //!
-//! * **E-19** While munks have more than the others leave of nine tenths of the budget, none is loaded, and one after the other goes,
-//!   as long as they do; what readers found of them counts until it is freed.
+//! * **E-19** While munks have more than the others leave of nine tenths of the budget, none is loaded, and
+//!   one after the other goes, as long as they do; what readers found of them counts until it is freed.
 
 mod readers;
 
@@ -36,8 +38,8 @@ use crate::{
 
 /// Part of the budget that is never planned for, in percent: what is being built beside what it replaces.
 const SLACK_PERCENT: u64 = 10;
-/// Memory that was replaced is freed within milliseconds; what is still over after this is in use, by us or by
-/// another store with the same budget.
+/// Memory that was replaced is freed within milliseconds; what is still over after this is in use, by us or
+/// by another store with the same budget.
 const OVER_SHARE_MAX: Duration = Duration::from_millis(100);
 /// A munk is loaded in another's place only if it is worth so many times as much: or they would take turns.
 const WORTH_FACTOR: u64 = 3;
@@ -45,22 +47,23 @@ const WORTH_FACTOR: u64 = 3;
 const PAGE_BYTES: u64 = 4096;
 /// A chunk must have this much to gain to be worth reading from disk at all: a few dozen gets of late.
 const GAIN_MIN: u64 = 2048;
-/// And so much for each page of it while the drive is waited for: a page of a chunk that is read at one go costs a quarter
-/// of one that a get reads, so the gets have paid what the load costs.
+/// And so much for each page of it while the drive is waited for: a page of a chunk that is read at one go
+/// costs a quarter of one that a get reads, so the gets have paid what the load costs.
 const GAIN_MIN_A_PAGE: u64 = PUT_WEIGHT_INVERSE / 4;
-/// While the drive is waited for, a munk must be so many times as worthy as chunks without one are on average to be
-/// loaded: the page cache holds of each chunk the pages that are read, a munk all of them.
+/// While the drive is waited for, a munk must be so many times as worthy as chunks without one are on average
+/// to be loaded: the page cache holds of each chunk the pages that are read, a munk all of them.
 const COMMON_TO_LOAD: u64 = 8;
-/// And if it is worth less than one in so many of that, the page cache shall have its memory. Not more: where all is read alike, it
-/// would make no better use of it.
+/// And if it is worth less than one in so many of that, the page cache shall have its memory. Not more: where
+/// all is read alike, it would make no better use of it.
 const COMMON_TO_KEEP: u64 = 2;
 
 /// Before munks are evicted, one is copied in which so great a part, at least, is memory that nobody can see.
 const COPIED_FOR_WASTE_MAX: usize = 8;
-/// And only if this part of what munks may have is left beside the rows themselves: else rows have to give way, not waste.
+/// And only if this part of what munks may have is left beside the rows themselves: else rows have to give
+/// way, not waste.
 const ROOM_PART: u64 = 8;
-/// The most wasteful of so many munks is copied, if any of them is wasteful: to look at all of some 240 before each copy took a
-/// tenth of the processor time of puts (docs/notebook/README.md).
+/// The most wasteful of so many munks is copied, if any of them is wasteful: to look at all of some 240
+/// before each copy took a tenth of the processor time of puts (docs/notebook/README.md).
 const LOOKED_AT_FOR_WASTE: usize = 24;
 /// Of the budget, so much may be spare beside it in mappings, and as much in blocks.
 const SPARE_PART: u64 = 16;
@@ -101,7 +104,8 @@ impl MunkRoom {
 }
 
 impl Store {
-    /// Brings memory back into the budget. True if munks were over their share, and something was done about it.
+    /// Brings memory back into the budget. True if munks were over their share, and something was done about
+    /// it.
     pub(super) fn keep_within_budget(&self) -> bool {
         self.charge_row_cache();
         let share = self.munk_share();
@@ -122,8 +126,8 @@ impl Store {
         false
     }
 
-    /// Uses what is left of the budget, for munks that are worth more than others. It looks at every chunk. True if something was
-    /// done.
+    /// Uses what is left of the budget, for munks that are worth more than others. It looks at every chunk.
+    /// True if something was done.
     pub(super) fn use_memory(&self) -> bool {
         let (share, used) = (self.munk_share(), self.files.budget.used(Part::Munks));
         if used > share {
@@ -136,8 +140,8 @@ impl Store {
         self.load_worthiest(share - used, common)
     }
 
-    /// Whether munks in use are over their share. The gauge also counts what was replaced and not yet freed, and
-    /// the munks of other stores: ours alone may be below, and then it is given time to come down.
+    /// Whether munks in use are over their share. The gauge also counts what was replaced and not yet freed,
+    /// and the munks of other stores: ours alone may be below, and then it is given time to come down.
     fn is_really_over(&self, share: u64) -> bool {
         let pin = pin();
         pin.flush();
@@ -177,8 +181,8 @@ impl Store {
             .sum()
     }
 
-    /// Brings the budget's gauge of the row cache up to date. The cache has its own limit; the gauge is for the
-    /// others.
+    /// Brings the budget's gauge of the row cache up to date. The cache has its own limit; the gauge is for
+    /// the others.
     fn charge_row_cache(&self) {
         let mut charge = self.row_cache_charge.lock();
         let (now, before) = (self.row_cache.bytes() as u64, charge.bytes());
@@ -201,8 +205,8 @@ impl Store {
         self.files.budget.used(Part::Munks) > share - share / 16
     }
 
-    /// Copies a munk that keeps much memory for what nobody can see, where nearly all chunks have one: what there is has room
-    /// there, but for such memory. False if there is none that gains enough by it.
+    /// Copies a munk that keeps much memory for what nobody can see, where nearly all chunks have one: what
+    /// there is has room there, but for such memory. False if there is none that gains enough by it.
     fn copy_wasteful(&self) -> bool {
         let wasteful = self.wasteful(&pin());
         wasteful.is_some_and(|chunk| self.attempt(&chunk, Self::copy_munk))
@@ -244,8 +248,8 @@ impl Store {
         rows <= share - share / ROOM_PART
     }
 
-    /// Munks that may be copied or evicted. Without its munk a damaged chunk could not be read any more, and nothing of it is to
-    /// be written again.
+    /// Munks that may be copied or evicted. Without its munk a damaged chunk could not be read any more, and
+    /// nothing of it is to be written again.
     fn movable_munks<'p>(&'p self, pin: &'p Pin) -> impl Iterator<Item = (&'p Arc<Chunk>, &'p Arc<Munk>)> {
         let now = self.world.clock.now();
         let chunks = self.index.load(pin).chunks().iter();
@@ -295,8 +299,8 @@ impl Store {
         valued.min_by_key(|(_, worth)| *worth).map(|(c, worth)| (Arc::clone(c), worth))
     }
 
-    /// What munks of the chunks that have none would be worth on average, if loads and evictions are to be choosy: the drive is
-    /// waited for, and not all of them have room.
+    /// What munks of the chunks that have none would be worth on average, if loads and evictions are to be
+    /// choosy: the drive is waited for, and not all of them have room.
     fn common_worth(&self) -> Option<u64> {
         if !self.files.reads.wait_for_the_drive() || self.munk_room.is_enough_for_all.load(Ordering::Relaxed)
         {
@@ -386,8 +390,8 @@ impl Store {
         Ok(true)
     }
 
-    /// Loads the munk of the chunk that would gain most, if it is worth it and `room` or a less worthy munk allows.
-    /// `common` is the [`Store::common_worth`].
+    /// Loads the munk of the chunk that would gain most, if it is worth it and `room` or a less worthy munk
+    /// allows. `common` is the [`Store::common_worth`].
     fn load_worthiest(&self, room: u64, common: Option<u64>) -> bool {
         let share = self.munk_share();
         let now = self.world.clock.now();
@@ -417,8 +421,8 @@ impl Store {
         self.attempt(&chunk, Self::load)
     }
 
-    /// Gives back memory that can be read again: orders of logs, indexes behind munks, tables that nobody used
-    /// since the last time. False if there was nothing.
+    /// Gives back memory that can be read again: orders of logs, indexes behind munks, tables that nobody
+    /// used since the last time. False if there was nothing.
     fn close_unread(&self) -> bool {
         let before = self.other_memory();
         let pin = pin();

@@ -19,22 +19,25 @@ use crate::{
 
 /// Of what is sorted, more than this part must have been overwritten for a chunk to count as one that is.
 const OVERWRITTEN_PART: usize = 16;
-/// A run is not copied if at most this part of it belongs behind what is new: the piece that keeps it keeps their memory.
+/// A run is not copied if at most this part of it belongs behind what is new: the piece that keeps it keeps
+/// their memory.
 const BESIDE_RUN_PART: usize = 8;
 
-/// A run is copied when so great a part of it is memory without its entries, or frozen tails that overwrite some …
+/// A run is copied when so great a part of it is memory without its entries, or frozen tails that overwrite
+/// some …
 const WASTE_PART: usize = 2;
 /// … or this part, where memory is short.
 const WASTE_PART_SHORT: usize = 4;
-/// So many entries of a run are taken over into a woven one in the time that a search of a tail takes. An entry of a tail, which is
-/// copied, takes as long as a search.
+/// So many entries of a run are taken over into a woven one in the time that a search of a tail takes. An
+/// entry of a tail, which is copied, takes as long as a search.
 const ROWS_A_SEARCH: usize = 16;
 
 /// So many entries of a run are copied in the time that a search of a tail takes.
 const ROWS_COPIED_A_SEARCH: usize = 4;
 /// Range tombstones end when they, and what they cover, take more than this part of a run …
 const COVERED_PART: u64 = 4;
-/// … and this part of what a chunk may have: to end a few of a small munk's each time would be to copy it each time.
+/// … and this part of what a chunk may have: to end a few of a small munk's each time would be to copy it
+/// each time.
 const COVERED_CHUNK_PART: u64 = 64;
 
 /// What a new run ends of what lay over the old one.
@@ -107,8 +110,8 @@ fn bytes_of_tails(tails: &[Arc<Tail>]) -> usize {
 }
 
 impl Store {
-    /// Whether a munk's tails should be sorted into its run now: where that is due anyway, where puts would wait for it, and
-    /// where readers gain by it.
+    /// Whether a munk's tails should be sorted into its run now: where that is due anyway, where puts would
+    /// wait for it, and where readers gain by it.
     pub(super) fn munk_wants_sorting(&self, chunk: &Chunk, munk: &Munk, pin: &Pin) -> bool {
         self.are_tombstones_due(chunk, munk)
             || self.is_copy_due(chunk, munk.run.run.under(pin), &munk.tails[1..])
@@ -117,15 +120,15 @@ impl Store {
             || self.are_tails_overwriting(chunk, munk, pin)
     }
 
-    /// Whether a put that needs another tail waits until what is frozen is sorted: there are too many, or the chunk is so far
-    /// above its limit that puts would outrun the split that is under way.
+    /// Whether a put that needs another tail waits until what is frozen is sorted: there are too many, or the
+    /// chunk is so far above its limit that puts would outrun the split that is under way.
     pub(crate) fn puts_wait_for_sorting(&self, munk: &Munk) -> bool {
         munk.tails.len() > FROZEN_TAILS_MAX
             || (munk.has_frozen_tails() && munk.entry_bytes() > 2 * self.config.chunk_bytes_max)
     }
 
-    /// Whether readers have searched the munk's tails for as much as it costs to weave them into the run: who weaves then, and not
-    /// before, never pays much more than who knew what is to come.
+    /// Whether readers have searched the munk's tails for as much as it costs to weave them into the run: who
+    /// weaves then, and not before, never pays much more than who knew what is to come.
     pub(crate) fn have_readers_paid(&self, chunk: &Chunk, munk: &Munk) -> bool {
         let entries: usize = munk.tails.iter().map(|tail| tail.len()).sum();
         // With range tombstones the run is copied, so that what they cover goes as well.
@@ -136,8 +139,8 @@ impl Store {
         has_any && chunk.heat.tail_searches.load(Ordering::Relaxed) as usize > price
     }
 
-    /// Whether the munk's range tombstones should end now, which means to copy it: where they and what they cover take much of its
-    /// memory, where scans have paid for it, and where nobody writes.
+    /// Whether the munk's range tombstones should end now, which means to copy it: where they and what they
+    /// cover take much of its memory, where scans have paid for it, and where nobody writes.
     pub(crate) fn are_tombstones_due(&self, chunk: &Chunk, munk: &Munk) -> bool {
         if munk.tombstones.is_empty() {
             return false;
@@ -152,8 +155,9 @@ impl Store {
 
     /// Whether the run should be copied, together with these tails.
     ///
-    /// That costs much, so it waits until the chunk is due to be split, scans have paid for order, or the tails have as much as the run, half of
-    /// it where they are mostly overwritten rows; but not where overwritten rows keep memory that is short.
+    /// That costs much, so it waits until the chunk is due to be split, scans have paid for order, or the
+    /// tails have as much as the run, half of it where they are mostly overwritten rows; but not where
+    /// overwritten rows keep memory that is short.
     fn is_copy_due(&self, chunk: &Chunk, reader: RunReader<'_>, frozen: &[Arc<Tail>]) -> bool {
         let run = reader.run();
         let run_bytes = run.entry_bytes();
@@ -221,8 +225,8 @@ impl Store {
         Ok(())
     }
 
-    /// What is frozen as a run whose entries mostly stay where they are: it costs little, and is what readers want as well. None if
-    /// there is no room in it for more.
+    /// What is frozen as a run whose entries mostly stay where they are: it costs little, and is what readers
+    /// want as well. None if there is no room in it for more.
     fn woven(&self, chunk: &Occupied, frozen: &FrozenMunk) -> Result<Option<Run>> {
         // As in `sorted`.
         let views = self.kept_views();
@@ -250,7 +254,8 @@ impl Store {
                     if entry.version == older.version {
                         weaver.keep(entry);
                     } else {
-                        // A tombstone that somebody sees, if only because of this entry. It is written once more.
+                        // A tombstone that somebody sees, if only because of this entry. It is written once
+                        // more.
                         has_room &= weaver.push(entry);
                     }
                     Ok(())
@@ -282,8 +287,8 @@ impl Store {
         Ok(runs)
     }
 
-    /// The same in pieces. Where most of the run lies before all that is new, it stays as it is: so where keys come in
-    /// order in each of many ranges, a row is sorted once.
+    /// The same in pieces. Where most of the run lies before all that is new, it stays as it is: so where
+    /// keys come in order in each of many ranges, a row is sorted once.
     fn sorted_in_pieces(&self, chunk: &Occupied, frozen: &FrozenMunk) -> Result<Vec<Run>> {
         let limit = self.chunk_bytes_rebalance(chunk) as usize;
         if let Some((kept, first_key)) = self.kept_of_run(frozen, &chunk.range) {
@@ -299,7 +304,8 @@ impl Store {
         Ok(self.sorted(frozen, &chunk.range, (frozen.bytes(), pieces))?.0)
     }
 
-    /// The part of the run that lies before the tails' first key, which comes with it, if that is nearly all of the run.
+    /// The part of the run that lies before the tails' first key, which comes with it, if that is nearly all
+    /// of the run.
     fn kept_of_run(&self, frozen: &FrozenMunk, range: &KeyRange) -> Option<(Run, Vec<u8>)> {
         let run = &frozen.run.run;
         if run.is_scattered() || !frozen.tombstones.is_empty() {
@@ -314,7 +320,8 @@ impl Store {
     }
 
     /// What of the munk does not change any more. With range tombstones the open tail is frozen too, so that
-    /// all they lie over is there and they can be ended; and so it is if readers have paid for it, or all is to be sorted.
+    /// all they lie over is there and they can be ended; and so it is if readers have paid for it, or all is
+    /// to be sorted.
     fn freeze(&self, chunk: &Occupied, is_all_wanted: bool) -> Option<FrozenMunk> {
         let pin = kvilt_sync::published::pin();
         let gate = chunk.gate();
@@ -330,8 +337,8 @@ impl Store {
         Some(frozen)
     }
 
-    /// The entries of a frozen munk that some reader needs, sorted: of about so many bytes, in so many pieces. Also how many
-    /// there were with those that nobody needs.
+    /// The entries of a frozen munk that some reader needs, sorted: of about so many bytes, in so many
+    /// pieces. Also how many there were with those that nobody needs.
     fn sorted(
         &self,
         frozen: &FrozenMunk,
@@ -383,12 +390,14 @@ impl Store {
     }
 }
 
-/// Bytes of a run's memory that nobody sees, if these views are open: weaving leaves old versions of keys that do not change.
+/// Bytes of a run's memory that nobody sees, if these views are open: weaving leaves old versions of keys
+/// that do not change.
 fn unseen_bytes(run: &Run, views: &[Version]) -> usize {
     run.waste_bytes() + run.unseen_bytes(views.first().copied())
 }
 
-/// About how many bytes of a munk's memory a copy of all of it would give back; not looked at closely if that is at most `least`.
+/// About how many bytes of a munk's memory a copy of all of it would give back; not looked at closely if that
+/// is at most `least`.
 pub(super) fn wasted_bytes(chunk: &Chunk, munk: &Munk, views: &[Version], least: usize, pin: &Pin) -> usize {
     let run = &munk.run.run;
     let unseen = unseen_bytes(run, views);

@@ -1,4 +1,5 @@
-//! Orders of logs, made of munks while these are there: without, a scan's first step would be to read the whole log.
+//! Orders of logs, made of munks while these are there: without, a scan's first step would be to read the
+//! whole log.
 
 use std::sync::Arc;
 
@@ -12,9 +13,10 @@ use crate::{
 };
 
 impl Store {
-    /// The order of a log's first `upto` bytes, made of all rows that its chunk has in memory: in runs, each with the part of
-    /// the chunk's range that it has, and in tails. `upto` was read under the gate, together with the tails. None if it cannot be had
-    /// this way, or a record cannot be read: who scans the log will find out why.
+    /// The order of a log's first `upto` bytes, made of all rows that its chunk has in memory: in runs, each
+    /// with the part of the chunk's range that it has, and in tails. `upto` was read under the gate, together
+    /// with the tails. None if it cannot be had this way, or a record cannot be read: who scans the log will
+    /// find out why.
     pub(super) fn order_of<'m>(
         &self,
         (log, upto): (&ChunkLog, u64),

@@ -1,9 +1,11 @@
-//! Samples of a cold chunk's log records, each with how many records it stands for and whether it is still needed.
+//! Samples of a cold chunk's log records, each with how many records it stands for and whether it is still
+//! needed.
 //!
-//! A record is chosen with a probability that grows with its length: half of the samples are spread over the records, half
-//! over their bytes. So few long records among many short ones are found, and many short ones among few long ones. Lengths
-//! come from the offsets in the indexes of logs, which also tell whether a newer record has the same hash; of a sampled
-//! record the key is read, and no value. Divides ask where to cut, and the keeper of space how much is dead.
+//! A record is chosen with a probability that grows with its length: half of the samples are spread over the
+//! records, half over their bytes. So few long records among many short ones are found, and many short ones
+//! among few long ones. Lengths come from the offsets in the indexes of logs, which also tell whether a newer
+//! record has the same hash; of a sampled record the key is read, and no value. Divides ask where to cut, and
+//! the keeper of space how much is dead.
 
 use std::sync::Arc;
 
@@ -55,7 +57,8 @@ impl Places<'_> {
 }
 
 impl Store {
-    /// Samples of the chunk's records in the logs of `funk`: about as many as `wanted` says for the number of records there.
+    /// Samples of the chunk's records in the logs of `funk`: about as many as `wanted` says for the number of
+    /// records there.
     pub(super) fn samples(
         &self,
         chunk: &Chunk,
@@ -68,7 +71,8 @@ impl Store {
         // Many records in logs that are shared may be a sibling's.
         let lens: u64 = places.iter().map(|of| of.end).sum();
         let shared = (lens / funk.log_bytes().max(1)).clamp(1, SHARED_MAX);
-        // A record's weight is its share of the records and its share of the bytes, each times `records * bytes`.
+        // A record's weight is its share of the records and its share of the bytes, each times `records *
+        // bytes`.
         let weight = |len: u64| u128::from(len) * u128::from(records) + u128::from(bytes);
         let step =
             (2 * u128::from(records) * u128::from(bytes) / u128::from(wanted(records) * shared)).max(1);

@@ -1,7 +1,9 @@
-//! Sinking: rows of tails take the places of those in the run that they overwrite, where that is all that a tail has.
+//! Sinking: rows of tails take the places of those in the run that they overwrite, where that is all that a
+//! tail has.
 //!
-//! While the background reads a run, puts go to a tail; and a key that a tail has stays with the tails, which are looked at first. To
-//! sort so few rows into the run would mean to copy or weave all of it (docs/design/0050-rows-replaced-one-by-one.md).
+//! While the background reads a run, puts go to a tail; and a key that a tail has stays with the tails, which
+//! are looked at first. To sort so few rows into the run would mean to copy or weave all of it
+//! (docs/design/0050-rows-replaced-one-by-one.md).
 
 use std::sync::Arc;
 
@@ -24,14 +26,16 @@ const ROWS_AT_GATE_MAX: usize = 32;
 const BYTES_AT_GATE_MAX: usize = 64 << 10;
 /// What comes while rows sink is next; each time it is a small part of the last.
 const ROUNDS_MAX: usize = 8;
-/// More than this part of a run in tails is sorted rather: rows are put one by one at some three times the cost.
+/// More than this part of a run in tails is sorted rather: rows are put one by one at some three times the
+/// cost.
 const PART_MAX: usize = 2;
-/// How often a row waits for room, unless puts wait: a moment, until nobody can be reading what was replaced before.
+/// How often a row waits for room, unless puts wait: a moment, until nobody can be reading what was replaced
+/// before.
 const WAITS_MAX: usize = 4;
 
 impl Store {
-    /// Whether the munk's frozen tails mostly overwrite what is below them. Then they are worth sorting: their keys go where rows
-    /// take each other's places.
+    /// Whether the munk's frozen tails mostly overwrite what is below them. Then they are worth sorting:
+    /// their keys go where rows take each other's places.
     pub(super) fn are_tails_overwriting(&self, chunk: &Chunk, munk: &Munk, pin: &Pin) -> bool {
         let (mut sampled, mut overwriting) = (0, 0);
         for (nth, tail) in munk.tails.iter().enumerate().skip(1) {
@@ -62,7 +66,8 @@ impl Store {
         }
     }
 
-    /// The run and frozen tails, if they are worth it and too long to be done with while puts wait; what is short enough is.
+    /// The run and frozen tails, if they are worth it and too long to be done with while puts wait; what is
+    /// short enough is.
     fn to_sink(&self, chunk: &Occupied) -> Option<(Arc<ChargedRun>, Vec<Arc<Tail>>)> {
         let munk = Arc::clone(chunk.state(&pin()).munk.as_ref()?);
         let (rows, bytes) = size_of(&munk.tails);
@@ -70,7 +75,8 @@ impl Store {
             return None;
         }
         let is_short = rows <= ROWS_AT_GATE_MAX && bytes <= BYTES_AT_GATE_MAX;
-        // What is frozen sinks first. To freeze the newest one takes another, so it is looked at before, while puts go on.
+        // What is frozen sinks first. To freeze the newest one takes another, so it is looked at before,
+        // while puts go on.
         if !is_short && !munk.has_frozen_tails() && !could_sink(chunk, &munk.run, munk.tail()) {
             return None;
         }
@@ -93,7 +99,8 @@ impl Store {
         Some(frozen)
     }
 
-    /// So many tails of the munk go, the oldest ones, for they have sunk; there is a fresh one if none is left.
+    /// So many tails of the munk go, the oldest ones, for they have sunk; there is a fresh one if none is
+    /// left.
     fn drop_oldest_tails(
         &self,
         chunk: &Occupied,
@@ -150,7 +157,8 @@ impl Store {
     }
 }
 
-/// Whether all that a tail has of the chunk overwrites: then it sinks, unless a view sees what is below, or there is no room.
+/// Whether all that a tail has of the chunk overwrites: then it sinks, unless a view sees what is below, or
+/// there is no room.
 fn could_sink(chunk: &Chunk, run: &ChargedRun, tail: &Tail) -> bool {
     // It may have a sibling's rows, too.
     tail.each_newest(&mut |entry| {

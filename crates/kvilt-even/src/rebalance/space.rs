@@ -1,10 +1,10 @@
 //! Space: dead bytes of files are bounded (docs/design/0056-space-comes-back.md).
 //!
-//! Files of a chunk hold live rows and dead ones: overwritten, deleted, or of a range that a sibling has rewritten.
-//! Now and then the keeper of space looks at all chunks. If all files together hold more dead bytes than may be, it has
-//! those chunks rewritten that give back most for a byte written; if nothing was written for a while, fewer may be.
-//! A shared file counts to its chunks in equal parts, so the parts add up to what lies on the disk, and a file that
-//! some siblings gave up weighs more on those that are left.
+//! Files of a chunk hold live rows and dead ones: overwritten, deleted, or of a range that a sibling has
+//! rewritten. Now and then the keeper of space looks at all chunks. If all files together hold more dead
+//! bytes than may be, it has those chunks rewritten that give back most for a byte written; if nothing was
+//! written for a while, fewer may be. A shared file counts to its chunks in equal parts, so the parts add up
+//! to what lies on the disk, and a file that some siblings gave up weighs more on those that are left.
 //!
 //! | store | dead bytes that may be |
 //! | --- | --- |
@@ -12,11 +12,13 @@
 //! | is written faster than rewrites can follow: puts wait | `LIVE_PERCENT_MAX` of the live ones, and three quarters |
 //! | is at rest | `LIVE_PERCENT_AT_REST` of the live ones, and an eighth |
 //!
-//! Puts wait as well, and no more is rewritten, while replaced files that wait for a checkpoint take a third of the live bytes
-//! and half of the slack. Files that the last checkpoint could not remove do not count: readers hold them, for as long as they like.
+//! Puts wait as well, and no more is rewritten, while replaced files that wait for a checkpoint take a third
+//! of the live bytes and half of the slack. Files that the last checkpoint could not remove do not count:
+//! readers hold them, for as long as they like.
 //!
-//! A cold chunk's live bytes are counted from samples of its logs ([`super::samples`]); a munk's are known. Nothing is counted
-//! while even what every change since the last counts may have killed would not be too much.
+//! A cold chunk's live bytes are counted from samples of its logs ([`super::samples`]); a munk's are known.
+//! Nothing is counted while even what every change since the last counts may have killed would not be too
+//! much.
 
 use std::{
     collections::{HashMap, VecDeque},
@@ -39,15 +41,16 @@ use crate::{
     store::Store,
 };
 
-/// Dead bytes in percent of live ones at which rewrites begin while the store is written. Chunks that are rewritten
-/// hold about twice as many, so a byte put costs about 1 + 1/1.5 bytes written where all rows are written alike.
+/// Dead bytes in percent of live ones at which rewrites begin while the store is written. Chunks that are
+/// rewritten hold about twice as many, so a byte put costs about 1 + 1/1.5 bytes written where all rows are
+/// written alike.
 const LIVE_PERCENT: u64 = 75;
 /// Dead bytes in percent of live ones at which puts wait for rewrites.
 const LIVE_PERCENT_MAX: u64 = 90;
 /// Dead bytes in percent of live ones that a store at rest may keep.
 const LIVE_PERCENT_AT_REST: u64 = 20;
-/// Files that were replaced and wait for a checkpoint may be this part of the live bytes, and half of the slack; then no more
-/// are replaced, and puts wait. At half of that a checkpoint is taken early.
+/// Files that were replaced and wait for a checkpoint may be this part of the live bytes, and half of the
+/// slack; then no more are replaced, and puts wait. At half of that a checkpoint is taken early.
 const REPLACED_PART: u64 = 3;
 /// While puts wait, of those that fill no buffer one in this many does.
 const SMALL_PUTS_A_WAIT: u64 = 32;
@@ -55,12 +58,13 @@ const SMALL_PUTS_A_WAIT: u64 = 32;
 const REST_AFTER: Duration = Duration::from_secs(2);
 /// Time between two looks at all chunks, at least: a look costs time for each chunk and each file.
 const LOOK_INTERVAL: Duration = Duration::from_millis(100);
-/// The same in a store at rest, where the next look is for what a checkpoint or the end of a view frees; it doubles with
-/// each look in vain …
+/// The same in a store at rest, where the next look is for what a checkpoint or the end of a view frees; it
+/// doubles with each look in vain …
 const LOOK_INTERVAL_AT_REST: Duration = Duration::from_millis(500);
 /// … this often at most: every 16 seconds.
 const DOUBLINGS_MAX: u32 = 5;
-/// Chores that one look finds, at most: the next look knows better, and tells puts that need not wait any more …
+/// Chores that one look finds, at most: the next look knows better, and tells puts that need not wait any
+/// more …
 const CHORES_MAX: usize = 4;
 /// … or one for this many chunks, where there are more: a look costs time for each of them.
 const CHUNKS_A_CHORE: usize = 128;
@@ -281,8 +285,8 @@ impl Store {
         self.space.small_puts.fetch_add(1, Ordering::Relaxed).is_multiple_of(SMALL_PUTS_A_WAIT)
     }
 
-    /// Bytes of replaced files that the next checkpoint can remove, if `waiting` bytes wait in all. The rest was left by
-    /// the last checkpoint, because readers hold it.
+    /// Bytes of replaced files that the next checkpoint can remove, if `waiting` bytes wait in all. The rest
+    /// was left by the last checkpoint, because readers hold it.
     fn removable_bytes(&self, waiting: u64) -> u64 {
         // What was replaced while it ran is not among them: the next one removes it.
         waiting.saturating_sub(self.space.held_by_readers.load(Ordering::Relaxed))
@@ -490,7 +494,8 @@ impl Store {
         Ok(is_done)
     }
 
-    /// Counts a cold chunk's live bytes from samples of its logs. Indexes that were read only for that are given back.
+    /// Counts a cold chunk's live bytes from samples of its logs. Indexes that were read only for that are
+    /// given back.
     fn count_live(&self, chunk: &Occupied) -> Result<()> {
         let state = chunk.state(&pin()).clone();
         if state.munk.is_some() {

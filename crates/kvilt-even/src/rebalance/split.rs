@@ -1,10 +1,10 @@
 //! Split (EvenDB §3.4), without the second phase: the halves share the parent's files.
 //!
-//! Phase one of the paper's split runs in memory: the munk becomes two, the chunk becomes two, and both refer to
-//! the old funk. Phase two then writes two new funks. We stop after phase one: a funk may have several parts, so
-//! each half keeps the parent's files as parts, reads its own range of them, and begins a log of its own. What
-//! phase two would have written is written only if and when a half is rewritten for a reason of its own. For data
-//! that is written once in key order — the motivating workload — that is never.
+//! Phase one of the paper's split runs in memory: the munk becomes two, the chunk becomes two, and both refer
+//! to the old funk. Phase two then writes two new funks. We stop after phase one: a funk may have several
+//! parts, so each half keeps the parent's files as parts, reads its own range of them, and begins a log of
+//! its own. What phase two would have written is written only if and when a half is rewritten for a reason of
+//! its own. For data that is written once in key order — the motivating workload — that is never.
 
 use std::sync::Arc;
 
@@ -102,8 +102,8 @@ impl Store {
         Some((log, order))
     }
 
-    /// Puts `children` in the place of `parents`, whose gates are held: the index changes in one step, and the
-    /// parents never change again.
+    /// Puts `children` in the place of `parents`, whose gates are held: the index changes in one step, and
+    /// the parents never change again.
     pub(super) fn succeed(
         &self,
         parents: &[&Arc<Chunk>],
@@ -147,9 +147,9 @@ impl Store {
 }
 
 impl Funk {
-    /// What a child with `range` keeps of a closed funk whose range is divided into `ranges`: the parts that may
-    /// hold keys of it, each counted to it in equal share with the siblings that keep it too. Where keys come
-    /// in order, a part lies on one side of the cut, and the number of parts stays small.
+    /// What a child with `range` keeps of a closed funk whose range is divided into `ranges`: the parts that
+    /// may hold keys of it, each counted to it in equal share with the siblings that keep it too. Where keys
+    /// come in order, a part lies on one side of the cut, and the number of parts stays small.
     pub(super) fn inherited(&self, range: &KeyRange, ranges: &[KeyRange]) -> Funk {
         let kept = self.parts.iter().filter(|part| part.may_touch(range)).cloned();
         let parts = kept.map(|part| {
@@ -160,8 +160,8 @@ impl Funk {
     }
 }
 
-/// The ranges that chunks for these runs have: each but the first begins with a short key that its run does not begin before, and
-/// that is behind the run before.
+/// The ranges that chunks for these runs have: each but the first begins with a short key that its run does
+/// not begin before, and that is behind the run before.
 fn ranges_of(parent: &KeyRange, runs: &[Run]) -> Vec<KeyRange> {
     let bound = |pair: &[Run]| {
         let holds = (pair[0].hold(), pair[1].hold());

@@ -1,4 +1,5 @@
-//! The planted bug `AppendBehindTornTail`, which takes more than a line: in no build but that of the feature `mutants`.
+//! The planted bug `AppendBehindTornTail`, which takes more than a line: in no build but that of the feature
+//! `mutants`.
 
 use kvilt_base::{FileName, Mutant, mutant};
 

@@ -59,7 +59,8 @@ impl Parts<'_> {
             match table.salvage_block(block)? {
                 SalvagedBlock::Good(entries) => good.push(entries),
                 SalvagedBlock::Bad { offset, from, to, message } => {
-                    // Before the entries of its neighbours: they may hold older versions of a key at its ends.
+                    // Before the entries of its neighbours: they may hold older versions of a key at its
+                    // ends.
                     let range = KeyRange { start: from, end: Some(successor(&to)) };
                     into.damage(&Error::corrupted(name, offset, message), range);
                 }
@@ -139,8 +140,8 @@ fn read_up_to(file: &dyn File, name: FileName, limit: u64) -> Result<Vec<u8>> {
     Ok(bytes)
 }
 
-/// A root that has every table and log of the store in one chunk, the older files first. What `prefix` knows of dead
-/// versions is kept.
+/// A root that has every table and log of the store in one chunk, the older files first. What `prefix` knows
+/// of dead versions is kept.
 pub(super) fn root_of_all_files(
     disk: &dyn Disk,
     files: &BTreeMap<FileName, u64>,

@@ -1,7 +1,8 @@
 //! `Bound`: where a range tombstone begins or ends.
 //!
-//! Most are short, and lie where they are kept. Long ones mostly begin as the ones beside them do, and have that in common: two bounds
-//! of sixty kilobytes for each range delete were more memory than all rows of a small store.
+//! Most are short, and lie where they are kept. Long ones mostly begin as the ones beside them do, and have
+//! that in common: two bounds of sixty kilobytes for each range delete were more memory than all rows of a
+//! small store.
 
 use std::{cmp::Ordering, sync::Arc};
 
@@ -9,7 +10,8 @@ use kvilt_base::key::{cmp_joined, shared_prefix_len};
 
 use crate::key_hash::key_hash;
 
-/// Keys up to so many bytes lie in their nodes: a get that walks down the tree then waits for memory once a node, not twice.
+/// Keys up to so many bytes lie in their nodes: a get that walks down the tree then waits for memory once a
+/// node, not twice.
 const SHORT_BYTES: usize = 30;
 /// Longer keys are kept without what they share with others, in bytes.
 const LONG_BYTES: usize = 256;

@@ -1,14 +1,17 @@
-//! Fragments: the line of all keys cut at the bounds of range tombstones, each piece with the versions of those that lie over it.
+//! Fragments: the line of all keys cut at the bounds of range tombstones, each piece with the versions of
+//! those that lie over it.
 //!
-//! A tree in the order of keys, balanced by the hashes of its nodes' keys (a treap). A node stands for the keys from its own to the
-//! next node's. What lies over a whole subtree is noted once, at its root, and goes down only where a path is changed: so a range
-//! tombstone over a million others costs what one over none costs, a few steps down the tree.
+//! A tree in the order of keys, balanced by the hashes of its nodes' keys (a treap). A node stands for the
+//! keys from its own to the next node's. What lies over a whole subtree is noted once, at its root, and goes
+//! down only where a path is changed: so a range tombstone over a million others costs what one over none
+//! costs, a few steps down the tree.
 //!
 //! Nodes are shared with the trees made before, and never changed once another tree has them.
 //!
 //! What is always true:
 //! - Keys ascend from left to right, and no node's hash is above its parent's.
-//! - Marks come newest first, each once; of those that nobody tells apart only the newest is kept, where it was possible to look.
+//! - Marks come newest first, each once; of those that nobody tells apart only the newest is kept, where it
+//!   was possible to look.
 
 use std::{cmp::Ordering, sync::Arc};
 
@@ -269,7 +272,8 @@ fn leftmost(mut node: &Node) -> &Node {
     node
 }
 
-/// Walks to the node whose keys `key` is among; says which that is, and whether anything lies over whole subtrees on the way.
+/// Walks to the node whose keys `key` is among; says which that is, and whether anything lies over whole
+/// subtrees on the way.
 fn descend<'t>(tree: &'t Tree, key: &[u8], fragment: &mut Fragment<'t>) -> (Option<&'t Node>, bool) {
     let (mut found, mut at) = (None, tree);
     let (mut has_over_all, mut has_over_found) = (false, false);
@@ -289,7 +293,8 @@ fn descend<'t>(tree: &'t Tree, key: &[u8], fragment: &mut Fragment<'t>) -> (Opti
     (found, has_over_found)
 }
 
-/// Gives `each` the marks over `key`, in groups that come newest first each, until it breaks the search off with an answer.
+/// Gives `each` the marks over `key`, in groups that come newest first each, until it breaks the search off
+/// with an answer.
 pub(super) fn find_at<'t, A>(
     tree: &'t Tree,
     key: &[u8],

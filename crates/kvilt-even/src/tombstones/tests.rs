@@ -25,8 +25,8 @@ fn range_of(start: u64, end: u64) -> KeyRange {
     KeyRange { start: start.to_be_bytes().to_vec(), end: Some(end.to_be_bytes().to_vec()) }
 }
 
-/// Steps that are fine for one operation on so many pieces: a treap is some two to three times as deep as what is balanced well,
-/// and a range delete walks down it at both ends, and up again.
+/// Steps that are fine for one operation on so many pieces: a treap is some two to three times as deep as
+/// what is balanced well, and a range delete walks down it at both ends, and up again.
 fn steps_max(pieces: u64) -> u64 {
     20 * (u64::from(pieces.ilog2()) + 2)
 }

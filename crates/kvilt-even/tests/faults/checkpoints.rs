@@ -1,4 +1,5 @@
-//! A checkpoint that fails at any of its calls: what its cut took, chunks, tables and logs, the next one makes durable.
+//! A checkpoint that fails at any of its calls: what its cut took, chunks, tables and logs, the next one
+//! makes durable.
 
 use std::{sync::Arc, time::Duration};
 
@@ -24,7 +25,8 @@ struct Scene {
 }
 
 impl Scene {
-    /// A store with rows that a checkpoint covers, and behind it new tables, new chunks and new logs that none does.
+    /// A store with rows that a checkpoint covers, and behind it new tables, new chunks and new logs that
+    /// none does.
     fn new(options: Options) -> Scene {
         let memory = MemoryDisk::new(1);
         let disk = FaultyDisk::new(memory.clone());
@@ -64,8 +66,8 @@ impl Scene {
     }
 }
 
-/// A cut is made by whoever leads the group of a commit log, before anything of the checkpoint can fail; and before it only the commit
-/// log that begins with it can.
+/// A cut is made by whoever leads the group of a commit log, before anything of the checkpoint can fail; and
+/// before it only the commit log that begins with it can.
 #[test]
 fn what_a_failed_checkpoint_has_taken_is_in_the_next_or_nobody_writes_any_more() {
     for level in LEVELS {

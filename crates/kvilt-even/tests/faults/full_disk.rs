@@ -11,8 +11,8 @@ use crate::{
     salvaging::is_of_rows,
 };
 
-/// Found by seed 11 of `kvilt-sim faults`: short of memory, the balancer asked for the rewrite of the chunk with the
-/// longest logs again and again, while that chunk waited out a rewrite that had failed.
+/// Found by seed 11 of `kvilt-sim faults`: short of memory, the balancer asked for the rewrite of the chunk
+/// with the longest logs again and again, while that chunk waited out a rewrite that had failed.
 #[test]
 fn a_chunk_that_waits_after_a_failure_is_not_asked_for_meanwhile() {
     for passes in 0..40 {
@@ -81,7 +81,8 @@ fn full_store(options: &Options) -> (Bed, Arc<MemoryDisk>, Arc<dyn Engine>) {
     }
     pass(&bed, 2);
     db.sync().unwrap();
-    // Files that were replaced stay while another test's thread has a pin from before. Removed later, they would leave room.
+    // Files that were replaced stay while another test's thread has a pin from before. Removed later, they
+    // would leave room.
     let is_swept = (0..PASSES_MAX).any(|_| {
         std::thread::yield_now();
         pass(&bed, 1);
@@ -121,8 +122,8 @@ fn put_until_full(db: &dyn Engine) -> u32 {
     (0..1_000).find(is_refused).expect("a full disk refuses puts some time")
 }
 
-/// What the fault table promises for a full disk, at each level: puts are refused, everything else works, and what deletes
-/// freed is written again without a reopen.
+/// What the fault table promises for a full disk, at each level: puts are refused, everything else works, and
+/// what deletes freed is written again without a reopen.
 #[test]
 fn deletes_and_checkpoints_use_the_reserve_and_make_room_for_puts() {
     // As many zeros ahead of a synced log, and as much in memory, as the reserve lets pass.

@@ -1,5 +1,5 @@
-//! What is salvaged of damaged stores, whichever files the background happened to have made: the workers keep up with the
-//! writer, lag behind it, or do nothing before the close, and one seed decides it.
+//! What is salvaged of damaged stores, whichever files the background happened to have made: the workers keep
+//! up with the writer, lag behind it, or do nothing before the close, and one seed decides it.
 
 use std::{collections::BTreeSet, sync::Arc};
 
@@ -81,8 +81,8 @@ fn check(disk: &MemoryDisk, rows: &Rows) -> (Outcome, RepairReport, usize) {
     (if report.losses.is_empty() { Outcome::Harmless } else { Outcome::Lost }, report, wrong)
 }
 
-/// Whether a hit at this place must be reported. Of a table the first and the last bytes must, for without its header or footer no
-/// block is found; a block need not, where no chunk has its keys any more.
+/// Whether a hit at this place must be reported. Of a table the first and the last bytes must, for without
+/// its header or footer no block is found; a block need not, where no chunk has its keys any more.
 fn must_be_told((root, claim): &(Root, Claim), name: FileName, at: u64, len: u64) -> bool {
     if matches!(name, FileName::Manifest(_)) {
         // Behind it lies the mark that it was synced.
@@ -99,8 +99,9 @@ fn must_be_told((root, claim): &(Root, Claim), name: FileName, at: u64, len: u64
     }
 }
 
-/// The check of a landing failed once in a test that damages the middle of each file: it had met a table of which a chunk shares one
-/// half since a split, while the sibling had rewritten its own. What no chunk has any more is no loss, and was called one.
+/// The check of a landing failed once in a test that damages the middle of each file: it had met a table of
+/// which a chunk shares one half since a split, while the sibling had rewritten its own. What no chunk has
+/// any more is no loss, and was called one.
 #[test]
 fn whatever_the_layout_each_bit_that_is_lost_is_told_or_nobody_needs_it() {
     let mut unneeded = 0;

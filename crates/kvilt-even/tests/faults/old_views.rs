@@ -111,7 +111,8 @@ fn a_forgotten_view_keeps_no_version_beyond_its_age() {
     let free = db.stats();
     assert_eq!((free.open_views_now, free.views_expired, free.oldest_view_age_us_now), (10, 10, 0));
     let passed_over = skips(&*db);
-    // Some lie in the tail of late, which is not compacted yet; what the ten views kept would be ten for each key.
+    // Some lie in the tail of late, which is not compacted yet; what the ten views kept would be ten for each
+    // key.
     assert!(passed_over < 5 * u64::from(KEYS), "{passed_over} old versions are still there");
     drop(forgotten);
     assert_eq!(db.stats().open_views_now, 0);

@@ -39,7 +39,8 @@ fn range(numbers: std::ops::Range<u32>) -> KeyRange {
     KeyRange { start: numbers.start.to_be_bytes().to_vec(), end: Some(numbers.end.to_be_bytes().to_vec()) }
 }
 
-/// What a store with tables, logs, overwritten rows and a deleted range leaves when it is closed, and its rows.
+/// What a store with tables, logs, overwritten rows and a deleted range leaves when it is closed, and its
+/// rows.
 pub(crate) fn closed_store() -> (Arc<MemoryDisk>, Rows) {
     let disk = MemoryDisk::new(1);
     let bed = Bed::new(64 << 20);
@@ -227,7 +228,8 @@ fn commit_logs(disk: &MemoryDisk) -> Vec<FileName> {
     files(disk, |name| matches!(name, FileName::Commit(_)))
 }
 
-/// A store at level sync that was cut off, with what only its commit log has; its rows; and a commit log of before.
+/// A store at level sync that was cut off, with what only its commit log has; its rows; and a commit log of
+/// before.
 fn cut_off_store() -> (Arc<MemoryDisk>, Rows, (FileName, Vec<u8>)) {
     let disk = MemoryDisk::new(1);
     let bed = Bed::new(64 << 20);

@@ -1,5 +1,5 @@
-//! A store in which nothing changes costs nothing: its workers rest without end (E-16), whatever went before, and whoever
-//! changes something wakes them. Steps are counted, on a clock that the test moves.
+//! A store in which nothing changes costs nothing: its workers rest without end (E-16), whatever went before,
+//! and whoever changes something wakes them. Steps are counted, on a clock that the test moves.
 
 use std::{sync::Arc, time::Duration};
 
@@ -10,7 +10,8 @@ use kvilt_io::{Call, Fault, FaultyDisk, MemoryDisk, Times};
 use super::{Bed, never, put_rows, rows};
 
 const INTERVAL: Duration = Duration::from_millis(500);
-/// More steps than this on the way to rest are more than it takes: a worker that looks each tick has as many in five seconds.
+/// More steps than this on the way to rest are more than it takes: a worker that looks each tick has as many
+/// in five seconds.
 const STEPS_TO_REST: u64 = 100;
 
 fn tiny() -> Options {
@@ -107,7 +108,8 @@ fn after_a_burst_of_every_kind_of_operation_a_store_rests_without_end() {
     }
 }
 
-/// The checkpointer that rests is woken by the first change, whatever that is, and comes when it would have come without the rest.
+/// The checkpointer that rests is woken by the first change, whatever that is, and comes when it would have
+/// come without the rest.
 #[test]
 fn the_first_change_behind_a_rest_is_durable_within_an_interval() {
     let begin = |bed: &Bed| {
@@ -178,7 +180,8 @@ fn a_view_expires_in_a_store_at_rest() {
     }
 }
 
-/// Rows that a snapshot keeps, and files that it reads, wait for it; nobody asks each tick whether it has gone.
+/// Rows that a snapshot keeps, and files that it reads, wait for it; nobody asks each tick whether it has
+/// gone.
 #[test]
 fn beside_an_old_snapshot_a_store_hardly_moves_and_gives_back_its_files_soon_after_it() {
     let bed = Bed::new(64 << 20);
@@ -205,7 +208,8 @@ fn beside_an_old_snapshot_a_store_hardly_moves_and_gives_back_its_files_soon_aft
     assert_eq!(steps_within(&bed, day()), 0);
 }
 
-/// A full disk refuses a checkpoint again and again: it is asked less and less often, and comes to rest once there is room.
+/// A full disk refuses a checkpoint again and again: it is asked less and less often, and comes to rest once
+/// there is room.
 #[test]
 fn on_a_full_disk_a_store_asks_now_and_then_and_rests_when_there_is_room_again() {
     let faulty = FaultyDisk::new(MemoryDisk::new(1));

@@ -15,8 +15,8 @@ use kvilt_io::{ManualClock, MemoryDisk, SeededRng, StepSpawn};
 use kvilt_sync::budget::Budget;
 use parking_lot::{ReentrantMutex, ReentrantMutexGuard};
 
-/// One test at a time: what a store has given up is freed when no thread of the process is still reading, and several
-/// tests here ask whether it was.
+/// One test at a time: what a store has given up is freed when no thread of the process is still reading, and
+/// several tests here ask whether it was.
 static ALONE: ReentrantMutex<()> = ReentrantMutex::new(());
 
 struct Bed {

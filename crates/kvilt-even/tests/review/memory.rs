@@ -221,8 +221,8 @@ fn r24_one_damaged_log_does_not_stop_evictions() {
     }
 }
 
-/// A load went by what files told: 700 KB of rows that compress well were read into a munk of a store with 256 KiB, and all other munks
-/// went for it.
+/// A load went by what files told: 700 KB of rows that compress well were read into a munk of a store with
+/// 256 KiB, and all other munks went for it.
 #[test]
 fn a_chunk_that_is_larger_than_its_files_tell_is_not_loaded() {
     let mut options = Options::default();

@@ -25,9 +25,9 @@ fn r01_a_large_last_value_does_not_keep_the_background_busy() {
     assert!(rests, "2000 steps and {} compactions later still busy", after - before);
 }
 
-/// A rewrite that fails (damaged closed log) is asked for again at once, for ever. Says whether the background rests while the clock
-/// stands still, how many calls it made until then, and how many more in the second for which a chunk is let alone, whenever the
-/// background comes by.
+/// A rewrite that fails (damaged closed log) is asked for again at once, for ever. Says whether the
+/// background rests while the clock stands still, how many calls it made until then, and how many more in the
+/// second for which a chunk is let alone, whenever the background comes by.
 fn damaged(call_fault: Option<Fault>) -> (bool, u64, u64, usize) {
     let memory = closed_with_rows(30);
     let faulty = FaultyDisk::new(memory.clone());

@@ -154,7 +154,8 @@ fn r26_failed_manifests_do_not_pile_up() {
     assert!(during < 3 && temps() == 0, "{during} temporary manifests, {} after space came back", temps());
 }
 
-/// Runs that end before the background has done anything begin a log each; writers wait before those are too many.
+/// Runs that end before the background has done anything begin a log each; writers wait before those are too
+/// many.
 #[test]
 fn r27_short_runs_do_not_pile_up_logs() {
     let memory = MemoryDisk::new(1);

@@ -1,4 +1,5 @@
-//! A store whose background moves only when a put waits for it, and which takes no checkpoint: for tests of memory.
+//! A store whose background moves only when a put waits for it, and which takes no checkpoint: for tests of
+//! memory.
 
 use std::{sync::Arc, time::Duration};
 

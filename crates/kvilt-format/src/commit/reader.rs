@@ -1,7 +1,8 @@
 //! Reads one commit log.
 //!
-//! Where it stands: an open reads every commit log that the manifest does not call obsolete. Always true: records
-//! come in order, and the end is where the first one is not good, unless a mark stands behind: then it is an error.
+//! Where it stands: an open reads every commit log that the manifest does not call obsolete. Always true:
+//! records come in order, and the end is where the first one is not good, unless a mark stands behind: then
+//! it is an error.
 
 use std::sync::Arc;
 
@@ -29,8 +30,8 @@ pub struct CommitReader {
 }
 
 impl CommitReader {
-    /// Opens a commit log and looks at its header. Without a good one, and without a mark, nothing in the file was
-    /// ever synced: it reads as empty, and torn.
+    /// Opens a commit log and looks at its header. Without a good one, and without a mark, nothing in the
+    /// file was ever synced: it reads as empty, and torn.
     ///
     /// Errors: `Corrupted` if the header is bad and a mark stands behind it, or is that of another file;
     /// `UnsupportedVersion`, `Io`.
@@ -70,8 +71,8 @@ impl CommitReader {
 
     /// The next record's offset and its changes; none at the end.
     ///
-    /// Errors: `Corrupted` for a record that is not good and lies before a mark, and for one whose checksum is right
-    /// and whose content is not; `Io`.
+    /// Errors: `Corrupted` for a record that is not good and lies before a mark, and for one whose checksum
+    /// is right and whose content is not; `Io`.
     #[expect(
         clippy::should_implement_trait,
         reason = "changes borrow from the reader, which Iterator cannot say"
@@ -86,7 +87,8 @@ impl CommitReader {
         Ok(Some((offset, changes)))
     }
 
-    /// Whether the log ended at something that is neither a good record nor nothing but zeros. Only meaningful after the end was reached.
+    /// Whether the log ended at something that is neither a good record nor nothing but zeros. Only
+    /// meaningful after the end was reached.
     pub fn is_torn(&self) -> bool {
         self.is_torn
     }
@@ -101,7 +103,8 @@ impl CommitReader {
         self.has_mark_from(HEADER_BYTES as u64)
     }
 
-    /// Passes marks. The length of the body of the good record that is next and in the buffer; none at the end.
+    /// Passes marks. The length of the body of the good record that is next and in the buffer; none at the
+    /// end.
     fn skip_to_batch(&mut self) -> Result<Option<usize>> {
         while !self.is_at_end && self.offset() < self.file_len {
             match self.record_len()? {

@@ -25,7 +25,8 @@ fn change((tag, key, value): &(u8, Vec<u8>, Vec<u8>)) -> Change<'_> {
     }
 }
 
-/// The log, and where its records end. A mark is written behind the header and behind each record if `is_marked`.
+/// The log, and where its records end. A mark is written behind the header and behind each record if
+/// `is_marked`.
 fn log_with(batches: &[Batch], is_marked: bool) -> (Vec<u8>, Vec<usize>) {
     let mut bytes = encode_header(ID, 7).to_vec();
     let mut ends = vec![bytes.len()];

@@ -1,7 +1,8 @@
-//! `LargeRecord`: a record of which no more than the beginning was read, and whose value is copied from the file in pieces.
+//! `LargeRecord`: a record of which no more than the beginning was read, and whose value is copied from the
+//! file in pieces.
 //!
-//! Where it stands: a rewrite meets a record that is too large to lie in memory beside others. Always true: nothing of it is verified
-//! until its value was copied to the end.
+//! Where it stands: a rewrite meets a record that is too large to lie in memory beside others. Always true:
+//! nothing of it is verified until its value was copied to the end.
 
 use std::sync::Arc;
 
@@ -20,8 +21,8 @@ pub struct LargeRecord {
 }
 
 impl LargeRecord {
-    /// The record at `offset` of the log, whose first `bytes` were read, and its entry without the value; none if that has no more than
-    /// `streamed_bytes_min` bytes, or if these are too few to tell.
+    /// The record at `offset` of the log, whose first `bytes` were read, and its entry without the value;
+    /// none if that has no more than `streamed_bytes_min` bytes, or if these are too few to tell.
     pub fn begin<'b>(
         (file, id, base): (&Arc<dyn File>, FileIdentity, Version),
         offset: u64,

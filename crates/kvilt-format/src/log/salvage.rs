@@ -8,12 +8,12 @@ use crate::FileIdentity;
 /// Work on guesses may be so many times the log's bytes.
 const GUESSES_MAX: usize = 64;
 
-/// Gives every good record of the log whose first bytes these are to `record`, in order; and to `damage` the offset of
-/// each place where records are missing. With `is_synced` the bytes end where the last record does, so an
-/// incomplete one is damage; without, it is a torn tail.
+/// Gives every good record of the log whose first bytes these are to `record`, in order; and to `damage` the
+/// offset of each place where records are missing. With `is_synced` the bytes end where the last record does,
+/// so an incomplete one is damage; without, it is a torn tail.
 ///
-/// Behind damage, records are looked for byte by byte. A record's checksum is salted with its place, and what follows
-/// it must be a record, too, or the end: so what is found is one, not something that looks like it.
+/// Behind damage, records are looked for byte by byte. A record's checksum is salted with its place, and what
+/// follows it must be a record, too, or the end: so what is found is one, not something that looks like it.
 pub fn salvage(
     bytes: &[u8],
     id: FileIdentity,

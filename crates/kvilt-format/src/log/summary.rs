@@ -1,9 +1,10 @@
 //! A summary: of the records before it in a log, all but their values.
 //!
-//! Where it stands: now and then the engine appends one between the entries, so that who wants to know where the keys of a
-//! long log lie, after an open above all, need not read their values. Each says where those before it lie; the manifest
-//! knows the last. Always true: a summary tells of the records of a stretch that ends where it begins, of all of them, in
-//! their order; and the one before it lies before that stretch, so that the way back ends. Format: `docs/format/log.md`.
+//! Where it stands: now and then the engine appends one between the entries, so that who wants to know where
+//! the keys of a long log lie, after an open above all, need not read their values. Each says where those
+//! before it lie; the manifest knows the last. Always true: a summary tells of the records of a stretch that
+//! ends where it begins, of all of them, in their order; and the one before it lies before that stretch, so
+//! that the way back ends. Format: `docs/format/log.md`.
 
 use std::ops::Range;
 
@@ -61,7 +62,8 @@ impl Outlines {
         Outlines { base, bytes: Vec::new(), last_key: Vec::new(), covered_bytes: 0 }
     }
 
-    /// Adds the outlines of the next records, which these bytes are, as [`encode_record`](super::encode_record) made them.
+    /// Adds the outlines of the next records, which these bytes are, as
+    /// [`encode_record`](super::encode_record) made them.
     ///
     /// Panics if they are anything else.
     pub fn push_records(&mut self, mut bytes: &[u8]) {
@@ -107,8 +109,8 @@ impl Outlines {
         self.bytes.capacity() + self.last_key.capacity()
     }
 
-    /// Forgets them, and keeps their memory for the next ones, if it is no more than these will need: a batch of very many
-    /// rows leaves none, and a long key neither.
+    /// Forgets them, and keeps their memory for the next ones, if it is no more than these will need: a batch
+    /// of very many rows leaves none, and a long key neither.
     pub fn clear(&mut self) {
         self.bytes.clear();
         self.bytes.shrink_to(KEPT_BYTES);
@@ -117,8 +119,8 @@ impl Outlines {
         self.covered_bytes = 0;
     }
 
-    /// The summary, to be appended to the log of this identity at `offset`, where the last of the records ends. `earlier` is
-    /// where those before it lie, newest first, of which it tells [`EARLIER_MAX`].
+    /// The summary, to be appended to the log of this identity at `offset`, where the last of the records
+    /// ends. `earlier` is where those before it lie, newest first, of which it tells [`EARLIER_MAX`].
     ///
     /// Panics if the outlines have more bytes than a summary may.
     pub fn summary(&self, id: FileIdentity, offset: u64, earlier: impl Iterator<Item = u64>) -> Vec<u8> {
@@ -154,8 +156,8 @@ pub struct Summary {
 }
 
 impl Summary {
-    /// Of the bytes of a whole summary that lies at `offset`, for which [`decode_record`](super::decode_record) said that
-    /// they are one.
+    /// Of the bytes of a whole summary that lies at `offset`, for which
+    /// [`decode_record`](super::decode_record) said that they are one.
     ///
     /// Errors: what is wrong with it, though its checksum is right.
     pub fn decode(record: Vec<u8>, offset: u64, base: Version) -> Result<Summary, Malformed> {
@@ -260,7 +262,8 @@ impl OutlineCursor<'_> {
         if self.key.len() > limits::ENGINE_KEY_BYTES_MAX {
             return Err(Malformed("a key in a summary exceeds its limit"));
         }
-        // So that all keys together have no more bytes than the log, though what they share is left out (F-3).
+        // So that all keys together have no more bytes than the log, though what they share is left out
+        // (F-3).
         let len = len_and_kind >> KIND_BITS;
         if len < (RECORD_BYTES_MIN + self.key.len()) as u64 {
             return Err(Malformed("a summary tells of a record that is shorter than its key"));

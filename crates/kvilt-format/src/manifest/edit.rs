@@ -1,7 +1,7 @@
 //! One change of the root, and its bytes.
 //!
-//! Where it stands: a record of the manifest holds one edit. Always true: an edit decodes to what was encoded,
-//! or is malformed; counts are believed only as far as bytes follow.
+//! Where it stands: a record of the manifest holds one edit. Always true: an edit decodes to what was
+//! encoded, or is malformed; counts are believed only as far as bytes follow.
 
 use kvilt_base::{FileName, Version, limits};
 

@@ -1,7 +1,7 @@
 //! The newest manifest of a directory, replayed to the root.
 //!
-//! Where it stands: the first thing an open reads, and nearly all it reads. Always true: the root that comes out
-//! is what the last append that returned left, or the one begun after it; never an older one.
+//! Where it stands: the first thing an open reads, and nearly all it reads. Always true: the root that comes
+//! out is what the last append that returned left, or the one begun after it; never an older one.
 
 use kvilt_base::{Disk, Error, ErrorKind, FileName, Listed, Result};
 
@@ -11,8 +11,8 @@ use crate::{
     header::{self, HEADER_BYTES},
 };
 
-/// Reads the manifest with the highest number: the root, that number, and how many of its bytes are good. None
-/// if there is no manifest.
+/// Reads the manifest with the highest number: the root, that number, and how many of its bytes are good.
+/// None if there is no manifest.
 ///
 /// A torn record at the end is left out; `valid_len` then is less than the file's length. Nothing may be
 /// appended to a manifest that was read: make a new one ([`super::ManifestWriter::create`]).
@@ -32,11 +32,11 @@ pub fn read_manifest(disk: &dyn Disk) -> Result<Option<(Root, u64, u64)>> {
     Ok(Some((root, number, valid_len)))
 }
 
-/// Reads the newest manifest, and the witness, which must not have seen more of it than there is. None if there is
-/// no store.
+/// Reads the newest manifest, and the witness, which must not have seen more of it than there is. None if
+/// there is no store.
 ///
-/// Errors: `Corrupted` with file and offset if synced bytes of the manifest are damaged or gone, or if there is no
-/// good witness; `UnsupportedVersion`, `Io`.
+/// Errors: `Corrupted` with file and offset if synced bytes of the manifest are damaged or gone, or if there
+/// is no good witness; `UnsupportedVersion`, `Io`.
 pub fn read_root(disk: &dyn Disk) -> Result<Option<(Root, Witness)>> {
     let Some((root, number, valid_len)) = read_manifest(disk)? else {
         return match Witness::read(disk, None) {
@@ -65,8 +65,8 @@ pub fn read_root(disk: &dyn Disk) -> Result<Option<(Root, Witness)>> {
     Ok(Some((root, witness)))
 }
 
-/// The root after the last record before any damage of the newest manifest, for a repair; none if not even the first one
-/// is good. It may be any earlier one.
+/// The root after the last record before any damage of the newest manifest, for a repair; none if not even
+/// the first one is good. It may be any earlier one.
 ///
 /// Errors: `Io`.
 pub fn read_prefix(disk: &dyn Disk) -> Result<Option<Root>> {

@@ -1,8 +1,9 @@
 //! The root: everything that is durable, in one value.
 //!
-//! Where it stands: in memory as long as the store is open, equal to what the manifest says. Always true, after
-//! every successful [`Root::apply`]: there is a chunk whose first key is empty; chunks name known files only;
-//! a known file has a number below `next_file`; the checkpoint never goes back. A failed apply changes nothing.
+//! Where it stands: in memory as long as the store is open, equal to what the manifest says. Always true,
+//! after every successful [`Root::apply`]: there is a chunk whose first key is empty; chunks name known files
+//! only; a known file has a number below `next_file`; the checkpoint never goes back. A failed apply changes
+//! nothing.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 
@@ -11,7 +12,8 @@ use kvilt_base::{Error, ErrorKind, Result, Version};
 use super::edit::{Edit, FileRecord, encode_chunk};
 use crate::coding::VARINT_BYTES_MAX;
 
-/// What is durable. Read its fields; change it by [`Root::apply`] alone, which keeps count of who uses a file.
+/// What is durable. Read its fields; change it by [`Root::apply`] alone, which keeps count of who uses a
+/// file.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Root {
     /// Chosen at random when the store was made; in the header of every file.
@@ -27,8 +29,8 @@ pub struct Root {
     pub is_clean: bool,
     /// Commit logs with smaller numbers are obsolete; zero if there are none.
     pub commit_first: u64,
-    /// Whether the commit log with that number was there, its name and its header durable, when this became the
-    /// root: then it is missed if it is not.
+    /// Whether the commit log with that number was there, its name and its header durable, when this became
+    /// the root: then it is missed if it is not.
     pub commit_is_begun: bool,
     /// The live tables and logs, by number.
     pub files: BTreeMap<u64, FileRecord>,
@@ -89,11 +91,11 @@ impl Root {
         }
     }
 
-    /// Makes the change, in time proportional to the edit. Removals of chunks come before upserts, removals of
-    /// files last.
+    /// Makes the change, in time proportional to the edit. Removals of chunks come before upserts, removals
+    /// of files last.
     ///
-    /// Errors: `Corrupted`, and nothing is changed, if what came out would not be a root, or if the edit removes
-    /// what is not there.
+    /// Errors: `Corrupted`, and nothing is changed, if what came out would not be a root, or if the edit
+    /// removes what is not there.
     pub fn apply(&mut self, edit: &Edit) -> Result<()> {
         self.check_scalars(edit)?;
         let upserted = files_of(edit)?;

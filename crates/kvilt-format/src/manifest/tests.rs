@@ -1,4 +1,5 @@
-//! Tests of manifests: the root comes back after any edits; the newest state or an error, never an older state.
+//! Tests of manifests: the root comes back after any edits; the newest state or an error, never an older
+//! state.
 
 use std::{collections::BTreeMap, sync::atomic::Ordering::SeqCst};
 
@@ -136,8 +137,8 @@ fn a_torn_append_is_left_out_whatever_of_it_reached_the_disk() {
     }
 }
 
-/// A mark that lies across the end of a sector is not synced when the next edit is appended behind it. The power cut kept
-/// the edit's sector and lost half of the mark's; the store could not be opened any more.
+/// A mark that lies across the end of a sector is not synced when the next edit is appended behind it. The
+/// power cut kept the edit's sector and lost half of the mark's; the store could not be opened any more.
 #[test]
 fn a_torn_mark_before_an_append_that_was_not_synced_is_a_torn_end() {
     let (disk, roots, ends) = lived();

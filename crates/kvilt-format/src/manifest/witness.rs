@@ -3,9 +3,9 @@
 //! Where it stands: beside the manifest. A manifest that lost its end reads like one whose last append never
 //! returned, that is, like an older state; only something outside of it can tell the two apart.
 //!
-//! Always true: a claim is written only after what it claims was synced, so it never says too much; it goes into the
-//! half that does not hold the last claim, and that one was synced before, so a torn write leaves the other half;
-//! two halves that are both bad are corruption, never "nothing is claimed".
+//! Always true: a claim is written only after what it claims was synced, so it never says too much; it goes
+//! into the half that does not hold the last claim, and that one was synced before, so a torn write leaves
+//! the other half; two halves that are both bad are corruption, never "nothing is claimed".
 
 use std::{io, sync::Arc};
 
@@ -37,8 +37,9 @@ pub struct Witness {
     store_id: u64,
     claim: Claim,
     generation: u64,
-    /// How many of its halves this run wrote, the newest first. Of the others nothing is expected: a write may have been
-    /// torn, and what an earlier run failed to sync may be seen and yet not be on the disk (D-5).
+    /// How many of its halves this run wrote, the newest first. Of the others nothing is expected: a write
+    /// may have been torn, and what an earlier run failed to sync may be seen and yet not be on the disk
+    /// (D-5).
     own_halves: u64,
     is_synced: bool,
     /// A sync failed: which half is good is not known any more.
@@ -46,8 +47,8 @@ pub struct Witness {
 }
 
 impl Witness {
-    /// Makes the witness of a new store, which claims nothing, and makes it and its name durable. What an earlier
-    /// attempt left is written over.
+    /// Makes the witness of a new store, which claims nothing, and makes it and its name durable. What an
+    /// earlier attempt left is written over.
     ///
     /// Errors: `NoSpace`, `Io`, `Poisoned`.
     pub fn create(disk: &dyn Disk, store_id: u64) -> Result<Witness> {
@@ -153,8 +154,8 @@ impl Witness {
         Ok(())
     }
 
-    /// Makes the last claim durable, if it is not. After a failure every call fails: only an open tells which half
-    /// is good.
+    /// Makes the last claim durable, if it is not. After a failure every call fails: only an open tells which
+    /// half is good.
     ///
     /// Errors: `Poisoned`.
     pub fn sync(&mut self) -> Result<()> {
@@ -172,8 +173,8 @@ impl Witness {
         Ok(())
     }
 
-    /// Writes a claim, whose truth is durable already, over the older half; it counts at once, and is durable after
-    /// the next [`Witness::sync`]. If the write fails, the claim before stands.
+    /// Writes a claim, whose truth is durable already, over the older half; it counts at once, and is durable
+    /// after the next [`Witness::sync`]. If the write fails, the claim before stands.
     ///
     /// Errors: `NoSpace`, `Io`; `Poisoned` if the claim before had to be synced first and could not.
     pub fn write(&mut self, claim: Claim) -> Result<()> {

@@ -1,7 +1,8 @@
 //! Makes manifests, and appends to them.
 //!
-//! Where it stands: owned by whoever checkpoints; one thread at a time. Always true: what [`ManifestWriter::append`]
-//! returned Ok for is durable; a manifest gets its name only when it is complete and durable.
+//! Where it stands: owned by whoever checkpoints; one thread at a time. Always true: what
+//! [`ManifestWriter::append`] returned Ok for is durable; a manifest gets its name only when it is complete
+//! and durable.
 
 use std::{io, sync::Arc};
 
@@ -27,8 +28,9 @@ pub struct ManifestWriter {
 }
 
 impl ManifestWriter {
-    /// Makes a manifest that holds `root`, with a number above all others in the directory: writes it under its
-    /// temporary name, syncs it, renames it, syncs the directory. Older manifests are the caller's to remove.
+    /// Makes a manifest that holds `root`, with a number above all others in the directory: writes it under
+    /// its temporary name, syncs it, renames it, syncs the directory. Older manifests are the caller's to
+    /// remove.
     ///
     /// Errors: `NoSpace`, `Io`; `LimitReached` if the root exceeds 4 GiB.
     pub fn create(disk: &dyn Disk, root: &Root) -> Result<ManifestWriter> {
@@ -43,8 +45,8 @@ impl ManifestWriter {
         ManifestWriter::create_numbered(disk, number, root)
     }
 
-    /// The same with a number that the caller knows to be above all others; spares the listing. A leftover under
-    /// the temporary name is replaced.
+    /// The same with a number that the caller knows to be above all others; spares the listing. A leftover
+    /// under the temporary name is replaced.
     pub fn create_numbered(disk: &dyn Disk, number: u64, root: &Root) -> Result<ManifestWriter> {
         let id = FileIdentity { store_id: root.store_id, number };
         let (temp, name) = (FileName::ManifestTemp(number), FileName::Manifest(number));
@@ -84,8 +86,8 @@ impl ManifestWriter {
     /// Appends an edit and syncs; it is durable when this returns. Says how many bytes were written.
     ///
     /// The caller has applied the edit to its root, so that it is known to fit. After a failed write the edit
-    /// may be appended again; after a failed sync every append is `Poisoned`, and only an open tells whether the
-    /// edit is there.
+    /// may be appended again; after a failed sync every append is `Poisoned`, and only an open tells whether
+    /// the edit is there.
     ///
     /// Errors: `NoSpace`, `Io`, `Poisoned`; `LimitReached` if the edit exceeds 4 GiB.
     pub fn append(&mut self, edit: &Edit) -> Result<u64> {

@@ -1,7 +1,7 @@
 //! A block's plain bytes: entries with shared key prefixes left out, and points where a key stands whole.
 //!
-//! Where it stands: the writer builds one here and stores it; a get seeks in it, a scan walks it. Always true:
-//! a block has at least one restart point, the first entry is one, and no read leaves the block's bytes
+//! Where it stands: the writer builds one here and stores it; a get seeks in it, a scan walks it. Always
+//! true: a block has at least one restart point, the first entry is one, and no read leaves the block's bytes
 //! whatever they are.
 //!
 //! ```text
@@ -98,7 +98,8 @@ impl BlockWriter {
         &self.bytes
     }
 
-    /// A block of this entry alone, but for its value: what stands before that, and what behind. It is begun and ended.
+    /// A block of this entry alone, but for its value: what stands before that, and what behind. It is begun
+    /// and ended.
     pub(super) fn around(&mut self, entry: EntryRef<'_>, value_len: usize) -> (&[u8], Vec<u8>) {
         assert!(self.is_empty(), "a block of its own");
         self.add_before_value(entry, value_len);

@@ -1,7 +1,7 @@
 //! The last 96 bytes of a table: where the filter and the index lie, what the table holds, whose it is.
 //!
-//! Where it stands: an open reads the header, the footer, then filter and index in one piece. Always true: the
-//! parts that a decoded footer names are contiguous and fill the table between its blocks and the footer.
+//! Where it stands: an open reads the header, the footer, then filter and index in one piece. Always true:
+//! the parts that a decoded footer names are contiguous and fill the table between its blocks and the footer.
 //!
 //! | offset | bytes | what |
 //! | --- | --- | --- |

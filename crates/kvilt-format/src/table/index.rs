@@ -1,11 +1,11 @@
 //! The block index: for each block, a separator that no entry of it exceeds, and where the block lies.
 //!
 //! Where it stands: in memory as long as the table is open; a get finds its one block here. Always true:
-//! separators ascend in the order of a table (key ascending, version descending), so a binary search finds the
-//! first block that can hold an entry; blocks lie one behind the other from the header to the filter.
+//! separators ascend in the order of a table (key ascending, version descending), so a binary search finds
+//! the first block that can hold an entry; blocks lie one behind the other from the header to the filter.
 //!
-//! What all separators share is kept once, for the first and the last key as well, the rest in one buffer with an array of ends: no allocation a block,
-//! and less to compare.
+//! What all separators share is kept once, for the first and the last key as well, the rest in one buffer
+//! with an array of ends: no allocation a block, and less to compare.
 //!
 //! ```text
 //! first key | last key | shared prefix   (each with its length)
@@ -26,8 +26,8 @@ use crate::{
     header::HEADER_BYTES,
 };
 
-/// Collects separators while blocks are written, as they will be in the index: where keys are long, whole ones would take as much
-/// memory as all blocks.
+/// Collects separators while blocks are written, as they will be in the index: where keys are long, whole
+/// ones would take as much memory as all blocks.
 #[derive(Debug, Default)]
 pub(super) struct IndexWriter {
     /// What all separators so far begin with.
@@ -51,7 +51,8 @@ impl IndexWriter {
         self.stored_lens.push(stored_len as u64);
     }
 
-    /// What is shared becomes something that `key` begins with; the separators so far get the rest of what it was.
+    /// What is shared becomes something that `key` begins with; the separators so far get the rest of what it
+    /// was.
     fn fit_shared(&mut self, key: &[u8]) {
         if self.ends.is_empty() {
             self.shared = key.to_vec();
@@ -218,8 +219,8 @@ impl BlockIndex {
         (self.offsets[end] - self.offsets[first]) as usize
     }
 
-    /// The first block whose separator is not before (`key`, `at`): entries that are not before it begin there.
-    /// The number of blocks if there is none.
+    /// The first block whose separator is not before (`key`, `at`): entries that are not before it begin
+    /// there. The number of blocks if there is none.
     pub(super) fn find(&self, key: &[u8], at: Version) -> usize {
         let Some(suffix) = key.strip_prefix(self.shared.as_slice()) else {
             return if key < self.shared.as_slice() { 0 } else { self.len() };

@@ -1,7 +1,8 @@
-//! `LargeBlock`: a block of one large value, of which no more than the beginning was read, and whose value is copied from the file in pieces.
+//! `LargeBlock`: a block of one large value, of which no more than the beginning was read, and whose value is
+//! copied from the file in pieces.
 //!
-//! Where it stands: a rewrite meets a block that is too large to lie in memory beside others. Always true: nothing of it is verified
-//! until its value was copied to the end.
+//! Where it stands: a rewrite meets a block that is too large to lie in memory beside others. Always true:
+//! nothing of it is verified until its value was copied to the end.
 
 use std::sync::Arc;
 

@@ -10,13 +10,14 @@ use super::{
     reader::Table,
 };
 
-/// Blocks of more bytes than this are not read for an estimate. Only a row that long, or `block_bytes` as large, makes one.
+/// Blocks of more bytes than this are not read for an estimate. Only a row that long, or `block_bytes` as
+/// large, makes one.
 const LARGE_BLOCK_BYTES: usize = 64 << 10;
 
 impl Table {
-    /// Stored bytes of the blocks that hold entries of `range`. One that the range cuts counts half; one of a single long
-    /// row counts whole where the range begins in it and not at all where the range ends in it: most ranges begin at a row
-    /// that exists, and end before one. Reads nothing.
+    /// Stored bytes of the blocks that hold entries of `range`. One that the range cuts counts half; one of a
+    /// single long row counts whole where the range begins in it and not at all where the range ends in it:
+    /// most ranges begin at a row that exists, and end before one. Reads nothing.
     pub fn approximate_bytes_in(&self, range: &KeyRange) -> u64 {
         let Some((first, last)) = self.blocks_of(range) else { return 0 };
         let index = self.index();
@@ -33,8 +34,8 @@ impl Table {
         bytes
     }
 
-    /// Thousandths of the table's bytes that are of puts that are their keys' newest entries, from about `blocks` blocks
-    /// that lie at equal distances. A large block counts as one row, and is not read.
+    /// Thousandths of the table's bytes that are of puts that are their keys' newest entries, from about
+    /// `blocks` blocks that lie at equal distances. A large block counts as one row, and is not read.
     ///
     /// Errors: `Corrupted`, `Io`.
     pub fn sampled_newest_permille(&self, blocks: usize) -> Result<u64> {
@@ -74,8 +75,8 @@ impl Table {
         Ok((newest * 1000).checked_div(all).unwrap_or(1000))
     }
 
-    /// Bytes that the newest entry of `key` takes, about; none if there is no such entry. A large block counts as one row,
-    /// and is not read.
+    /// Bytes that the newest entry of `key` takes, about; none if there is no such entry. A large block
+    /// counts as one row, and is not read.
     ///
     /// Errors: `Corrupted`, `Io`.
     pub fn newest_bytes(&self, key: &[u8]) -> Result<u64> {
@@ -91,7 +92,8 @@ impl Table {
         Ok(bytes)
     }
 
-    /// Bytes of the row that holds an average byte of the table, about, if it has blocks of `block_bytes`. Reads nothing.
+    /// Bytes of the row that holds an average byte of the table, about, if it has blocks of `block_bytes`.
+    /// Reads nothing.
     pub fn weighted_row_bytes(&self, block_bytes: usize) -> u64 {
         let index = self.index();
         let (mut long_rows, mut long_bytes, mut squares) = (0, 0, 0);

@@ -1,8 +1,8 @@
 //! An open table: its index and filter in memory, its blocks read as they are needed.
 //!
-//! Where it stands: gets come here when neither munk, row cache nor log has the key. Any number of threads may
-//! use one table. Always true: a get reads at most one block for each block that holds versions of its key
-//! (nearly always one), with one call; no byte is used before its checksum was found right.
+//! Where it stands: gets come here when neither munk, row cache nor log has the key. Any number of threads
+//! may use one table. Always true: a get reads at most one block for each block that holds versions of its
+//! key (nearly always one), with one call; no byte is used before its checksum was found right.
 
 use std::{cell::RefCell, sync::Arc};
 
@@ -37,8 +37,8 @@ pub struct Table {
 }
 
 impl Table {
-    /// Opens the table `id`, which has `len` bytes: checks header and footer, loads index and filter. A damaged
-    /// filter is left out (F-5).
+    /// Opens the table `id`, which has `len` bytes: checks header and footer, loads index and filter. A
+    /// damaged filter is left out (F-5).
     ///
     /// Errors: `Corrupted`, `UnsupportedVersion`, `Io`.
     pub fn open(file: Arc<dyn File>, id: FileIdentity, len: u64) -> Result<Table> {
@@ -67,16 +67,16 @@ impl Table {
         Ok(Table { file, id, len, footer, index, filter, streamed_bytes_min: limits::STREAMED_BYTES_MIN })
     }
 
-    /// The same, of which values of more than so many bytes are large ones to who streams or fetches them, if they have blocks of
-    /// their own.
+    /// The same, of which values of more than so many bytes are large ones to who streams or fetches them, if
+    /// they have blocks of their own.
     #[must_use]
     pub fn streaming_above(self, streamed_bytes_min: usize) -> Table {
         Table { streamed_bytes_min, ..self }
     }
 
-    /// Calls `found` with version, kind and value of the newest entry of `key` whose version is at most `at`, and
-    /// returns true; or returns false. `found` may be called from under a read buffer of this thread: it must
-    /// not keep the value, but may use other tables.
+    /// Calls `found` with version, kind and value of the newest entry of `key` whose version is at most `at`,
+    /// and returns true; or returns false. `found` may be called from under a read buffer of this thread: it
+    /// must not keep the value, but may use other tables.
     ///
     /// Errors: `Corrupted` if the block is damaged, `Io`.
     pub fn get(&self, key: &[u8], at: Version, mut found: impl FnMut(Version, Kind, &[u8])) -> Result<bool> {

@@ -233,8 +233,9 @@ impl TableSource {
         self.cursor.step(&self.layout, bytes).map_err(|what| self.table.corrupted(self.block, what))
     }
 
-    /// Stands on the only entry of `block`, of which it reads no more than the beginning, if this one is large, and the entry is in the
-    /// range. Whatever is wrong is found when the value is copied, or when the whole block is read instead.
+    /// Stands on the only entry of `block`, of which it reads no more than the beginning, if this one is
+    /// large, and the entry is in the range. Whatever is wrong is found when the value is copied, or when the
+    /// whole block is read instead.
     fn begin_large(&mut self, block: usize) -> Result<bool> {
         if self.direction == Direction::Backward || self.large_values == LargeValues::AtOnce {
             return Ok(false);
@@ -389,7 +390,8 @@ impl TableSource {
         if self.stored.len().max(index.stored_span(fetched.start, fetched.end))
             > self.table.streamed_bytes_min()
         {
-            // Growing would have both for a moment, and a small block is not to keep the memory of a large one.
+            // Growing would have both for a moment, and a small block is not to keep the memory of a large
+            // one.
             self.stored = Large::default();
         }
         self.table.read_stored(fetched.start, fetched.end, &mut self.stored)?;
@@ -403,7 +405,8 @@ impl TableSource {
     }
 }
 
-/// The plain bytes of the current block; a function of its own so that the cursor can be borrowed beside them.
+/// The plain bytes of the current block; a function of its own so that the cursor can be borrowed beside
+/// them.
 fn block_bytes<'b>(plain_at: &Place, stored: &'b [u8], plain: &'b [u8]) -> &'b [u8] {
     match plain_at {
         Place::Stored(range) => &stored[range.clone()],

@@ -1,8 +1,9 @@
 //! A block as it is stored: its bytes, perhaps compressed, then a tag and a checksum.
 //!
-//! Where it stands: between plain blocks and the file; data blocks, the filter and the index are all stored so.
-//! Always true: the checksum covers the stored bytes, the tag, the file's identity and the block's offset, and
-//! it is checked before a byte is used; memory for plain bytes is never more than LZ4 could have packed.
+//! Where it stands: between plain blocks and the file; data blocks, the filter and the index are all stored
+//! so. Always true: the checksum covers the stored bytes, the tag, the file's identity and the block's
+//! offset, and it is checked before a byte is used; memory for plain bytes is never more than LZ4 could have
+//! packed.
 //!
 //! ```text
 //! tag 0: plain bytes                 | 0 | checksum u32
@@ -47,7 +48,8 @@ pub(super) fn push(out: &mut Vec<u8>, plain: &[u8], compress: bool, id: FileIden
     out.extend_from_slice(&sum.to_le_bytes());
 }
 
-/// Appends what stands behind a plain block to its last bytes, of which and of all before them the checksum runs.
+/// Appends what stands behind a plain block to its last bytes, of which and of all before them the checksum
+/// runs.
 pub(super) fn end_plain(behind: &mut Vec<u8>, mut running: Running) {
     running.add(&[PLAIN]);
     behind.push(PLAIN);

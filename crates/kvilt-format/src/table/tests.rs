@@ -529,7 +529,8 @@ fn tables_and_their_sources_go_where_threads_go() {
     is_shared::<TableWriter>();
 }
 
-/// The separators of blocks of long keys, each nearly a whole key, took as much memory while a table was written as all its blocks.
+/// The separators of blocks of long keys, each nearly a whole key, took as much memory while a table was
+/// written as all its blocks.
 #[test]
 fn separators_of_long_keys_are_held_without_what_they_share() {
     let key = |i: u16| [vec![b'p'; 60 << 10], i.to_be_bytes().to_vec()].concat();
@@ -601,7 +602,8 @@ fn large_values_go_from_table_to_table_without_lying_in_memory() {
     assert_eq!(drain_streaming(&packed, &KeyRange::all()).unwrap(), (rows, 0));
 }
 
-/// Where values are fetched, nothing is believed before it is verified: each entry is right, or the source ends.
+/// Where values are fetched, nothing is believed before it is verified: each entry is right, or the source
+/// ends.
 #[test]
 fn large_values_are_fetched_one_by_one() {
     let rows = rows_with_large_values();

@@ -1,7 +1,7 @@
 //! Reads a whole table and checks everything that can be checked.
 //!
-//! Where it stands: `check` calls it. Always true: a table that passes answers every get and scan as its writer
-//! was told.
+//! Where it stands: `check` calls it. Always true: a table that passes answers every get and scan as its
+//! writer was told.
 
 use std::{collections::HashSet, ops::Range};
 
@@ -16,9 +16,9 @@ use super::{
 use crate::{bloom, coding::Malformed};
 
 impl Table {
-    /// Reads every block and checks checksums, order, separators, filter and footer; returns the entries seen.
-    /// `progress` is told of bytes as they are done, and returns false to cancel: then what was seen so far is
-    /// returned. A damaged filter is no error here; see [`Table::has_damaged_filter`].
+    /// Reads every block and checks checksums, order, separators, filter and footer; returns the entries
+    /// seen. `progress` is told of bytes as they are done, and returns false to cancel: then what was seen so
+    /// far is returned. A damaged filter is no error here; see [`Table::has_damaged_filter`].
     ///
     /// Errors: `Corrupted` at the first thing wrong, `Io`.
     pub fn verify(&self, progress: &mut dyn FnMut(u64) -> bool) -> Result<u64> {
@@ -52,8 +52,8 @@ impl Table {
         Ok(walk.entries)
     }
 
-    /// Reads the stored bytes of a block and some behind it; says of which. What cannot be read together is read alone, so that
-    /// an error names the block.
+    /// Reads the stored bytes of a block and some behind it; says of which. What cannot be read together is
+    /// read alone, so that an error names the block.
     fn fetch_from(&self, block: usize, stored: &mut Vec<u8>) -> Result<Range<usize>> {
         let index = self.index();
         let is_much = |end: &usize| index.stored_span(block, *end) > FETCH_BYTES_MAX;

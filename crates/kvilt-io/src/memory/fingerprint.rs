@@ -13,8 +13,8 @@ use super::{
 };
 
 impl MemoryDisk {
-    /// Two disks with the same fingerprint are taken to be the same: they hold the same files under the same names, and
-    /// of both the same is synced. It has 64 bits, and is good within one process.
+    /// Two disks with the same fingerprint are taken to be the same: they hold the same files under the same
+    /// names, and of both the same is synced. It has 64 bits, and is good within one process.
     pub fn fingerprint(&self) -> u64 {
         let state = self.world.state.lock();
         let mut hasher = DefaultHasher::new();

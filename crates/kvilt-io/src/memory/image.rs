@@ -1,9 +1,10 @@
 //! Images: what a power cut, or a kill, leaves of a disk in memory.
 //!
-//! After a power cut each file holds what was synced, and of each later write any part, by sectors: a sector may
-//! show the synced bytes, the newest ones, or what it held in between, whatever its neighbours show. The length is
-//! one that the file had since the sync, or a whole number of sectors between; where the length got through and the data did
-//! not, there are zeros or stale bytes. Of the name changes since the last `sync_dir`, any subset holds.
+//! After a power cut each file holds what was synced, and of each later write any part, by sectors: a sector
+//! may show the synced bytes, the newest ones, or what it held in between, whatever its neighbours show. The
+//! length is one that the file had since the sync, or a whole number of sectors between; where the length got
+//! through and the data did not, there are zeros or stale bytes. Of the name changes since the last
+//! `sync_dir`, any subset holds.
 //!
 //! What is always true: synced bytes that were not written again are in every image (D-1), synced names that
 //! were not changed again too (D-2), and a rename holds as a whole or not at all (D-4).
@@ -35,8 +36,8 @@ pub enum Keep {
     All,
     /// Any subset: each sector and each name change by itself, as the seed says.
     Random(u64),
-    /// The name changes up to some point, and the writes of each file up to some point, the last one torn: what
-    /// an ordered, journalling file system leaves.
+    /// The name changes up to some point, and the writes of each file up to some point, the last one torn:
+    /// what an ordered, journalling file system leaves.
     Prefix(u64),
     /// One of [`MemoryDisk::unsynced`], with the name of its file if it is a write; else nothing.
     Only(usize),
@@ -92,8 +93,9 @@ impl MemoryDisk {
         MemoryDisk::with_directories(self.world.seed, directories, self.directory, state.capacity_bytes)
     }
 
-    /// A disk of its own that holds what the death of the process leaves: everything written, but what was not
-    /// synced is no safer than before, so a later power cut may still take it. Locks and handles are gone.
+    /// A disk of its own that holds what the death of the process leaves: everything written, but what was
+    /// not synced is no safer than before, so a later power cut may still take it. Locks and handles are
+    /// gone.
     pub fn kill_image(&self) -> Arc<MemoryDisk> {
         let state = self.world.state.lock();
         let mut copies = Copies::new(true);
@@ -267,7 +269,8 @@ fn any_sectors(contents: &Contents, rng: &SeededRng) -> Extent {
             break;
         }
         if !chance.holds(rng) {
-            // A sector that the synced file has is on the platter; a fresh one may show what was there before.
+            // A sector that the synced file has is on the platter; a fresh one may show what was there
+            // before.
             if has_stale_bytes && range.start >= synced.len() {
                 bytes[range].fill_with(|| rng.next_u64() as u8);
             }

@@ -1,10 +1,12 @@
-//! `Unit`: one thing that a power cut may take, or leave, by itself: a change of names, or sectors of one write.
+//! `Unit`: one thing that a power cut may take, or leave, by itself: a change of names, or sectors of one
+//! write.
 //!
-//! Images by chance (see `image`) mix many such things; here each is lost alone, or kept alone, and every write is torn
-//! at every border of its sectors. So nothing depends on chance, and what a store forgot to sync is named by a number.
+//! Images by chance (see `image`) mix many such things; here each is lost alone, or kept alone, and every
+//! write is torn at every border of its sectors. So nothing depends on chance, and what a store forgot to
+//! sync is named by a number.
 //!
-//! What is always true: the same disk has the same units, in the same order; what is left is a legal state. A sector
-//! that loses a write shows what it held before it, later writes to it included: they share its bytes.
+//! What is always true: the same disk has the same units, in the same order; what is left is a legal state. A
+//! sector that loses a write shows what it held before it, later writes to it included: they share its bytes.
 
 use std::{collections::HashSet, ops::Range, sync::Arc};
 
@@ -32,7 +34,8 @@ pub(super) struct Piece {
 }
 
 impl Unit {
-    /// Whether this change of names must hold where nothing else does: it is the unit, or names the unit's file.
+    /// Whether this change of names must hold where nothing else does: it is the unit, or names the unit's
+    /// file.
     pub(super) fn needs(&self, directory: usize, position: usize, change: &NameChange) -> bool {
         let names_its_file =
             |piece: &Piece| change.kind.inode().is_some_and(|i| Arc::ptr_eq(i, &piece.inode));
@@ -46,9 +49,9 @@ impl Unit {
 }
 
 impl MemoryDisk {
-    /// How many things there are that a power cut now may take, or leave, each by itself: changes of names, writes,
-    /// the sectors of a write before and behind each border. [`super::Keep::Only`] and [`super::Keep::AllBut`] number
-    /// them from zero.
+    /// How many things there are that a power cut now may take, or leave, each by itself: changes of names,
+    /// writes, the sectors of a write before and behind each border. [`super::Keep::Only`] and
+    /// [`super::Keep::AllBut`] number them from zero.
     pub fn unsynced(&self) -> usize {
         units(&self.world.state.lock()).len()
     }

@@ -1,7 +1,7 @@
 //! Room on the disk for a file that is nothing but room.
 //!
-//! What is always true: after Ok every block of the file is there, whoever else fills the disk; after an error the file
-//! is as long as it was before, and holds no blocks beyond.
+//! What is always true: after Ok every block of the file is there, whoever else fills the disk; after an
+//! error the file is as long as it was before, and holds no blocks beyond.
 
 use std::{io, os::fd::BorrowedFd};
 
@@ -30,8 +30,8 @@ pub(super) fn allocate(fd: BorrowedFd<'_>, len: u64) -> io::Result<()> {
     })
 }
 
-/// The same by writing. Synced, since a file system may promise blocks that it then does not find; a failure says only
-/// that the room is not there.
+/// The same by writing. Synced, since a file system may promise blocks that it then does not find; a failure
+/// says only that the room is not there.
 fn write_zeros(fd: BorrowedFd<'_>, len: u64) -> io::Result<()> {
     let zeros = vec![0; PIECE_BYTES as usize];
     let mut at = 0;

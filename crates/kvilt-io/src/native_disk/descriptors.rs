@@ -1,7 +1,8 @@
 //! The process's one cache of descriptors: at most half of `RLIMIT_NOFILE` of them are ours.
 //!
-//! Each open file has a `Slot`, which holds a descriptor or none. Slots that hold one stand in a ring; a hand goes
-//! round it (CLOCK: who was used since the hand last came is passed over) and closes descriptors to make room.
+//! Each open file has a `Slot`, which holds a descriptor or none. Slots that hold one stand in a ring; a hand
+//! goes round it (CLOCK: who was used since the hand last came is passed over) and closes descriptors to make
+//! room.
 //!
 //! What is always true: a descriptor is closed only while nobody uses it, and only when all that was written
 //! through it has been synced. If that sync fails, the slot keeps the error, and every later sync of the file
@@ -194,7 +195,8 @@ impl Slot {
         self.is_pinned.store(false, Ordering::Relaxed);
     }
 
-    /// Closes the descriptor for good, synced or not: nobody has the file open any more, or its directory is closed.
+    /// Closes the descriptor for good, synced or not: nobody has the file open any more, or its directory is
+    /// closed.
     pub(super) fn close(&self) {
         let mut guard = self.fd.write();
         if let Some(fd) = guard.take() {
@@ -241,7 +243,8 @@ impl Ring {
         for step in 0..3 * count {
             self.hand = (self.hand + 1) % count;
             let slot = &self.slots[self.hand];
-            // Who is locked is in use, or being closed already: to pick it again and again would spare the rest.
+            // Who is locked is in use, or being closed already: to pick it again and again would spare the
+            // rest.
             let is_spared = slot.fd.is_locked()
                 || slot.is_pinned.load(Ordering::Relaxed)
                 || slot.is_used.swap(false, Ordering::Relaxed)

@@ -1,7 +1,8 @@
 //! `Likeness`: to whom the files of a store belong and who else may use them, for the files that come to it.
 //!
-//! Who writes to a store may be another user than its owner: root, or one of its group. What he makes must be of as much
-//! use to the owner as what was there before; else one command run by root locks the owner out of his own store.
+//! Who writes to a store may be another user than its owner: root, or one of its group. What he makes must be
+//! of as much use to the owner as what was there before; else one command run by root locks the owner out of
+//! his own store.
 //!
 //! What is always true: a file is never open to anybody to whom those before it were not.
 
@@ -39,8 +40,8 @@ impl Likeness {
         }
     }
 
-    /// For the first file in a directory: it belongs to whom that belongs, and is nobody else's to use. A directory made by
-    /// `mkdir` lets everybody in, and that is no reason to show them rows.
+    /// For the first file in a directory: it belongs to whom that belongs, and is nobody else's to use. A
+    /// directory made by `mkdir` lets everybody in, and that is no reason to show them rows.
     pub(super) fn of_first_in(directory: &OwnedFd) -> io::Result<Likeness> {
         Ok(Likeness::of(&retry_on_intr(|| fs::fstat(directory))?, OWNERS_ACCESS))
     }
@@ -55,8 +56,8 @@ impl Likeness {
         Likeness { owner: stat.st_uid, group: stat.st_gid, mode }
     }
 
-    /// Makes a file or a directory that was just made, for its maker alone, like this, as far as the maker may. To give it to
-    /// another takes a privilege; who has none keeps it.
+    /// Makes a file or a directory that was just made, for its maker alone, like this, as far as the maker
+    /// may. To give it to another takes a privilege; who has none keeps it.
     pub(super) fn give_to(self, made: &OwnedFd) -> io::Result<()> {
         let mut stat = retry_on_intr(|| fs::fstat(made))?;
         if (stat.st_uid, stat.st_gid) != (self.owner, self.group) {

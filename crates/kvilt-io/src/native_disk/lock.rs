@@ -1,13 +1,15 @@
-//! `HeldLock`: who has a directory, to write or to read, by advisory locks that the system gives back however a process ends.
+//! `HeldLock`: who has a directory, to write or to read, by advisory locks that the system gives back however
+//! a process ends.
 //!
 //! | who | on the directory | on the file `LOCK` |
 //! | --- | --- | --- |
 //! | one who writes | exclusive | exclusive; made if it is missing, but not before it is [signed](HeldLock::sign) |
 //! | one who reads | shared | shared, if it is there and may be read; it is never made |
 //!
-//! Two, because each alone leaves a gap: a copy of a store may have no `LOCK`, and a reader may not make one; and a directory
-//! that is on another machine may not be lockable. Where a lock is not to be had for other reasons than that somebody has it, the
-//! other one must do. Of a file system that is read-only for everybody, nobody can be a writer.
+//! Two, because each alone leaves a gap: a copy of a store may have no `LOCK`, and a reader may not make one;
+//! and a directory that is on another machine may not be lockable. Where a lock is not to be had for other
+//! reasons than that somebody has it, the other one must do. Of a file system that is read-only for
+//! everybody, nobody can be a writer.
 //!
 //! What is always true: taking and giving back changes no file, but for a holder who has signed.
 
@@ -27,7 +29,8 @@ use super::{Directory, descriptors};
 
 /// The locks of one holder, as long as this lives.
 pub(super) struct HeldLock {
-    /// Never the descriptor that the directory's files are opened by: a forked process has a copy of that one for good.
+    /// Never the descriptor that the directory's files are opened by: a forked process has a copy of that one
+    /// for good.
     directory: Option<OwnedFd>,
     file: OnceLock<OwnedFd>,
     /// Whether the file names this process.
@@ -103,7 +106,8 @@ impl HeldLock {
         let written = retry_on_intr(|| fs::ftruncate(file, 0))
             .and_then(|()| retry_on_intr(|| rustix::io::pwrite(file, text.as_bytes(), 0)));
         match written {
-            // A full disk must not keep anybody from the store: rivals learn that there is a holder, not which.
+            // A full disk must not keep anybody from the store: rivals learn that there is a holder, not
+            // which.
             Ok(_) | Err(Errno::NOSPC | Errno::DQUOT) => Ok(()),
             Err(error) => Err(error.into()),
         }
@@ -120,8 +124,9 @@ impl Drop for HeldLock {
             // So that the next holder's rival cannot read our id. Only a message depends on it.
             let _ = fs::ftruncate(file, 0);
         }
-        // Closing alone does not do: while another thread starts a process, that one shares the lock until it runs
-        // its program, and a store that was closed would be busy for a moment. If this fails, closing remains.
+        // Closing alone does not do: while another thread starts a process, that one shares the lock until it
+        // runs its program, and a store that was closed would be busy for a moment. If this fails, closing
+        // remains.
         for fd in file.into_iter().chain(&self.directory) {
             let _ = fs::flock(fd, FlockOperation::NonBlockingUnlock);
         }

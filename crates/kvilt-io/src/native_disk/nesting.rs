@@ -1,7 +1,8 @@
 //! Nesting: whether a path leads into the directory of a store.
 //!
-//! A store inside of a store's directory would be copied, moved and removed with the outer one, by people who see one store there. So
-//! none is made there. What is asked is the file system itself, links followed; a directory that may not be looked at counts as none.
+//! A store inside of a store's directory would be copied, moved and removed with the outer one, by people who
+//! see one store there. So none is made there. What is asked is the file system itself, links followed; a
+//! directory that may not be looked at counts as none.
 
 use std::{
     fs,
@@ -13,7 +14,8 @@ use kvilt_base::FileName;
 /// One of these is in every directory of a store: only where one is, the directory is listed.
 const SIGNS: [FileName; 3] = [FileName::Lock, FileName::Witness, FileName::Reserve];
 
-/// The directory of a store that `path` is in, the innermost. `path` need not be there, and is not looked at itself.
+/// The directory of a store that `path` is in, the innermost. `path` need not be there, and is not looked at
+/// itself.
 pub(super) fn store_around(path: &Path) -> Option<PathBuf> {
     let path = std::path::absolute(path).ok()?;
     let (there, known) =

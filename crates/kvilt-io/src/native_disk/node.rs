@@ -1,7 +1,7 @@
 //! A logical file: a name in a directory, the inode it stands for, and perhaps a descriptor.
 //!
-//! What is always true: all handles on one file of one disk are the same node. A node opens again only what it
-//! opened before, by device and inode number.
+//! What is always true: all handles on one file of one disk are the same node. A node opens again only what
+//! it opened before, by device and inode number.
 
 use std::{
     fmt, io,

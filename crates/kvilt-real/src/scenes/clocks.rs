@@ -14,8 +14,8 @@ use crate::{
     tools,
 };
 
-/// Lives under clocks that stand, run wildly, or are years off in either direction, the monotonic one included; killed
-/// or not, what they leave is right.
+/// Lives under clocks that stand, run wildly, or are years off in either direction, the monotonic one
+/// included; killed or not, what they leave is right.
 pub(super) fn jumps(stage: &Stage) -> Result<Outcome> {
     if tools::find("faketime").is_none() {
         return Ok(Outcome::Skipped("there is no faketime".to_string()));

@@ -57,8 +57,8 @@ pub(super) fn descriptors(stage: &Stage) -> Result<Outcome> {
     fail_each(stage, "openat", |n| format!("error=EMFILE:when={n}"), &["io", "limit-reached"])
 }
 
-/// Puts a row, time after time, with another call failing each time, until no call is left to fail. The command must
-/// do it, or fail with one of these kinds; in both cases nothing else may have changed.
+/// Puts a row, time after time, with another call failing each time, until no call is left to fail. The
+/// command must do it, or fail with one of these kinds; in both cases nothing else may have changed.
 fn fail_each(stage: &Stage, calls: &str, error: fn(usize) -> String, kinds: &[&str]) -> Result<Outcome> {
     if tools::find("strace").is_none() {
         return Ok(Outcome::Skipped("there is no strace".to_string()));

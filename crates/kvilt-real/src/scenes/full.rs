@@ -19,8 +19,8 @@ const BALLAST: &str = "ballast";
 /// Rows that are not deleted on the full disk.
 const KEPT: usize = 10;
 
-/// How long rewrites and checkpoints may take to give back what was deleted, and a file system to let others have it: ext4
-/// does when its journal is committed, every five seconds.
+/// How long rewrites and checkpoints may take to give back what was deleted, and a file system to let others
+/// have it: ext4 does when its journal is committed, every five seconds.
 const FREED_WITHIN: Duration = Duration::from_secs(60);
 
 /// 256 KiB in memory.
@@ -56,8 +56,8 @@ pub(super) fn ext4(stage: &Stage) -> Result<Outcome> {
     Ok(outcome)
 }
 
-/// Writes until there is no space, reads, deletes, and writes into what that freed; fills the disk again, makes space
-/// beside the store, writes on; then everything acknowledged must be there.
+/// Writes until there is no space, reads, deletes, and writes into what that freed; fills the disk again,
+/// makes space beside the store, writes on; then everything acknowledged must be there.
 fn fill(root: &Path, ballast_bytes: usize, value_bytes: usize) -> Result<Outcome> {
     let value = |row: usize| format!("{row:0value_bytes$}");
     let store = root.join("store");
@@ -115,7 +115,8 @@ fn try_until_done(deed: impl Fn() -> kvilt::Result<()>) -> Result<usize> {
     unreachable!("time passes")
 }
 
-/// Puts rows from this one on until one is refused for want of space; says which. Every other error is a failure.
+/// Puts rows from this one on until one is refused for want of space; says which. Every other error is a
+/// failure.
 fn write_until_full(db: &Db, from: usize, value: impl Fn(usize) -> String) -> Result<usize> {
     for row in from.. {
         match db.put(key(row), value(row)).and_then(|()| if row % 50 == 49 { db.sync() } else { Ok(()) }) {
@@ -145,7 +146,8 @@ fn ensure_rows(db: &Db, rows: usize, value: impl Fn(usize) -> String) -> Result<
 /// No checkpoint comes by itself.
 const LONG_WRITTEN: Durability = Durability::Written { interval: Duration::from_secs(3_600) };
 
-/// Where nothing may be written stores can be read, all that was acknowledged; what would write is refused, and the error says why.
+/// Where nothing may be written stores can be read, all that was acknowledged; what would write is refused,
+/// and the error says why.
 pub(super) fn read_only(stage: &Stage) -> Result<Outcome> {
     if let Some(reason) = obstacle() {
         return Ok(Outcome::Skipped(reason));
@@ -189,8 +191,8 @@ pub(super) fn read_only(stage: &Stage) -> Result<Outcome> {
     Ok(Outcome::Good("read, checked, repaired from; put refused".to_string()))
 }
 
-/// With not a byte to spare the store is opened and read, and rows are deleted, by the reserve; only new data is refused,
-/// once that had to give its room. Without a reserve it is still opened and read.
+/// With not a byte to spare the store is opened and read, and rows are deleted, by the reserve; only new data
+/// is refused, once that had to give its room. Without a reserve it is still opened and read.
 pub(super) fn brimful(stage: &Stage) -> Result<Outcome> {
     if let Some(reason) = obstacle() {
         return Ok(Outcome::Skipped(reason));

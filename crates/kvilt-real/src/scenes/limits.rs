@@ -51,8 +51,8 @@ pub(super) fn few_descriptors(stage: &Stage) -> Result<Outcome> {
     Ok(Outcome::Good(format!("{files_max} files")))
 }
 
-/// Beyond RLIMIT_FSIZE a write is cut short, then refused; like a full disk. Where the signal that goes with it is
-/// not ignored it kills the process, which is a kill like any other.
+/// Beyond RLIMIT_FSIZE a write is cut short, then refused; like a full disk. Where the signal that goes with
+/// it is not ignored it kills the process, which is a kill like any other.
 pub(super) fn file_size(stage: &Stage) -> Result<Outcome> {
     if tools::find("prlimit").is_none() {
         return Ok(Outcome::Skipped("there is no prlimit".to_string()));

@@ -93,8 +93,8 @@ fn looks(path: &Path) -> Result<Looks> {
     Ok(looks)
 }
 
-/// Who may read the files of a store and nothing else can read the store, also beside others who do; the owner is kept out
-/// meanwhile, and writes again afterwards.
+/// Who may read the files of a store and nothing else can read the store, also beside others who do; the
+/// owner is kept out meanwhile, and writes again afterwards.
 pub(super) fn another_reader(stage: &Stage) -> Result<Outcome> {
     let stage = match for_another_user(stage)? {
         Ok(stage) => stage,

@@ -1,19 +1,21 @@
-//! Crashes within recoveries, all of them: a canonical script is crashed at every disk call, the recovery of each image
-//! again at every disk call, and so on to a depth.
+//! Crashes within recoveries, all of them: a canonical script is crashed at every disk call, the recovery of
+//! each image again at every disk call, and so on to a depth.
 //!
-//! A *recovery* is an open, a look at everything, a check, and the first checkpoint of the new life, with which the crashed
-//! one is put away. What is held against each image that is opened:
+//! A *recovery* is an open, a look at everything, a check, and the first checkpoint of the new life, with
+//! which the crashed one is put away. What is held against each image that is opened:
 //!
-//! 1. what is found is one of the states that its past allows. A recovery that was cut short owes more than the life
-//!    before it: where the image lost nothing any more, the next one must find exactly what this one found, for the state
-//!    after n crashes is the state after one;
+//! 1. what is found is one of the states that its past allows. A recovery that was cut short owes more than
+//!    the life before it: where the image lost nothing any more, the next one must find exactly what this one
+//!    found, for the state after n crashes is the state after one;
 //! 2. the store's own check finds no damage;
 //! 3. it lives on: what is put and synced behind it is there after one more power cut.
 //!
-//! There are far too many paths, but few places where they lead: a recovery is decided by the image, so images that are
-//! equal, and of which the same is owed, are one *state* and played once, at the least depth at which they come up.
+//! There are far too many paths, but few places where they lead: a recovery is decided by the image, so
+//! images that are equal, and of which the same is owed, are one *state* and played once, at the least depth
+//! at which they come up.
 //!
-//! What is always true here: no bystander, and chance is drawn from the state alone, so that equal states go the same way.
+//! What is always true here: no bystander, and chance is drawn from the state alone, so that equal states go
+//! the same way.
 
 use std::{
     collections::HashMap,
@@ -154,7 +156,8 @@ impl State {
         }
     }
 
-    /// Decides all that comes of it. What a second crash is owed counts only while it could still take something.
+    /// Decides all that comes of it. What a second crash is owed counts only while it could still take
+    /// something.
     fn key(&self) -> u64 {
         let mut hasher = DefaultHasher::new();
         (self.shot.image.fingerprint(), self.allowed()).hash(&mut hasher);
@@ -230,7 +233,8 @@ impl Explorer<'_> {
         Ok(())
     }
 
-    /// Opens a store on the image, holds it to its past, and lets it live on. Returns what crashes of this recovery leave.
+    /// Opens a store on the image, holds it to its past, and lets it live on. Returns what crashes of this
+    /// recovery leave.
     fn recover(&self, state: State, key: u64, to_come: u32) -> Result<Vec<State>, Complaint> {
         let is_durable = state.shot.image.unsynced() == 0;
         let allowed = state.allowed().to_vec();

@@ -1,6 +1,6 @@
 //! `Recorder`: a disk that stands in front of a [`MemoryDisk`] and, before calls that change something, makes
-//! images of what a power cut, or the death of the process, at this moment could leave. One recorded run gives every crash of a script; the
-//! run itself is not disturbed.
+//! images of what a power cut, or the death of the process, at this moment could leave. One recorded run
+//! gives every crash of a script; the run itself is not disturbed.
 
 use std::{
     any::Any,
@@ -29,8 +29,8 @@ pub(super) enum End {
     PowerCut(Keep),
 }
 
-/// Which images are made of a moment, besides one of the process killed and one of a power cut that leaves only what
-/// was synced.
+/// Which images are made of a moment, besides one of the process killed and one of a power cut that leaves
+/// only what was synced.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Images {
     /// By seed: a prefix, and this many random ones.
@@ -38,7 +38,8 @@ pub enum Images {
         /// Random ones.
         random: u64,
     },
-    /// Everything that was not synced lost alone, and kept alone, and all of it kept: nothing is left to chance.
+    /// Everything that was not synced lost alone, and kept alone, and all of it kept: nothing is left to
+    /// chance.
     Singles,
 }
 

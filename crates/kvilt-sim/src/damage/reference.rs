@@ -40,8 +40,9 @@ const KEYS: usize = 350;
 impl Reference {
     /// A reference by its number: the first has plenty of tables, the second more logs.
     ///
-    /// Its life: three runs, with and without compression; puts, deletes, range deletes, a snapshot held while both go on;
-    /// splits, rewrites and evictions; checkpoints; a power cut that leaves torn tails behind synced logs.
+    /// Its life: three runs, with and without compression; puts, deletes, range deletes, a snapshot held
+    /// while both go on; splits, rewrites and evictions; checkpoints; a power cut that leaves torn tails
+    /// behind synced logs.
     pub fn new(number: u64) -> Result<Reference> {
         let mut life = Life::new(number);
         life.run(Compression::None, 2 * KEYS)?;

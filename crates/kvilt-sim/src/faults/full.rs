@@ -4,7 +4,8 @@
 //!
 //! 1. only what brings data may be refused, and only as `NoSpace`; of what is refused nothing is visible;
 //! 2. deleting all that is there succeeds, and so does a sync behind it;
-//! 3. a power cut, at one chosen call and at the end, leaves what was promised, and the store opens on the full disk;
+//! 3. a power cut, at one chosen call and at the end, leaves what was promised, and the store opens on the
+//!    full disk;
 //! 4. with room again the store takes writes at once.
 
 use std::sync::Arc;
@@ -23,7 +24,8 @@ use crate::{
     world::World,
 };
 
-/// Steps that come first, so that there is a checkpoint, and with it a reserve. Where nothing was written, none is taken.
+/// Steps that come first, so that there is a checkpoint, and with it a reserve. Where nothing was written,
+/// none is taken.
 const FURNISHING: [Step; 4] = [
     Step::Put(0, Payload { number: u32::MAX - 1, bytes: 8 }),
     Step::Sync,
@@ -47,8 +49,9 @@ struct Fate {
 }
 
 impl Case<'_> {
-    /// Lets the disk be full from every `stride`-th changing call on, without a power cut and with one at some later
-    /// call. Says how many lives that were, or at which call the disk of the first wrong one was full.
+    /// Lets the disk be full from every `stride`-th changing call on, without a power cut and with one at
+    /// some later call. Says how many lives that were, or at which call the disk of the first wrong one was
+    /// full.
     pub fn fill(&self, stride: u64) -> Result<u64, (u64, Failure)> {
         let script = besieged(self.script);
         let live = |fate: Fate| {
@@ -87,7 +90,8 @@ impl Case<'_> {
                 life.furnished = memory.ops();
             }
             match player.play(position) {
-                // Whoever was refused by a disk that is gone; what was answered before is right or a complaint.
+                // Whoever was refused by a disk that is gone; what was answered before is right or a
+                // complaint.
                 Ok(()) | Err(Complaint::Refused(..)) if memory.has_crashed() => {
                     self.survive(player, &memory, &refused)?;
                     return Ok(life);

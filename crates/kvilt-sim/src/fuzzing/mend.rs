@@ -1,7 +1,7 @@
 //! Puts checksums, magic numbers and identities of a file right, so that its bytes get past the guards.
 //!
-//! It walks through a file as its reader does, by the lengths that stand there, and stops where they make no sense.
-//! The formats are those of `docs/format/`; a test holds it to the encoders.
+//! It walks through a file as its reader does, by the lengths that stand there, and stops where they make no
+//! sense. The formats are those of `docs/format/`; a test holds it to the encoders.
 
 use kvilt_format::{FORMAT_VERSION, FileIdentity, HEADER_BYTES, checksum::checksum, coding::Decoder};
 

@@ -201,8 +201,8 @@ impl KeyClusters {
         self.puts = running_max(puts.iter().map(|c| (c.first_answer, c.last_call)).collect());
     }
 
-    /// Fills `ends_by` and `begins_after`. Each is an extreme over all *other* clusters, so the two best are kept
-    /// and a cluster's own is passed over.
+    /// Fills `ends_by` and `begins_after`. Each is an extreme over all *other* clusters, so the two best are
+    /// kept and a cluster's own is passed over.
     fn bound_lifetimes(&mut self) {
         let count = self.clusters.len();
         let mut by_last_call: Vec<usize> = (0..count).collect();
@@ -234,9 +234,9 @@ impl KeyClusters {
         }
     }
 
-    /// Two clusters that cannot be ordered, if there are. A cluster whose first answer lies before its last call
-    /// occupies the time between (a forward zone); another may have taken effect at once, at any moment between
-    /// its last call and its first answer (a backward zone).
+    /// Two clusters that cannot be ordered, if there are. A cluster whose first answer lies before its last
+    /// call occupies the time between (a forward zone); another may have taken effect at once, at any moment
+    /// between its last call and its first answer (a backward zone).
     fn find_disorder(&self) -> Option<(&Cluster, &Cluster)> {
         let (mut forward, backward): (Vec<&Cluster>, Vec<&Cluster>) =
             self.clusters.iter().partition(|c| c.first_answer < c.last_call);

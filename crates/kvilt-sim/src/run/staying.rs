@@ -1,5 +1,5 @@
-//! A reader that stays: a few steps of a script are played within a get, whose reader keeps what it found. Behind each step, within
-//! or not, the store is held to its budget.
+//! A reader that stays: a few steps of a script are played within a get, whose reader keeps what it found.
+//! Behind each step, within or not, the store is held to its budget.
 
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 
@@ -16,8 +16,8 @@ const STAYS_IN: usize = 150;
 const STEPS_MAX: usize = 120;
 
 impl Player<'_> {
-    /// Plays the step at this position of the script, or, now and then, that and some behind it while a reader stays. Says at which it is,
-    /// and returns how many it played.
+    /// Plays the step at this position of the script, or, now and then, that and some behind it while a
+    /// reader stays. Says at which it is, and returns how many it played.
     pub(super) fn play_some(&mut self, position: usize, at: &AtomicUsize) -> Result<usize, Complaint> {
         let length = self.length_of_stay(position);
         let key = self.model.now().keys().next().copied().filter(|_| length > 1);
@@ -45,7 +45,8 @@ impl Player<'_> {
         if is_found.map_err(refused("get"))? { Ok(length) } else { Err(format!("key {key} is gone").into()) }
     }
 
-    /// For how many steps a reader stays: none of them closes the store or makes another. It would be in the way of other worlds.
+    /// For how many steps a reader stays: none of them closes the store or makes another. It would be in the
+    /// way of other worlds.
     fn length_of_stay(&mut self, position: usize) -> usize {
         let Some(dice) = self.stayer.as_mut() else { return 0 };
         if !dice.chance(1, STAYS_IN) || !self.world.is_alone() {

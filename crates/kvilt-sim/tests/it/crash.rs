@@ -1,4 +1,5 @@
-//! A crash at every disk operation of many scripts (B-4, B-5, and D-1 to D-4 as the disk in memory keeps them).
+//! A crash at every disk operation of many scripts (B-4, B-5, and D-1 to D-4 as the disk in memory keeps
+//! them).
 
 use std::time::Duration;
 
@@ -17,9 +18,9 @@ const SCRIPTS: u64 = if cfg!(debug_assertions) { 48 } else { 192 };
 /// Crashes that these come to, at least.
 const CASES: u64 = if cfg!(debug_assertions) { 180_000 } else { 720_000 };
 
-/// E-6 and E-8: a length that was not synced, or a file that is gone and still named, is corruption at the next open
-/// or at the first look at everything. E-11: where a commit log began before or behind its checkpoint's cut, a power
-/// cut at level written leaves a state that never was.
+/// E-6 and E-8: a length that was not synced, or a file that is gone and still named, is corruption at the
+/// next open or at the first look at everything. E-11: where a commit log began before or behind its
+/// checkpoint's cut, a power cut at level written leaves a state that never was.
 #[test]
 fn a_crash_at_any_disk_operation_leaves_a_prefix_of_the_writes() {
     let campaign = Campaign { threads: 2, ..Campaign::new(Kind::Crash, 0..SCRIPTS) };
@@ -33,7 +34,8 @@ fn a_crash_at_any_disk_operation_leaves_a_prefix_of_the_writes() {
     assert!(outcome.tally.cases >= CASES, "{:?}", outcome.tally);
 }
 
-/// Of records of the empty key without a value, written at one version, an older one won in a rewrite: found by this seed.
+/// Of records of the empty key without a value, written at one version, an older one won in a rewrite: found
+/// by this seed.
 #[test]
 fn a_row_without_a_byte_is_not_lost_to_an_older_one() {
     let outcome = run_campaign(&Campaign::new(Kind::Crash, 30_004..30_005), Even::of_seed);
@@ -66,7 +68,8 @@ fn what_is_older_than_two_intervals_survives_without_a_sync() {
     }
 }
 
-/// A thousand crashes of one store: it neither grows nor runs out of epochs, and loses nothing that was synced.
+/// A thousand crashes of one store: it neither grows nor runs out of epochs, and loses nothing that was
+/// synced.
 #[test]
 fn a_store_survives_a_thousand_crashes_without_growing() {
     let even = Even::tiny();
@@ -75,8 +78,8 @@ fn a_store_survives_a_thousand_crashes_without_growing() {
     for life in 0..=1_000_u32 {
         let world = World::stepped(disk.clone(), disk.clone(), u64::from(life));
         let engine = even.open(&world).unwrap();
-        // What nobody names is gone now. Before, files may be there that other tests' threads kept from being swept.
-        // The reserve is there or not, as the crash pleases, and always of one size.
+        // What nobody names is gone now. Before, files may be there that other tests' threads kept from being
+        // swept. The reserve is there or not, as the crash pleases, and always of one size.
         let reserve_bytes = disk.contents(FileName::Reserve).map_or(0, |bytes| bytes.len() as u64);
         bytes_at_open.push(disk.total_bytes() - reserve_bytes);
         if let Some(before) = life.checked_sub(1) {
@@ -87,7 +90,8 @@ fn a_store_survives_a_thousand_crashes_without_growing() {
             engine.put(format!("key{i:03}").as_bytes(), &life.to_be_bytes()).unwrap();
         }
         engine.put(b"life", &life.to_be_bytes()).unwrap();
-        // A rewrite takes the place of what it rewrote at the next checkpoint only, so it comes before the sync.
+        // A rewrite takes the place of what it rewrote at the next checkpoint only, so it comes before the
+        // sync.
         world.step_until_idle().unwrap();
         engine.sync().unwrap();
         engine.put(b"life", b"not synced, so it may be lost").unwrap();

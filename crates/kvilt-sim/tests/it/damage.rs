@@ -18,8 +18,8 @@ fn run(reference: &Reference, blows: impl Iterator<Item = Blow>, shards: u64) ->
     tally
 }
 
-/// Fault table, rows 8 to 8f and 9: every flip and every length of the root's two files; of all others, a sample.
-/// `kvilt-sim damage` does all.
+/// Fault table, rows 8 to 8f and 9: every flip and every length of the root's two files; of all others, a
+/// sample. `kvilt-sim damage` does all.
 #[test]
 fn damaged_bytes_are_found_and_never_answer_wrong() {
     let reference = Reference::new(0).unwrap();

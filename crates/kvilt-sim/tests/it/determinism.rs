@@ -2,8 +2,9 @@
 
 use std::process::Command;
 
-/// What the command says about some seeds, but for the time that it took. It runs in a process of its own: what
-/// other threads of this one hold back from the collector of garbage would change what a store counts as used.
+/// What the command says about some seeds, but for the time that it took. It runs in a process of its own:
+/// what other threads of this one hold back from the collector of garbage would change what a store counts as
+/// used.
 fn told(what: &str, seeds: &str) -> String {
     let output = Command::new(env!("CARGO_BIN_EXE_kvilt-sim"))
         .args([what, "--seeds", seeds, "--json", "--figures"])

@@ -5,7 +5,8 @@ use kvilt_sim::{
     world::Even,
 };
 
-/// Scripts with a fault at every call, in every way; the first twelve include seed 11, which once found something.
+/// Scripts with a fault at every call, in every way; the first twelve include seed 11, which once found
+/// something.
 const SCRIPTS: u64 = if cfg!(debug_assertions) { 12 } else { 48 };
 
 #[test]

@@ -8,8 +8,8 @@ use kvilt_sim::{
 /// Scripts: some 2,400 operations each. The whole million runs in release builds.
 const SCRIPTS: u64 = if cfg!(debug_assertions) { 72 } else { 480 };
 
-/// E-7 in part: limits are so small that buffers and tails are full all the time, and a put that announced itself
-/// without having made room panics.
+/// E-7 in part: limits are so small that buffers and tails are full all the time, and a put that announced
+/// itself without having made room panics.
 #[test]
 fn random_operations_on_many_configurations_agree_with_an_ordered_map() {
     const { assert!(CONFIGURATIONS >= 20) };

@@ -1,5 +1,5 @@
-//! A toy engine — a map and one log — that is right, or wrong in one way of our choice. It tests the tests: the
-//! oracles must find nothing in the right one and each flaw in the others.
+//! A toy engine — a map and one log — that is right, or wrong in one way of our choice. It tests the tests:
+//! the oracles must find nothing in the right one and each flaw in the others.
 
 use std::{
     any::Any,

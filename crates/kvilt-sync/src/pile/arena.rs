@@ -7,15 +7,17 @@
 //!           | (batch u64 | lower record u32 | zero u32)? | value | to 8
 //! ```
 //!
-//! A place, which is what links are made of, is 32 bits: the number of a block, and 16 bits of where in it; 0 is none. Blocks
-//! are filled one after the other, so what is put lies side by side. The first are small, for many a pile has a few rows only; a row
-//! that is longer than a block has memory of its own, and numbers for each block's length of it.
+//! A place, which is what links are made of, is 32 bits: the number of a block, and 16 bits of where in it; 0
+//! is none. Blocks are filled one after the other, so what is put lies side by side. The first are small, for
+//! many a pile has a few rows only; a row that is longer than a block has memory of its own, and numbers for
+//! each block's length of it.
 //!
 //! What is always true:
-//! - A [`Node`] or [`Record`] is made from a place that its own arena gave out for one, and everything it points
-//!   at was written before the link it was found by (S-10). So the values of these two types are the proof that
-//!   reading is sound; nobody outside this directory makes one.
-//! - Bytes are given out once, to who has the arena's [`Writer`]; once a link leads to them, none but links change.
+//! - A [`Node`] or [`Record`] is made from a place that its own arena gave out for one, and everything it
+//!   points at was written before the link it was found by (S-10). So the values of these two types are the
+//!   proof that reading is sound; nobody outside this directory makes one.
+//! - Bytes are given out once, to who has the arena's [`Writer`]; once a link leads to them, none but links
+//!   change.
 #![expect(unsafe_code, reason = "objects of variable length in raw memory")]
 
 use std::{
@@ -135,7 +137,8 @@ fn record_bytes(has_batch: bool, value_len: usize) -> usize {
 impl Arena {
     pub(super) fn with_capacity(bytes: usize) -> Self {
         assert!(bytes <= CAPACITY_MAX, "a pile holds less than two gibibytes, not {bytes} bytes");
-        // Two blocks that follow each other have more in them than one could hold, so this is enough for what has room.
+        // Two blocks that follow each other have more in them than one could hold, so this is enough for what
+        // has room.
         let count = 2 * bytes.div_ceil(BLOCK_BYTES) + BLOCKS_BESIDES;
         Arena {
             blocks: (0..count).map(|_| AtomicPtr::new(ptr::null_mut())).collect(),
@@ -179,20 +182,23 @@ impl Arena {
     /// The node at a place.
     ///
     /// # Safety
-    /// It was the [`Node::place`] of a node of this arena, and whoever wrote it down did so behind the node (S-10).
+    /// It was the [`Node::place`] of a node of this arena, and whoever wrote it down did so behind the node
+    /// (S-10).
     pub(super) unsafe fn node(&self, place: u32) -> Node<'_> {
         Node { arena: self, at: place }
     }
 
     #[inline]
     fn address(&self, at: u32) -> *mut u8 {
-        // Acquire: pairs with the store in `begin_block`. Who has the place has seen that store anyway, by way of a link.
+        // Acquire: pairs with the store in `begin_block`. Who has the place has seen that store anyway, by
+        // way of a link.
         let base = self.blocks[at as usize / BLOCK_BYTES].load(Ordering::Acquire);
         base.wrapping_add(at as usize % BLOCK_BYTES)
     }
 
     /// # Safety
-    /// An initialised `T` lies at `at + offset` in one object, a multiple of its alignment, and is not written any more.
+    /// An initialised `T` lies at `at + offset` in one object, a multiple of its alignment, and is not
+    /// written any more.
     #[inline]
     unsafe fn read<T: Copy>(&self, at: u32, offset: usize) -> T {
         let from = self.address(at).wrapping_add(offset).cast::<T>();
@@ -382,12 +388,13 @@ impl<'a> Node<'a> {
 
     fn newest_link(self) -> &'a AtomicU32 {
         let link = self.arena.address(self.at);
-        // SAFETY: every node begins with this link, at a multiple of 4, accessed only through here once it is shared; alive as long
-        // as the arena.
+        // SAFETY: every node begins with this link, at a multiple of 4, accessed only through here once it is
+        // shared; alive as long as the arena.
         unsafe { AtomicU32::from_ptr(link.cast()) }
     }
 
-    /// Has the processor fetch the node, and its first record, which mostly is the newest, as far as it is likely to reach.
+    /// Has the processor fetch the node, and its first record, which mostly is the newest, as far as it is
+    /// likely to reach.
     #[inline]
     pub(super) fn fetch_ahead(self) {
         let begin = self.arena.address(self.at);
@@ -432,8 +439,9 @@ impl<'a> Record<'a> {
         (at != 0).then_some(Record { arena: self.arena, at })
     }
 
-    /// The newest record of the chain with a lower version. For a batch's record, which may stand on others of
-    /// its own version, one link passes all of these; a single put's record stands on a lower version only.
+    /// The newest record of the chain with a lower version. For a batch's record, which may stand on others
+    /// of its own version, one link passes all of these; a single put's record stands on a lower version
+    /// only.
     pub(super) fn lower(self) -> Option<Record<'a>> {
         // SAFETY: a record has this word, and is complete (S-10).
         let word: u32 = unsafe { self.arena.read(self.at, VALUE_LEN_AT) };

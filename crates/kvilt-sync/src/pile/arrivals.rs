@@ -1,7 +1,7 @@
 //! `Arrivals`: the keys of a pile in the order in which they came.
 //!
-//! One writer, any number of readers without locks. What is always true: an arrival is written before the length counts it
-//! (Release), and never changes.
+//! One writer, any number of readers without locks. What is always true: an arrival is written before the
+//! length counts it (Release), and never changes.
 
 use std::sync::OnceLock;
 
@@ -12,7 +12,8 @@ const SEGMENT_KEYS: usize = if IS_EXPLORED { 1 } else { 32 };
 /// Segments enough for 2³² keys.
 const SEGMENTS: usize = 28;
 
-/// A key, as who sorts knows it: what it begins with, as a number that orders as keys do, and the place of its node.
+/// A key, as who sorts knows it: what it begins with, as a number that orders as keys do, and the place of
+/// its node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Arrival {
     pub(super) head: u64,

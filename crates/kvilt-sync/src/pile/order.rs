@@ -1,11 +1,13 @@
 //! `Order`: the keys of a pile sorted, as many of them as somebody wanted.
 //!
-//! A put notes its key and no more. Who wants keys in order sorts what has come since somebody last did: if that is much, for
-//! everybody; if it is little, for itself, until all who did so have looked at as many keys as sorting would. So puts pay nothing
-//! for an order that nobody wants, and who wants it looks at few keys one by one.
+//! A put notes its key and no more. Who wants keys in order sorts what has come since somebody last did: if
+//! that is much, for everybody; if it is little, for itself, until all who did so have looked at as many keys
+//! as sorting would. So puts pay nothing for an order that nobody wants, and who wants it looks at few keys
+//! one by one.
 //!
 //! What is always true:
-//! - S-14: what is sorted has the keys that came first, each once, ascending; what takes its place has these and more.
+//! - S-14: what is sorted has the keys that came first, each once, ascending; what takes its place has these
+//!   and more.
 
 use std::{
     cmp::Ordering,
@@ -17,7 +19,8 @@ use parking_lot::Mutex;
 use super::arrivals::{Arrival, Arrivals};
 use crate::published::{Published, pin};
 
-/// So many keys, and a part of those that are sorted, may be left unsorted for a while: whoever wants order looks at each of them …
+/// So many keys, and a part of those that are sorted, may be left unsorted for a while: whoever wants order
+/// looks at each of them …
 const UNSORTED_MAX: usize = 32;
 /// … and this is the part.
 const UNSORTED_PART: usize = 8;
@@ -57,7 +60,8 @@ impl Order {
         self.bytes.load(atomic::Ordering::Relaxed)
     }
 
-    /// Most keys in order; the others are those that came behind so many. `compare` says how two keys with one head stand.
+    /// Most keys in order; the others are those that came behind so many. `compare` says how two keys with
+    /// one head stand.
     pub(super) fn mostly(
         &self,
         arrivals: &Arrivals,
@@ -89,8 +93,8 @@ impl Order {
         Arc::clone(self.sorted.load(&pin()))
     }
 
-    /// Charges who wants all of so many keys in order for a look at those that are not sorted. False if to sort them for everybody
-    /// is worth it instead.
+    /// Charges who wants all of so many keys in order for a look at those that are not sorted. False if to
+    /// sort them for everybody is worth it instead.
     fn pays_for_looking(&self, sorted: &Sorted, all: usize) -> bool {
         let lacking = all - sorted.len();
         if lacking == 0 {
@@ -112,7 +116,8 @@ impl Sorted {
         Arrival { head: self.heads[position], place: self.places[position] }
     }
 
-    /// The position of the first key that is not before a key with this head; `is_before` decides for those with the same head.
+    /// The position of the first key that is not before a key with this head; `is_before` decides for those
+    /// with the same head.
     pub(super) fn lower_bound(&self, head: u64, is_before: impl Fn(u32) -> bool) -> usize {
         let first = self.heads.partition_point(|&other| other < head);
         let same = self.heads[first..].partition_point(|&other| other == head);

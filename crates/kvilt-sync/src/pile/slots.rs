@@ -4,8 +4,9 @@
 //!   slot   hash 32 | place of a node 32; 0 is empty
 //! ```
 //!
-//! One writer, any number of readers without locks. What is always true: a slot is stored (Release) behind the node that it
-//! leads to (S-10), and is not changed afterwards; of two keys with one hash each has its slot.
+//! One writer, any number of readers without locks. What is always true: a slot is stored (Release) behind
+//! the node that it leads to (S-10), and is not changed afterwards; of two keys with one hash each has its
+//! slot.
 
 use crate::{
     ahead::fetch_ahead,
@@ -47,7 +48,8 @@ impl Slots {
         }
     }
 
-    /// Enters a node whose key has no slot yet. The caller is the only writer, and enters so few that some slots stay empty.
+    /// Enters a node whose key has no slot yet. The caller is the only writer, and enters so few that some
+    /// slots stay empty.
     pub(super) fn insert(&self, hash: u32, place: u32) {
         let mut at = self.first(hash);
         // Relaxed: only the one writer stores.

@@ -1,8 +1,8 @@
 //! A pile's entries in order, as a `Source`.
 //!
-//! Most keys are in order already ([`Order`](super::order::Order)); those that came since are sorted for this source alone, and both
-//! are walked side by side. What is always true: it stands on a record inside its range, or at the end; keys are strictly
-//! monotone.
+//! Most keys are in order already ([`Order`](super::order::Order)); those that came since are sorted for this
+//! source alone, and both are walked side by side. What is always true: it stands on a record inside its
+//! range, or at the end; keys are strictly monotone.
 
 use std::{fmt, ops::Range, sync::Arc};
 

@@ -371,8 +371,8 @@ fn check_stream(list: &Pile, direction: Direction) -> usize {
     entries
 }
 
-/// S-10: readers in both directions and by key meet whole records only, in order, and miss none that was inserted
-/// before they began, while two threads insert (taking turns).
+/// S-10: readers in both directions and by key meet whole records only, in order, and miss none that was
+/// inserted before they began, while two threads insert (taking turns).
 #[test]
 fn readers_meet_whole_records_in_order_while_others_insert() {
     const INSERTS: u64 = if cfg!(miri) { 60 } else { 30_000 };

@@ -176,7 +176,8 @@ fn a_pin_that_outlives_what_ran_apart_keeps_what_it_found() {
     settle();
 }
 
-/// The seat was given back while it was set aside, so another thread took it, and two threads told one reservation what they read.
+/// The seat was given back while it was set aside, so another thread took it, and two threads told one
+/// reservation what they read.
 #[test]
 fn a_seat_that_is_set_aside_stays_its_threads_though_its_last_pin_ends() {
     let own = pin().reservation();

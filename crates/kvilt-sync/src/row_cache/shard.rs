@@ -1,8 +1,8 @@
 //! One shard of the row cache: a map from hash to row, and a clock hand that chooses what goes.
 //!
-//! The hand walks the rows in a circle; a row read since its last visit is spared once, any other goes. What is
-//! always true: `bytes` is the sum over the rows; the map leads from a row's hash to its slot, and a slot not
-//! in the map is in `free`. Two keys of one hash cannot both be cached: the later one takes the place.
+//! The hand walks the rows in a circle; a row read since its last visit is spared once, any other goes. What
+//! is always true: `bytes` is the sum over the rows; the map leads from a row's hash to its slot, and a slot
+//! not in the map is in `free`. Two keys of one hash cannot both be cached: the later one takes the place.
 
 use std::{
     collections::HashMap,
@@ -110,8 +110,8 @@ impl Hasher for AlreadyHashed {
     }
 }
 
-/// Mixes a key into 64 bits: eight bytes at a time are multiplied to 128 bits and folded. Fast, good enough to
-/// spread rows; keys made to collide only push each other out of the cache.
+/// Mixes a key into 64 bits: eight bytes at a time are multiplied to 128 bits and folded. Fast, good enough
+/// to spread rows; keys made to collide only push each other out of the cache.
 pub(super) fn hash(key: &[u8]) -> u64 {
     const MULTIPLIER: u64 = 0x9e37_79b9_7f4a_7c15;
     const SECOND: u64 = 0xd1b5_4a32_d192_ed03;

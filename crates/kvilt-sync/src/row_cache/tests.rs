@@ -77,8 +77,8 @@ fn the_limit_holds_and_rows_that_are_read_stay() {
     assert!(!fill(&cache, b"k", None));
 }
 
-/// S-50. Values of a key rise; a reader that saw one, from the cache or from below, must never see a smaller one again,
-/// which is what linearizable means for a register that only rises.
+/// S-50. Values of a key rise; a reader that saw one, from the cache or from below, must never see a smaller
+/// one again, which is what linearizable means for a register that only rises.
 #[test]
 fn no_reader_goes_back_in_time() {
     const WRITES: u64 = if cfg!(miri) { 16 } else { 40_000 };

@@ -16,14 +16,16 @@ pub struct RowsBuilder {
 }
 
 impl RowsBuilder {
-    /// A builder for about so many bytes of rows; it grows when it must. Fails if the system refuses the address space.
+    /// A builder for about so many bytes of rows; it grows when it must. Fails if the system refuses the
+    /// address space.
     pub fn new(bytes: usize) -> Result<Self> {
         // An empty memory would have nothing to grow into.
         let memory = RowMemory::new(bytes.max(1024))?;
         Ok(RowsBuilder { memory, places: Vec::new(), newest: Vec::new() })
     }
 
-    /// Adds the next row; the newest of a key comes with the key's hash. Fails at four GiB, or if the system refuses memory.
+    /// Adds the next row; the newest of a key comes with the key's hash. Fails at four GiB, or if the system
+    /// refuses memory.
     pub fn push(&mut self, entry: EntryRef<'_>, hash: Option<u32>) -> Result<()> {
         let place = self.memory.push(entry, self.places.len())?;
         self.places.push(place);
@@ -75,9 +77,9 @@ impl RowsBuilder {
     }
 }
 
-/// Weaves new rows into others, which stay where they are: the memory is that of both. Keys in order: for each that is new or changes
-/// [`RowsWeaver::begin_key`], its new rows, and, of all that it had ([`RowsWeaver::next_old`] until it has none), those that
-/// are kept. Old rows of other keys stay.
+/// Weaves new rows into others, which stay where they are: the memory is that of both. Keys in order: for
+/// each that is new or changes [`RowsWeaver::begin_key`], its new rows, and, of all that it had
+/// ([`RowsWeaver::next_old`] until it has none), those that are kept. Old rows of other keys stay.
 ///
 /// Whatever is done with it, each row has one place by position and at most one by hash: S-17 rests on that.
 pub struct RowsWeaver<'r> {
@@ -115,8 +117,8 @@ impl<'r> RowsWeaver<'r> {
         self.before.held(self.hold)
     }
 
-    /// What comes next has a key with this hash, and what was there of it begins at `position`: all old rows before that which were
-    /// not looked at stay; says which. Panics if it lies before one that was.
+    /// What comes next has a key with this hash, and what was there of it begins at `position`: all old rows
+    /// before that which were not looked at stay; says which. Panics if it lies before one that was.
     pub fn begin_key(&mut self, position: usize, hash: u32) -> Range<usize> {
         self.end_key();
         let kept = self.keep_up_to(position);
@@ -169,7 +171,8 @@ impl<'r> RowsWeaver<'r> {
         place.is_some()
     }
 
-    /// The rows, of so many bytes, and which of the old ones stay behind the last key. `hash_of` is what the old ones were built with.
+    /// The rows, of so many bytes, and which of the old ones stay behind the last key. `hash_of` is what the
+    /// old ones were built with.
     pub fn finish(mut self, bytes: usize, hash_of: impl Fn(&[u8]) -> u32) -> (Rows, Range<usize>) {
         self.end_key();
         let kept = self.keep_up_to(self.before.len());

@@ -1,15 +1,16 @@
 //! `ByHash`: where the newest row of each key lies, by the key's hash.
 //!
-//! A search through sorted keys touches a line of memory for each few steps, and the lines of a munk are seldom in a cache.
-//! Here it is one line, a bucket, before the row itself (TeksDB's idea: points by hash, order for scans, over the
-//! same rows; docs/design/0040-points-by-hash-in-runs.md).
+//! A search through sorted keys touches a line of memory for each few steps, and the lines of a munk are
+//! seldom in a cache. Here it is one line, a bucket, before the row itself (TeksDB's idea: points by hash,
+//! order for scans, over the same rows; docs/design/0040-points-by-hash-in-runs.md).
 //!
 //! ```text
 //!   bucket, 64 bytes   tags 12 × 8 | unused 24 | has overflowed 8 | places 12 × 32
 //! ```
 //!
-//! What is always true: once it is shared, only places change; which keys there are does not. A row lies in its key's bucket, or
-//! behind buckets that have all overflowed. That a bucket has overflowed stays when its keys go: see [`ByHash::is_crowded`].
+//! What is always true: once it is shared, only places change; which keys there are does not. A row lies in
+//! its key's bucket, or behind buckets that have all overflowed. That a bucket has overflowed stays when its
+//! keys go: see [`ByHash::is_crowded`].
 
 use std::array;
 
@@ -22,7 +23,8 @@ use crate::{
 const SLOTS: usize = 12;
 /// … and how many it has on the average, so that few overflow.
 const FILLED: usize = 8;
-/// … and how many at most: with more, gets would follow rows through several buckets. So there always is one with room for another.
+/// … and how many at most: with more, gets would follow rows through several buckets. So there always is one
+/// with room for another.
 const FILLED_MAX: usize = 10;
 /// Where in a bucket's tags it says whether rows of it may lie in the next.
 const OVERFLOWED: usize = 15;
@@ -79,8 +81,8 @@ impl ByHash {
         ByHash { buckets: self.buckets.iter().map(Bucket::copied).collect(), count: self.count }
     }
 
-    /// Puts the place of a key's newest row where that of another is, if it had one; or takes the key out. False, and nothing is
-    /// changed, if there is no room for another key.
+    /// Puts the place of a key's newest row where that of another is, if it had one; or takes the key out.
+    /// False, and nothing is changed, if there is no room for another key.
     #[must_use]
     pub(super) fn replace(&mut self, hash: u32, before: Option<u32>, after: Option<u32>) -> bool {
         match (before, after) {
@@ -177,7 +179,8 @@ impl ByHash {
         }
     }
 
-    /// Gives `each` the places in a key's bucket that are probably its own. False if it has none, there or in another.
+    /// Gives `each` the places in a key's bucket that are probably its own. False if it has none, there or in
+    /// another.
     #[inline]
     pub(super) fn any_candidate(&self, hash: u32, each: impl FnMut(u32)) -> bool {
         let Some(bucket) = self.buckets.get(self.bucket_of(hash)) else { return false };
@@ -185,8 +188,8 @@ impl ByHash {
         tagged.map(|slot| bucket.place(slot)).map(each).count() > 0 || bucket.tags[OVERFLOWED] != 0
     }
 
-    /// Whether most buckets have overflowed, now or before keys went: a search for a key that is not there goes on and on. Made
-    /// anew, a sixteenth of them has, or not even that.
+    /// Whether most buckets have overflowed, now or before keys went: a search for a key that is not there
+    /// goes on and on. Made anew, a sixteenth of them has, or not even that.
     pub(super) fn is_crowded(&self) -> bool {
         2 * self.buckets.iter().filter(|bucket| bucket.tags[OVERFLOWED] != 0).count() > self.buckets.len()
     }

@@ -1,7 +1,8 @@
 //! `RowMemory`: the bytes of rows, and who may write where.
 //!
-//! What is always true: bytes below `len` belong to rows, or are spans of the room's; those behind it are nobody's. Who writes has
-//! the room's lock, or the memory to itself, and writes only into spans that were free or behind `len`.
+//! What is always true: bytes below `len` belong to rows, or are spans of the room's; those behind it are
+//! nobody's. Who writes has the room's lock, or the memory to itself, and writes only into spans that were
+//! free or behind `len`.
 #![expect(unsafe_code, reason = "rows in raw memory")]
 
 use kvilt_base::{EntryRef, Error, ErrorKind, Kind, Result, Version};
@@ -18,8 +19,8 @@ pub(super) const HEAD_BYTES: usize = 20;
 const POSITION_AT: usize = 16;
 /// Set in the length word for tombstones.
 const TOMBSTONE_BIT: u32 = 1 << 31;
-/// Rows that replace others take so much fresh memory at most, this part of what was built, or as many of the longest rows, whichever
-/// is most, until replaced ones are free.
+/// Rows that replace others take so much fresh memory at most, this part of what was built, or as many of the
+/// longest rows, whichever is most, until replaced ones are free.
 const GROWTH_BYTES: usize = 64 << 10;
 const GROWTH_PART: usize = 16;
 const GROWTH_ROWS: usize = 2;
@@ -34,7 +35,8 @@ pub(super) struct RowMemory {
     len: AtomicUsize,
     /// Bytes of the longest row that was built.
     longest: usize,
-    /// Where the next row will probably be written that replaces another; 0 as long as none did. For fetching ahead only.
+    /// Where the next row will probably be written that replaces another; 0 as long as none did. For fetching
+    /// ahead only.
     next: AtomicU32,
     /// Whether it will have no room, as far as the last one knew: 0 or 1. For asking in time only.
     is_short: AtomicU32,
@@ -42,8 +44,8 @@ pub(super) struct RowMemory {
 }
 
 impl RowMemory {
-    /// For about so many bytes of rows, and as much again for what will be woven in or replace others: pages that are not written to
-    /// take no memory.
+    /// For about so many bytes of rows, and as much again for what will be woven in or replace others: pages
+    /// that are not written to take no memory.
     pub(super) fn new(bytes: usize) -> Result<Self> {
         let capacity = if bytes == 0 { 0 } else { (2 * bytes + GROWTH_BYTES).min(u32::MAX as usize) };
         let memory = Memory::passed_on(capacity, bytes).map_err(|e| Error::io("reserve memory", e))?;
@@ -90,8 +92,8 @@ impl RowMemory {
         self.grow_for(len + end - start)?;
         let from = other.memory.base().wrapping_add(start);
         let to = self.memory.base().wrapping_add(len);
-        // SAFETY: both lie inside their memories (asserted, and grown for), which are two; `other` has them written, and nobody else
-        // has either (`&mut`).
+        // SAFETY: both lie inside their memories (asserted, and grown for), which are two; `other` has them
+        // written, and nobody else has either (`&mut`).
         unsafe { std::ptr::copy_nonoverlapping(from, to, end - start) };
         self.len = AtomicUsize::new(len + end - start);
         self.longest = self.longest.max(other.longest);
@@ -172,7 +174,8 @@ impl RowMemory {
     }
 
     /// # Safety
-    /// As many bytes as the row has, from `place` on, are inside the memory, and nobody else reads or writes them.
+    /// As many bytes as the row has, from `place` on, are inside the memory, and nobody else reads or writes
+    /// them.
     unsafe fn write(&self, place: u32, entry: EntryRef<'_>, position: usize) {
         let to = self.memory.base().wrapping_add(place as usize);
         let head = head_of(entry, position);
@@ -247,7 +250,8 @@ impl RowMemory {
         is_short
     }
 
-    /// The same with where a row of so many bytes will probably be written that replaces another; false if none was yet.
+    /// The same with where a row of so many bytes will probably be written that replaces another; false if
+    /// none was yet.
     pub(super) fn fetch_free(&self, bytes: usize) -> bool {
         let next = self.next.load(Ordering::Relaxed);
         if next > 0 {

@@ -14,8 +14,8 @@ const BATCH_ROWS: usize = 8;
 const BATCH_BYTES: usize = 32 << 10;
 /// What is left of a span that was taken is used for another row, or it is lost, if it is shorter.
 const REST_BYTES_MIN: u32 = 32;
-/// More free spans than this of many lengths mean that rows have lengths for which they are of no use; and from here on an array costs
-/// more than a tree would.
+/// More free spans than this of many lengths mean that rows have lengths for which they are of no use; and
+/// from here on an array costs more than a tree would.
 const FREE_MAX: usize = 1 << 10;
 
 /// A row's memory.
@@ -32,14 +32,15 @@ pub(super) struct Batch {
 }
 
 pub(super) struct Room {
-    /// By length, so that the shortest is taken in which a row fits; of one length the last, which moves none if rows are as long as
-    /// each other. An array that keeps its capacity: a tree's nodes came and went with two puts in three, and threads that write to
-    /// one chunk waited for each other in the allocator.
+    /// By length, so that the shortest is taken in which a row fits; of one length the last, which moves none
+    /// if rows are as long as each other. An array that keeps its capacity: a tree's nodes came and went with
+    /// two puts in three, and threads that write to one chunk waited for each other in the allocator.
     free: Vec<Span>,
     waiting: Vec<Span>,
     waiting_bytes: usize,
     returned: Arc<Mutex<Vec<Span>>>,
-    /// Changes places with `returned`, so that both keep their capacity and whoever drops a batch hardly waits; empty otherwise.
+    /// Changes places with `returned`, so that both keep their capacity and whoever drops a batch hardly
+    /// waits; empty otherwise.
     collected: Vec<Span>,
     /// Bytes of all spans above and of batches.
     reusable: usize,

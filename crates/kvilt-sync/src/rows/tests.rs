@@ -71,7 +71,8 @@ fn a_row_stays_as_long_as_a_pin_and_then_its_memory_serves_others() {
     assert_eq!(all(&rows)[0], (b"a".to_vec(), LAST, vec![LAST as u8; 1000]));
 }
 
-/// S-16, for a pin that is older than the rows: it has seen no era in which they were there until it reads them.
+/// S-16, for a pin that is older than the rows: it has seen no era in which they were there until it reads
+/// them.
 #[test]
 fn a_pin_that_is_older_than_the_rows_keeps_what_it_reads_of_them() {
     let pinned = pin();
@@ -207,7 +208,8 @@ fn an_old_row_is_kept_once() {
     weaver.keep();
 }
 
-/// Each time a key goes and another comes: buckets that overflow stay marked, until most are and all are made anew.
+/// Each time a key goes and another comes: buckets that overflow stay marked, until most are and all are made
+/// anew.
 #[test]
 fn keys_that_come_and_go_do_not_crowd_their_hashes() {
     const KEYS: u32 = 16;
@@ -314,7 +316,8 @@ proptest::proptest! {
     }
 }
 
-/// S-15, S-16, S-18: two threads read by position and by hash beside one that replaces, and see whole rows that never grow older.
+/// S-15, S-16, S-18: two threads read by position and by hash beside one that replaces, and see whole rows
+/// that never grow older.
 #[test]
 fn readers_see_whole_rows_that_never_grow_older() {
     const ROUNDS: u64 = if cfg!(miri) { 60 } else { 30_000 };
@@ -330,7 +333,8 @@ fn readers_see_whole_rows_that_never_grow_older() {
         for reader in 0..2usize {
             let (rows, keys, is_over) = (&rows, &keys, &is_over);
             s.spawn(move || {
-                // By position, and by hash: who replaces a row may have been stopped when only its hash leads to the new one.
+                // By position, and by hash: who replaces a row may have been stopped when only its hash leads
+                // to the new one.
                 let mut seen = [[0; 8]; 2];
                 let mut at = reader;
                 while !is_over.load(Memory::Acquire) {

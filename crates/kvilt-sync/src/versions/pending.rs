@@ -1,7 +1,7 @@
 //! Slots of announced puts: who is on its way, at which version, in which batch.
 //!
-//! A slot moves free → announced (claimed, no version yet) → a version → free. Only its claimer moves it on from
-//! `announced`; everybody else reads. What is always true: a slot at index `i` was never claimed before
+//! A slot moves free → announced (claimed, no version yet) → a version → free. Only its claimer moves it on
+//! from `announced`; everybody else reads. What is always true: a slot at index `i` was never claimed before
 //! `looked_at > i` was stored, so who waits need not look further.
 
 use std::fmt;
@@ -121,7 +121,8 @@ impl Slots {
 
     pub(super) fn is_in_flight(&self, batch: u64) -> bool {
         let slot = &self.slots[batch as usize % SLOTS];
-        // Acquire: pairs with the store in `Pending::drop`; who sees the batch gone sees all its entries (S-5).
+        // Acquire: pairs with the store in `Pending::drop`; who sees the batch gone sees all its entries
+        // (S-5).
         slot.batch.load(Ordering::Acquire) == batch
     }
 }
@@ -153,8 +154,8 @@ impl Pending<'_> {
 impl Drop for Pending<'_> {
     fn drop(&mut self) {
         if self.batch != 0 {
-            // The batch becomes visible here, whole (S-5). Release: behind all of its entries. Before the slot
-            // is freed: a scan that stops waiting must not find the batch still in flight.
+            // The batch becomes visible here, whole (S-5). Release: behind all of its entries. Before the
+            // slot is freed: a scan that stops waiting must not find the batch still in flight.
             self.slot.batch.store(0, Ordering::Release);
         }
         // Release: pairs with the loads of waiters and of the next claimer.

@@ -33,7 +33,8 @@ fn a_put_waits_for_no_view() {
     }
 }
 
-/// S-8: a put at a higher version goes on only when the put at a lower one has retired; so does the view between.
+/// S-8: a put at a higher version goes on only when the put at a lower one has retired; so does the view
+/// between.
 #[test]
 fn puts_become_readable_in_the_order_of_their_versions() {
     let versions = versions();
@@ -113,8 +114,8 @@ fn a_put_that_panics_is_retired() {
     versions.wait_for_pending(versions.advance());
 }
 
-/// Writers bump a register to the version they got; a view must afterwards find, for every writer, the last value
-/// at or below its version to be final. This is the scan's promise (S-3), seen from outside.
+/// Writers bump a register to the version they got; a view must afterwards find, for every writer, the last
+/// value at or below its version to be final. This is the scan's promise (S-3), seen from outside.
 #[test]
 fn what_a_view_finds_no_longer_changes() {
     const ROUNDS: u64 = if cfg!(miri) { 30 } else { 20_000 };

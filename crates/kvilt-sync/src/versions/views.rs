@@ -3,8 +3,9 @@
 //! A place moves free → intended (a view is about to take its version) → a version → free. Beyond the places
 //! there is a map under a lock, which costs an allocation and a lock a view, and has no limit.
 //!
-//! Beside each version stands when its view was opened, written first. Who reads a version and then its moment may
-//! read that of a later view in the same place: the view looks younger than it is, and is taken for old a look later.
+//! Beside each version stands when its view was opened, written first. Who reads a version and then its
+//! moment may read that of a later view in the same place: the view looks younger than it is, and is taken
+//! for old a look later.
 
 use std::{collections::BTreeMap, ops::Range};
 
@@ -37,7 +38,8 @@ pub(super) struct Registry {
     looked_at: AtomicUsize,
     /// Version → when its view was opened. No two views have one version: each moves the counter.
     overflow: Mutex<BTreeMap<Version, u64>>,
-    /// How many there are beyond the places, or are about to be: who only asks whether there is any view takes no lock if none is.
+    /// How many there are beyond the places, or are about to be: who only asks whether there is any view
+    /// takes no lock if none is.
     overflowing: AtomicUsize,
 }
 
@@ -52,12 +54,12 @@ impl Registry {
         }
     }
 
-    /// Announces the intent, lets `take` choose the version (by moving the counter), and registers it as opened at
-    /// this moment.
+    /// Announces the intent, lets `take` choose the version (by moving the counter), and registers it as
+    /// opened at this moment.
     pub(super) fn open(&self, opened: u64, take: impl FnOnce() -> Version) -> (Version, Place) {
         let Some(index) = self.claim() else {
-            // Whoever lists the views takes this lock too: before us, and then our version is the later one, or
-            // after us, and then it finds us.
+            // Whoever lists the views takes this lock too: before us, and then our version is the later one,
+            // or after us, and then it finds us.
             let mut overflow = self.overflow.lock();
             // Relaxed: as the intent in `claim`.
             self.overflowing.fetch_add(1, Ordering::Relaxed);
@@ -86,9 +88,9 @@ impl Registry {
                 self.looked_at.fetch_max(index + 1, Ordering::Relaxed);
             }
             if place.compare_exchange(FREE, INTENDED, Ordering::AcqRel, Ordering::Relaxed).is_ok() {
-                // No fence: whoever lists has read the counter first (S-7). If it read our move of the counter or
-                // a later one (Acquire, of our Release), it sees this intent; if not, our view is at or above
-                // what it read.
+                // No fence: whoever lists has read the counter first (S-7). If it read our move of the
+                // counter or a later one (Acquire, of our Release), it sees this intent; if not, our view is
+                // at or above what it read.
                 return Some(index);
             }
         }
@@ -115,8 +117,9 @@ impl Registry {
         versions
     }
 
-    /// Whether the version of some view is among these, which are not none, or there is one that is about to take its version. Waits for
-    /// nobody, and beyond the places takes a few steps however many views there are.
+    /// Whether the version of some view is among these, which are not none, or there is one that is about to
+    /// take its version. Waits for nobody, and beyond the places takes a few steps however many views there
+    /// are.
     pub(super) fn any(&self, versions: Range<Version>) -> bool {
         // Acquire: as in `version_in`.
         let is_one_in = |place: &AtomicU64| match place.load(Ordering::Acquire) {

@@ -1,9 +1,9 @@
-//! M7, checkpoint against puts and the switch to another log: whatever is at or below the cut is durable when the
-//! checkpoint is, and so is, one checkpoint later, whatever was written meanwhile.
+//! M7, checkpoint against puts and the switch to another log: whatever is at or below the cut is durable when
+//! the checkpoint is, and so is, one checkpoint later, whatever was written meanwhile.
 //!
-//! A log is the versions of its records, a file the count of them that were synced, the manifest the number of the
-//! last log that it names. What is real: versions, the published state; gate, structure lock, writer lock and the
-//! list of dirty logs are locks, as in the engine. Left out: buffers, I/O, failures.
+//! A log is the versions of its records, a file the count of them that were synced, the manifest the number
+//! of the last log that it names. What is real: versions, the published state; gate, structure lock, writer
+//! lock and the list of dirty logs are locks, as in the engine. Left out: buffers, I/O, failures.
 
 use kvilt_base::Version;
 use kvilt_sync::{Published, Versions, pin};
@@ -38,7 +38,8 @@ impl Log {
 
     /// True if it was not dirty, and the caller must enter it into the list.
     fn becomes_dirty(&self) -> bool {
-        // Relaxed: what orders it is the writer lock, taken by the append before and by the sync that follows.
+        // Relaxed: what orders it is the writer lock, taken by the append before and by the sync that
+        // follows.
         !self.is_dirty.load(Ordering::Relaxed) && !self.is_dirty.swap(true, Ordering::AcqRel)
     }
 }
@@ -216,8 +217,9 @@ mod twins {
         explore(|| checkpoint_against_puts(Flaw::CleansLate));
     }
 
-    /// The put stores the length and loads the mark, the checkpoint stores the mark and loads the length: without the
-    /// lock, both loads may come first. Shuttle knows no reordering of memory, so only loom can see this.
+    /// The put stores the length and loads the mark, the checkpoint stores the mark and loads the length:
+    /// without the lock, both loads may come first. Shuttle knows no reordering of memory, so only loom can
+    /// see this.
     #[test]
     #[cfg(loom)]
     #[should_panic(expected = "a put at or below the cut was not synced")]

@@ -1,7 +1,9 @@
-//! M2, M3, M6 and M8, what meets in a chunk: puts, gets, and the background that changes what the chunk consists of.
+//! M2, M3, M6 and M8, what meets in a chunk: puts, gets, and the background that changes what the chunk
+//! consists of.
 //!
-//! One key, or one count, stands for a chunk's entries; files, tables and the pile are left out. What is real:
-//! published states, the log's write buffer, versions, the row cache; the gate is a lock, as in the engine.
+//! One key, or one count, stands for a chunk's entries; files, tables and the pile are left out. What is
+//! real: published states, the log's write buffer, versions, the row cache; the gate is a lock, as in the
+//! engine.
 
 use kvilt_base::{Value, Version};
 use kvilt_sync::{AppendBuffer, Published, RowCache, Versions, pin};
@@ -15,9 +17,10 @@ use crate::explorer::{
     thread,
 };
 
-/// M2, put against rebalance, and S-2: a state that is loaded brings what its builder wrote. Puts go to the part that
-/// the published state names, under the gate; a rebalance first diverts them (flips the state to a new part), then
-/// merges what is frozen, then publishes the merged table. An entry is in exactly one place at every moment.
+/// M2, put against rebalance, and S-2: a state that is loaded brings what its builder wrote. Puts go to the
+/// part that the published state names, under the gate; a rebalance first diverts them (flips the state to a
+/// new part), then merges what is frozen, then publishes the merged table. An entry is in exactly one place
+/// at every moment.
 fn put_against_rebalance(loads_under_the_gate: bool) {
     struct State {
         /// Which of the two parts is active.
@@ -72,9 +75,10 @@ fn a_diverted_put_is_in_the_old_part_or_the_new_exactly_once() {
     explore(|| put_against_rebalance(true));
 }
 
-/// M6, put and get against split. Chunk 0 is split: chunk 1 takes its place. A put that found chunk 0 through the stale index sees under the gate
-/// that it is retired, and looks again. A get through the stale index may read chunk 0, which is frozen by then,
-/// and still is linearizable: it returns what was there when the index was loaded, or later.
+/// M6, put and get against split. Chunk 0 is split: chunk 1 takes its place. A put that found chunk 0 through
+/// the stale index sees under the gate that it is retired, and looks again. A get through the stale index may
+/// read chunk 0, which is frozen by then, and still is linearizable: it returns what was there when the index
+/// was loaded, or later.
 fn split_against_put_and_get(checks_retired: bool) {
     struct Chunk {
         gate: Mutex<bool>,
@@ -116,7 +120,8 @@ fn split_against_put_and_get(checks_retired: bool) {
     assert_eq!(read(), 1, "a put through a stale index was lost");
 }
 
-/// What engine even calls E-2: a retired chunk does not change, and whoever still finds it is right to read it.
+/// What engine even calls E-2: a retired chunk does not change, and whoever still finds it is right to read
+/// it.
 #[test]
 fn a_put_through_a_stale_index_is_not_lost_and_gets_do_not_go_back() {
     explore(|| split_against_put_and_get(true));
@@ -190,7 +195,8 @@ fn two_puts_of_one_key_are_in_one_order_everywhere() {
     explore(|| two_puts_of_one_key(true));
 }
 
-/// What a chunk consists of: with a munk its newest value is there, without one the index says where in the log.
+/// What a chunk consists of: with a munk its newest value is there, without one the index says where in the
+/// log.
 #[derive(Clone)]
 struct Form {
     munk: Option<Arc<AtomicUsize>>,
@@ -253,7 +259,8 @@ impl Changing {
         self.form.replace(Form { munk: None, index: Some(index) });
     }
 
-    /// The munk is read from the log while puts go on; under the gate it is caught up, and only then read from.
+    /// The munk is read from the log while puts go on; under the gate it is caught up, and only then read
+    /// from.
     fn load(&self, catches_up: bool) {
         let upto = {
             let _turn = self.gate.lock().unwrap();

@@ -1,8 +1,8 @@
 //! M10 and M11, the end of a store: close while puts and a worker are under way, and poison.
 //!
-//! A chunk is a gate and a count of records, a checkpoint a copy of that count; the worker is one thread that writes a
-//! checkpoint a step and rests in between, as `kvilt-io` runs it. Left out: what workers else do, and errors other
-//! than the first.
+//! A chunk is a gate and a count of records, a checkpoint a copy of that count; the worker is one thread that
+//! writes a checkpoint a step and rests in between, as `kvilt-io` runs it. Left out: what workers else do,
+//! and errors other than the first.
 
 use crate::explorer::{
     explore,
@@ -113,7 +113,8 @@ impl Store {
     }
 }
 
-/// M10: every put that was acknowledged is in the last checkpoint, nothing is written after it, and nobody hangs.
+/// M10: every put that was acknowledged is in the last checkpoint, nothing is written after it, and nobody
+/// hangs.
 fn close_against_put_and_worker(flaw: Flaw) {
     let store = Store::new(flaw);
     let worker = {
@@ -135,8 +136,8 @@ fn a_close_loses_no_acknowledged_put_and_leaves_no_worker_behind() {
     explore(|| close_against_put_and_worker(Flaw::None));
 }
 
-/// M11: behind the poison no put is accepted. One that had its gate when the poison came still may be: so it is looked
-/// at from behind the gate.
+/// M11: behind the poison no put is accepted. One that had its gate when the poison came still may be: so it
+/// is looked at from behind the gate.
 fn poison_against_put(flaw: Flaw) {
     let store = Store::new(flaw);
     let putter = {

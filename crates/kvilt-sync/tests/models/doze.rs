@@ -1,8 +1,9 @@
-//! M14, rest without end: a worker that lies down beside work that comes in at that moment is woken, or has seen it.
+//! M14, rest without end: a worker that lies down beside work that comes in at that moment is woken, or has
+//! seen it.
 //!
-//! The worker takes what there is, lies down, looks once more, and rests; a wake is remembered, as the pool and `kvilt-io` remember
-//! it. That it rests is where the model ends: what has come by then must have been seen, or have woken. Left out: rests that end
-//! by time, which would hide what is looked for.
+//! The worker takes what there is, lies down, looks once more, and rests; a wake is remembered, as the pool
+//! and `kvilt-io` remember it. That it rests is where the model ends: what has come by then must have been
+//! seen, or have woken. Left out: rests that end by time, which would hide what is looked for.
 
 use kvilt_sync::Doze;
 

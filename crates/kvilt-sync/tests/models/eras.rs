@@ -1,8 +1,9 @@
-//! M15, eras: what a reader has come by stays until it has left, whoever collects meanwhile; and a reader that stays keeps nothing
-//! that was born later.
+//! M15, eras: what a reader has come by stays until it has left, whoever collects meanwhile; and a reader
+//! that stays keeps nothing that was born later.
 //!
-//! The eras are the real ones. A value is a number, the link to it an atomic, and freeing it says so in a flag: what the flag shows a
-//! reader between its following the link and its leaving is what the reader's memory would be.
+//! The eras are the real ones. A value is a number, the link to it an atomic, and freeing it says so in a
+//! flag: what the flag shows a reader between its following the link and its leaving is what the reader's
+//! memory would be.
 
 use kvilt_sync::eras::{Eras, Reach, Reservation, Waiting};
 
@@ -174,7 +175,8 @@ mod twins {
         NoFence,
     }
 
-    /// The protocol by itself: one reader, and one who replaces two values, the second of them younger than the reader may be.
+    /// The protocol by itself: one reader, and one who replaces two values, the second of them younger than
+    /// the reader may be.
     fn protocol(flaw: Flaw) {
         struct Shared {
             era: AtomicUsize,

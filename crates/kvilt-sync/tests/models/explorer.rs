@@ -17,8 +17,8 @@ pub(crate) fn explore(body: impl Fn() + Sync + Send + 'static) {
     builder.check(body);
 }
 
-/// `KVILT_SCHEDULES` schedules (20,000 if not told), half of them random, half by priorities that change at up to
-/// three places (PCT), from the seed `KVILT_SEED` (0 if not told).
+/// `KVILT_SCHEDULES` schedules (20,000 if not told), half of them random, half by priorities that change at
+/// up to three places (PCT), from the seed `KVILT_SEED` (0 if not told).
 #[cfg(shuttle)]
 pub(crate) fn explore(body: impl Fn() + Sync + Send + 'static) {
     use shuttle::scheduler::{PctScheduler, RandomScheduler};

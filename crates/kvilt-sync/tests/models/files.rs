@@ -1,8 +1,9 @@
 //! M6, second half: what a rebalance replaced is removed only when nobody can read it any more (E-8).
 //!
-//! A file is a flag, the chunk's state the number of its file and a hold on it. The pin under which a reader takes
-//! its hold is a lock here: it lasts as long, and the pinned state cannot go away before. The manifest names the new
-//! file from the beginning; that it names no old one is what a sweep waits for, and modelled with the checkpoint.
+//! A file is a flag, the chunk's state the number of its file and a hold on it. The pin under which a reader
+//! takes its hold is a lock here: it lasts as long, and the pinned state cannot go away before. The manifest
+//! names the new file from the beginning; that it names no old one is what a sweep waits for, and modelled
+//! with the checkpoint.
 
 use crate::explorer::{
     explore,

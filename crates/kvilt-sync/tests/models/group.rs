@@ -1,8 +1,8 @@
-//! M9, group commit: every item is led once, everybody learns the outcome, nobody hangs; and what stands on it,
-//! the commit log of sync mode.
+//! M9, group commit: every item is led once, everybody learns the outcome, nobody hangs; and what stands on
+//! it, the commit log of sync mode.
 //!
-//! The commit log is modelled as a count of records written and one of records synced; what a record says, and the
-//! file, are left out.
+//! The commit log is modelled as a count of records written and one of records synced; what a record says,
+//! and the file, are left out.
 
 use kvilt_base::{Error, ErrorKind, Result};
 use kvilt_sync::Group;
@@ -91,7 +91,8 @@ fn a_panicking_leader_hangs_nobody() {
     let _ = std::panic::take_hook();
 }
 
-/// A commit log whose syncs fail from the `good`-th on, or only that one: the system may report success again.
+/// A commit log whose syncs fail from the `good`-th on, or only that one: the system may report success
+/// again.
 struct CommitLog {
     group: Group<()>,
     written: AtomicUsize,
@@ -99,7 +100,8 @@ struct CommitLog {
     syncs: AtomicUsize,
     good: usize,
     is_poisoned: AtomicUsize,
-    /// Syncs tried after one had failed. Counted, for a panic of a leader would be taken for a failure of its group.
+    /// Syncs tried after one had failed. Counted, for a panic of a leader would be taken for a failure of its
+    /// group.
     tried_again: AtomicUsize,
 }
 
@@ -121,8 +123,8 @@ impl CommitLog {
         Error::new(ErrorKind::Poisoned, "a sync failed")
     }
 
-    /// Writes a record and returns when it is durable. `poisons_inside` says that the failure is known to all before
-    /// the next leader may begin; `tells_all` that a failure is every member's.
+    /// Writes a record and returns when it is durable. `poisons_inside` says that the failure is known to all
+    /// before the next leader may begin; `tells_all` that a failure is every member's.
     fn commit(&self, poisons_inside: bool, tells_all: bool) -> Result<()> {
         let outcome = self.group.submit((), |items| {
             if self.is_poisoned.load(Ordering::Acquire) == 1 {

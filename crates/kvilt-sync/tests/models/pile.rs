@@ -1,10 +1,12 @@
 //! M12, the pile: a key that a scan finds is found by its hash, too, while its table of slots grows.
 //!
-//! The pile is the real one, with so few slots and places that two keys make both grow. Its nodes and records lie in raw memory,
-//! which no explorer sees: that they are whole when a slot leads to them is for miri and the sanitizers to say.
+//! The pile is the real one, with so few slots and places that two keys make both grow. Its nodes and records
+//! lie in raw memory, which no explorer sees: that they are whole when a slot leads to them is for miri and
+//! the sanitizers to say.
 //!
-//! The first thread puts, so that it comes first in loom's first run. The other way round loom would try one order only: it knows
-//! of an atomic's last access alone, and a writer that loads before it stores covers up what others have loaded.
+//! The first thread puts, so that it comes first in loom's first run. The other way round loom would try one
+//! order only: it knows of an atomic's last access alone, and a writer that loads before it stores covers up
+//! what others have loaded.
 
 use kvilt_base::{Direction, KeyRange, Kind, Source, Version};
 use kvilt_sync::Pile;

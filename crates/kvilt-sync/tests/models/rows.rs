@@ -1,8 +1,9 @@
-//! M13, rows: who finds a row by its position finds it, or a newer one, by its hash, while it is replaced; and a hold stops that.
+//! M13, rows: who finds a row by its position finds it, or a newer one, by its hash, while it is replaced;
+//! and a hold stops that.
 //!
-//! The rows are the real ones. Their bytes lie in raw memory, which no explorer sees: that a row is whole when a place leads to it is
-//! for miri and the sanitizers to say. No explorer drops what waits for pins, so memory is not used again here; that is
-//! crossbeam's, and modelled there.
+//! The rows are the real ones. Their bytes lie in raw memory, which no explorer sees: that a row is whole
+//! when a place leads to it is for miri and the sanitizers to say. No explorer drops what waits for pins, so
+//! memory is not used again here; that is crossbeam's, and modelled there.
 
 use kvilt_base::{EntryRef, Kind, Version};
 use kvilt_sync::{

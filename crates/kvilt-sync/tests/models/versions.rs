@@ -1,4 +1,5 @@
-//! M1 and M5, versions: no put is lost below a view, no view is missed by who compacts, a batch is seen whole.
+//! M1 and M5, versions: no put is lost below a view, no view is missed by who compacts, a batch is seen
+//! whole.
 //!
 //! Chunks are left out: a cell stands for what a put makes readable.
 
@@ -48,8 +49,8 @@ fn no_put_is_lost_below_a_view() {
     explore(|| put_against_scan(true));
 }
 
-/// S-8. A put at a higher version is announced only when every put at a lower version is readable: else a get could
-/// see the higher one and miss the lower one, and a view between the two would contradict it.
+/// S-8. A put at a higher version is announced only when every put at a lower version is readable: else a get
+/// could see the higher one and miss the lower one, and a view between the two would contradict it.
 #[test]
 fn no_put_overtakes_one_at_a_lower_version() {
     explore(|| {
@@ -80,8 +81,8 @@ fn a_cut_waits_for_every_put_at_or_below_it() {
     explore(|| {
         let versions = versions();
         let cells = [Arc::new(AtomicU64::new(u64::MAX)), Arc::new(AtomicU64::new(u64::MAX))];
-        // One thread for both puts: a second one would wait (S-8) while the cut waits, and loom, which takes no
-        // notice of fairness, would let the two wait for each other's yields for ever.
+        // One thread for both puts: a second one would wait (S-8) while the cut waits, and loom, which takes
+        // no notice of fairness, would let the two wait for each other's yields for ever.
         let putter = {
             let (versions, cells) = (versions.clone(), cells.clone());
             thread::spawn(move || {
@@ -168,7 +169,8 @@ fn batch_against_get(is_batch: bool) {
         let batch = cells[cell].load(Ordering::Acquire);
         batch != 0 && !versions.is_in_flight(batch)
     };
-    // In the order of writing: who finds the first entry could, without the announcement, still miss the second.
+    // In the order of writing: who finds the first entry could, without the announcement, still miss the
+    // second.
     let first = sees(0);
     let second = sees(1);
     assert!(!first || second, "half a batch was seen");
@@ -204,8 +206,8 @@ fn no_batch_is_in_flight_below_a_view() {
     });
 }
 
-/// S-9. A compaction lets a view expire and drops what only that view needs. Who reads at the view and then asks finds it
-/// expired if what it read lacks something.
+/// S-9. A compaction lets a view expire and drops what only that view needs. Who reads at the view and then
+/// asks finds it expired if what it read lacks something.
 fn expiry_against_read(asks_behind_the_read: bool) {
     let versions = versions();
     let view = versions.open_view_at(Duration::from_secs(1));
@@ -231,8 +233,9 @@ fn a_view_is_expired_before_what_it_needs_is_dropped() {
     explore(|| expiry_against_read(true));
 }
 
-/// D5, the handshake alone: of a put and a view that meet, one sees the other. Each stores, then loads what the other
-/// stores; without fences both loads may come first. (`Versions` has the fences; this is the pair without the rest.)
+/// D5, the handshake alone: of a put and a view that meet, one sees the other. Each stores, then loads what
+/// the other stores; without fences both loads may come first. (`Versions` has the fences; this is the pair
+/// without the rest.)
 #[cfg(loom)]
 fn handshake(is_fenced: bool) {
     let announced = Arc::new(AtomicUsize::new(0));

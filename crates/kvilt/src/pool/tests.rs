@@ -1,4 +1,5 @@
-//! Workers on shared threads: all are stepped, wakes are not lost, rests end, panics are told, threads are few.
+//! Workers on shared threads: all are stepped, wakes are not lost, rests end, panics are told, threads are
+//! few.
 
 use std::sync::{
     atomic::{AtomicBool, AtomicUsize, Ordering},
@@ -258,7 +259,8 @@ fn who_watches_alone_while_all_rest_without_end_waits_without_end() {
     assert!(matches!(state.look(ms(2002), ms(2)), Choice::End));
 }
 
-/// Runners and a clock of a test's own. What the condition does is done here: who is told is any of those that wait.
+/// Runners and a clock of a test's own. What the condition does is done here: who is told is any of those
+/// that wait.
 struct Watch {
     state: State,
     now: Duration,

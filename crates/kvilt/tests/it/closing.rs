@@ -1,4 +1,5 @@
-//! Row 21: a store is closed, or dropped, whatever is going on: in the background, in other threads, or already.
+//! Row 21: a store is closed, or dropped, whatever is going on: in the background, in other threads, or
+//! already.
 
 #![expect(clippy::disallowed_methods, reason = "looks at the directory of a closed store")]
 
@@ -144,7 +145,8 @@ fn open_files(path: &Path) -> Vec<std::path::PathBuf> {
     targets.filter(|target| target.starts_with(path)).collect()
 }
 
-/// A pin, as any thread of the process may have one, keeps what was replaced in memory, and with it the hold on its files.
+/// A pin, as any thread of the process may have one, keeps what was replaced in memory, and with it the hold
+/// on its files.
 #[test]
 fn a_closed_store_leaves_nothing_behind() {
     for durability in MODES {

@@ -56,7 +56,8 @@ fn copy(path: &Path, to: &Path) {
     }
 }
 
-/// Whether the store says that something is damaged, at its open or at some read; everything else must be right.
+/// Whether the store says that something is damaged, at its open or at some read; everything else must be
+/// right.
 fn says_damage(path: &Path) -> bool {
     let db = match Db::builder(path).create_if_missing(false).open() {
         Ok(db) => db,
@@ -181,9 +182,10 @@ fn a_repair_copies_what_is_proven_and_lists_the_rest() {
         let report = kvilt::repair(&path, &new).unwrap();
         assert_eq!(fs::read(&file).unwrap(), bad, "nothing of the damaged store is changed");
         let missing = compare(&new, &report);
-        // What nobody reads is no loss: the header of a log, or rows of a table that no chunk has any more, because a sibling with
-        // which its chunk shares it since a split was rewritten. How many files are like that depends on the threads.
-        // `crates/kvilt-even/tests/faults/layouts.rs` damages everything of stores whose layouts do not.
+        // What nobody reads is no loss: the header of a log, or rows of a table that no chunk has any more,
+        // because a sibling with which its chunk shares it since a split was rewritten. How many files are
+        // like that depends on the threads. `crates/kvilt-even/tests/faults/layouts.rs` damages everything of
+        // stores whose layouts do not.
         assert!(!report.losses.is_empty() || !reads_say_damage(&path), "{}: {report:?}", file.display());
         let extension = file.extension().and_then(|e| e.to_str()).unwrap_or_default();
         match extension {
@@ -199,7 +201,8 @@ fn a_repair_copies_what_is_proven_and_lists_the_rest() {
     }
 }
 
-/// The last chunk of a store ends behind the last keyspace: what is lost with it is told for each of them, in its own keys.
+/// The last chunk of a store ends behind the last keyspace: what is lost with it is told for each of them, in
+/// its own keys.
 #[test]
 fn a_loss_that_reaches_over_keyspaces_is_told_for_each() {
     const NAMES: [&str; 3] = ["first", "second", "third"];
@@ -243,8 +246,8 @@ fn a_loss_that_reaches_over_keyspaces_is_told_for_each() {
     assert!(missing >= 9 * NAMES.len(), "{missing}");
 }
 
-/// Names of keyspaces are rows like others. Where they were lost a new keyspace got the id of an old one, and with it its rows;
-/// and rows of those that had lost their names could not be reached.
+/// Names of keyspaces are rows like others. Where they were lost a new keyspace got the id of an old one, and
+/// with it its rows; and rows of those that had lost their names could not be reached.
 #[test]
 fn keyspaces_whose_names_are_lost_get_new_ones_and_keep_their_rows() {
     let dir = tempfile::tempdir().unwrap();
@@ -271,7 +274,8 @@ fn keyspaces_whose_names_are_lost_get_new_ones_and_keep_their_rows() {
     assert_eq!(Db::open(&again).unwrap().keyspaces().unwrap().len(), 4);
 }
 
-/// A new keyspace that got the id of a dropped one, whose mark was still there, lost its rows when the mark was next looked at.
+/// A new keyspace that got the id of a dropped one, whose mark was still there, lost its rows when the mark
+/// was next looked at.
 #[test]
 fn the_id_of_a_dropped_keyspace_is_not_given_out_after_a_repair() {
     let dir = tempfile::tempdir().unwrap();
@@ -400,8 +404,9 @@ fn a_repair_takes_what_a_killed_process_had_acknowledged() {
         let part = dir.path().join("part");
         let report = kvilt::repair(&killed, &part).unwrap();
         if report.losses.is_empty() {
-            // At level sync checkpoints come by the clock: one had made this log needless before the copy. Without chance
-            // damage of a needed one is tested in `crates/kvilt-even/tests/faults/salvaging.rs`.
+            // At level sync checkpoints come by the clock: one had made this log needless before the copy.
+            // Without chance damage of a needed one is tested in
+            // `crates/kvilt-even/tests/faults/salvaging.rs`.
             assert!(report.is_proven, "{report:?}");
             let part = Db::open(&part).unwrap();
             (0..rows)

@@ -1,4 +1,5 @@
-//! `describe`: exact where all is read, near the truth where not, and right about keyspaces, largest rows and files.
+//! `describe`: exact where all is read, near the truth where not, and right about keyspaces, largest rows and
+//! files.
 
 use kvilt::{Db, Description};
 

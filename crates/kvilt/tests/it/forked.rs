@@ -1,4 +1,5 @@
-//! Row 10, S-60: a child made by `fork` may use no handle that it inherited, and harms nothing by dropping it.
+//! Row 10, S-60: a child made by `fork` may use no handle that it inherited, and harms nothing by dropping
+//! it.
 
 use std::time::Duration;
 
@@ -70,8 +71,8 @@ fn a_forked_child_is_refused_everything_and_told_what_to_do() {
     }
 }
 
-/// The parent's threads do not exist in the child, its locks may be held there for ever, and the lock on the directory is
-/// one for both: dropping must neither wait, nor write, nor unlock.
+/// The parent's threads do not exist in the child, its locks may be held there for ever, and the lock on the
+/// directory is one for both: dropping must neither wait, nor write, nor unlock.
 #[test]
 fn a_forked_child_that_drops_its_copies_takes_nothing_from_the_parent() {
     for durability in MODES {

@@ -1,5 +1,5 @@
-//! What the façade adds: keyspaces, ranges, batches over keyspaces, limits, opening. Most of it over an engine
-//! that is a plain map; `opening` and `whole` over the real one.
+//! What the façade adds: keyspaces, ranges, batches over keyspaces, limits, opening. Most of it over an
+//! engine that is a plain map; `opening` and `whole` over the real one.
 #![expect(clippy::unwrap_used, reason = "a test that fails may say where and no more")]
 
 mod batches;

@@ -1,5 +1,5 @@
-//! Row 20: a panic in code of the user's, called by the store or calling it, is the user's own. It is passed on, nothing
-//! stays held, and everybody else goes on.
+//! Row 20: a panic in code of the user's, called by the store or calling it, is the user's own. It is passed
+//! on, nothing stays held, and everybody else goes on.
 
 use std::{
     panic::{AssertUnwindSafe, catch_unwind},
@@ -37,8 +37,8 @@ fn key(i: u32) -> String {
     format!("{:05}", i % ROWS)
 }
 
-/// Runs what panics, many times, while another thread writes, reads, scans and syncs; then everything must still work,
-/// after a reopen too.
+/// Runs what panics, many times, while another thread writes, reads, scans and syncs; then everything must
+/// still work, after a reopen too.
 fn everybody_else_goes_on(panics: impl Fn(&Db, u32)) {
     for durability in MODES {
         let dir = tempfile::tempdir().unwrap();

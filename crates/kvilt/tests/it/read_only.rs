@@ -1,5 +1,5 @@
-//! Stores that are open to be read only, and opens that fail: what they show, what they refuse, and that they leave
-//! the directory as it is (B-7).
+//! Stores that are open to be read only, and opens that fail: what they show, what they refuse, and that they
+//! leave the directory as it is (B-7).
 #![expect(clippy::disallowed_methods, reason = "these tests look at directories, and damage files")]
 
 use std::{
@@ -49,7 +49,8 @@ fn picture(path: &Path) -> BTreeMap<PathBuf, Seen> {
     all
 }
 
-/// What a process that was killed now would leave of an open store, but for its lock file, which is no other's.
+/// What a process that was killed now would leave of an open store, but for its lock file, which is no
+/// other's.
 fn killed(path: &Path, to: &Path) -> PathBuf {
     fs::create_dir(to).unwrap();
     for entry in fs::read_dir(path).unwrap() {
@@ -281,7 +282,8 @@ fn flip(file: &Path, at: usize) {
     fs::write(file, bytes).unwrap();
 }
 
-/// A killed store with a commit log, with leftovers of every kind that an open removes, and something wrong with it.
+/// A killed store with a commit log, with leftovers of every kind that an open removes, and something wrong
+/// with it.
 #[test]
 fn an_open_that_finds_damage_leaves_everything_as_it_is() {
     let dir = tempfile::tempdir().unwrap();

@@ -1,5 +1,5 @@
-//! The example of `README.md` stands here line by line, so it compiles as it would in a `main.rs`, and does what it says. Only its name, and
-//! where the store is, differ.
+//! The example of `README.md` stands here line by line, so it compiles as it would in a `main.rs`, and does
+//! what it says. Only its name, and where the store is, differ.
 
 use std::path::Path;
 

@@ -1,5 +1,6 @@
-//! An engine that is a map of versions in memory: the façade over it can be wrong in its own ways only. It can
-//! be told to fail the n-th scan, and it returns early from scans, with few rows or none, as an engine may.
+//! An engine that is a map of versions in memory: the façade over it can be wrong in its own ways only. It
+//! can be told to fail the n-th scan, and it returns early from scans, with few rows or none, as an engine
+//! may.
 
 use std::{
     any::Any,

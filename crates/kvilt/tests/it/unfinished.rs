@@ -1,4 +1,5 @@
-//! E-18: jobs that make a directory clean up behind themselves, and a directory that is not empty is one kind of error everywhere.
+//! E-18: jobs that make a directory clean up behind themselves, and a directory that is not empty is one kind
+//! of error everywhere.
 #![expect(clippy::disallowed_methods, reason = "these tests lay out directories that are not stores")]
 
 use std::{

@@ -140,7 +140,8 @@ fn stores_of_one_environment_share_its_budget() {
     }
 }
 
-/// Gets and scans hold no lock while they show rows, wherever these come from: memory, a buffer, files, with a snapshot or without.
+/// Gets and scans hold no lock while they show rows, wherever these come from: memory, a buffer, files, with
+/// a snapshot or without.
 #[test]
 fn closures_that_are_shown_rows_may_call_the_store() {
     for durability in [Durability::Async { interval: Duration::from_secs(3600) }, Durability::Sync] {

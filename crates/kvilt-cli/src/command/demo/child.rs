@@ -1,4 +1,5 @@
-//! The process that the demo kills: it counts, writes each number down, and says how far what it wrote survives a kill.
+//! The process that the demo kills: it counts, writes each number down, and says how far what it wrote
+//! survives a kill.
 
 use std::{
     io::{self, Write},

@@ -1,7 +1,7 @@
 //! Writers and scanners at once: batches must be seen whole, and time must not run backward.
 //!
-//! Each writer overwrites the same eight rows with one number, in one batch: two before all flights, two behind
-//! them, four in another keyspace. Whoever sees two numbers has seen half a batch.
+//! Each writer overwrites the same eight rows with one number, in one batch: two before all flights, two
+//! behind them, four in another keyspace. Whoever sees two numbers has seen half a batch.
 
 use std::{collections::HashMap, thread, time::Duration};
 

@@ -113,7 +113,8 @@ fn wait_a_little() {
     }
 }
 
-/// Checks that the numbers go from zero up without a hole, and that the last one fits; says how many there are.
+/// Checks that the numbers go from zero up without a hole, and that the last one fits; says how many there
+/// are.
 fn check_numbers(keyspace: &Keyspace) -> Result<u64, Failure> {
     let mut count = 0;
     for row in keyspace.prefix("number/") {

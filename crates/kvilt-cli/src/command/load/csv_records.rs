@@ -1,12 +1,13 @@
 //! `CsvRecords`: an input cut into CSV records of limited length, and those into fields.
 //!
-//! Fields are separated by commas; a field that begins with a quote ends with one, and may hold commas, line ends and
-//! doubled quotes. A quote that was left open would swallow whatever comes behind it, so two things bound the harm: a
-//! record has a limit, and a closing quote must be the end of its field. After a malformed quote the next record begins at
-//! the line behind the one where the quote opened.
+//! Fields are separated by commas; a field that begins with a quote ends with one, and may hold commas, line
+//! ends and doubled quotes. A quote that was left open would swallow whatever comes behind it, so two things
+//! bound the harm: a record has a limit, and a closing quote must be the end of its field. After a malformed
+//! quote the next record begins at the line behind the one where the quote opened.
 //!
-//! Always true here: at most one record and a piece of the input are in memory. A byte is looked at a few times at most: what a
-//! quote swallowed has no other quote that could swallow it again, or the first would have ended there.
+//! Always true here: at most one record and a piece of the input are in memory. A byte is looked at a few
+//! times at most: what a quote swallowed has no other quote that could swallow it again, or the first would
+//! have ended there.
 
 use std::io::{self, Read};
 
@@ -213,8 +214,8 @@ impl<R: Read> CsvRecords<R> {
         &self.window[(self.start + scan.at).min(end)..end]
     }
 
-    /// The byte at the scan's place, outside quotes; none at the end of the input. If the record is too long, the next one
-    /// begins at the line behind.
+    /// The byte at the scan's place, outside quotes; none at the end of the input. If the record is too long,
+    /// the next one begins at the line behind.
     fn next_byte(&mut self, scan: &Scan) -> Result<Option<u8>, BadRecord> {
         match self.byte(scan.at) {
             Ok(byte) => Ok(byte),
@@ -256,8 +257,8 @@ impl<R: Read> CsvRecords<R> {
         Ok(())
     }
 
-    /// Has the next record begin behind the end of a line, of whatever length: of the line with this number, which is in the
-    /// window from `at` bytes behind the record's beginning on.
+    /// Has the next record begin behind the end of a line, of whatever length: of the line with this number,
+    /// which is in the window from `at` bytes behind the record's beginning on.
     fn pass_rest_of_line(&mut self, at: usize, line: u64) -> Result<(), BadRecord> {
         self.line = line;
         self.start = (self.start + at).min(self.window.len());

@@ -29,7 +29,8 @@ impl<R: BufRead> JsonRows<R> {
         JsonRows { input, key, separator, line_bytes_max, line: 0, is_done: false }
     }
 
-    /// The next line, with its end; none at the end of the input. Of a line that is too long, only so much that this shows.
+    /// The next line, with its end; none at the end of the input. Of a line that is too long, only so much
+    /// that this shows.
     fn read_line(&mut self) -> io::Result<Option<Vec<u8>>> {
         let mut line = Vec::new();
         // With room for a byte order mark, for the line end, and for one byte too many.
@@ -89,7 +90,8 @@ impl<R: BufRead> JsonRows<R> {
     }
 }
 
-/// What is wrong and where. The error's own text speaks of line 1, since it was given one line, and of types of this program.
+/// What is wrong and where. The error's own text speaks of line 1, since it was given one line, and of types
+/// of this program.
 fn not_an_object(line: &[u8], error: &serde_json::Error) -> String {
     let text = error.to_string();
     let what = text.split(" at line ").next().unwrap_or_default();
@@ -107,7 +109,8 @@ fn not_an_object(line: &[u8], error: &serde_json::Error) -> String {
     }
 }
 
-/// The names of an object's members as they are written, quotes included. The text must be an object, and nothing else.
+/// The names of an object's members as they are written, quotes included. The text must be an object, and
+/// nothing else.
 fn member_names(object: &[u8]) -> Vec<&[u8]> {
     let mut names = Vec::new();
     let (mut at, mut depth, mut is_name) = (0, 0u32, false);

@@ -1,9 +1,10 @@
 //! `Repeats`: which rows of a load replace an earlier row of the same load.
 //!
-//! If the keyspace was empty when the load began, whatever it holds is of this load: the store is asked, but only for keys of
-//! which a filter of bounded size says "maybe". That is exact however long the load is. If the keyspace was not empty, the store
-//! cannot tell, and a bounded set of hashes of 64 bits is kept: exact until the set is full, and a lower bound from then on,
-//! unless all rows behind come in ascending order. Two of ten million keys have the same hash once in some hundred thousand loads.
+//! If the keyspace was empty when the load began, whatever it holds is of this load: the store is asked, but
+//! only for keys of which a filter of bounded size says "maybe". That is exact however long the load is. If
+//! the keyspace was not empty, the store cannot tell, and a bounded set of hashes of 64 bits is kept: exact
+//! until the set is full, and a lower bound from then on, unless all rows behind come in ascending order. Two
+//! of ten million keys have the same hash once in some hundred thousand loads.
 
 use std::{
     collections::HashSet,
@@ -49,7 +50,8 @@ impl Repeats {
         self.is_exact
     }
 
-    /// Notes a row, and says whether it repeats a key. `pending` are the rows noted before it that are not in the store yet.
+    /// Notes a row, and says whether it repeats a key. `pending` are the rows noted before it that are not in
+    /// the store yet.
     pub(super) fn note(
         &mut self,
         keyspace: &Keyspace,
@@ -84,11 +86,12 @@ const FIRST_BLOCKS: usize = 1 << 10;
 /// Each filter is so many times as large as the one before it.
 const GROWTH: usize = 8;
 
-/// So many keys go into a block before the next filter is begun: one in some hundred others is then taken for seen.
+/// So many keys go into a block before the next filter is begun: one in some hundred others is then taken for
+/// seen.
 const KEYS_PER_BLOCK: usize = 40;
 
-/// A set of keys that forgets none, and takes some others for members. Beyond its limit it takes more and more others for
-/// members, each of which costs the load a get.
+/// A set of keys that forgets none, and takes some others for members. Beyond its limit it takes more and
+/// more others for members, each of which costs the load a get.
 struct Seen {
     filters: Vec<Vec<Block>>,
     /// How many keys the last filter has.

@@ -1,7 +1,7 @@
 //! `Source`: the bytes of an input file or of standard input, decompressed if they are gzip, and counted.
 //!
-//! What is no regular file may keep a reader waiting for as long as it likes. It is read by a thread of its own, so that Ctrl-C can wake
-//! who waits for it.
+//! What is no regular file may keep a reader waiting for as long as it likes. It is read by a thread of its
+//! own, so that Ctrl-C can wake who waits for it.
 
 use std::{
     io::{self, BufRead, BufReader, Cursor, Read},

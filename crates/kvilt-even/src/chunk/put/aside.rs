@@ -1,4 +1,5 @@
-//! `Aside`: logs of which a put has set a full buffer aside (docs/design/0054-full-buffers-behind-the-gate.md).
+//! `Aside`: logs of which a put has set a full buffer aside
+//! (docs/design/0054-full-buffers-behind-the-gate.md).
 
 use std::{
     panic::{AssertUnwindSafe, catch_unwind},
@@ -32,8 +33,8 @@ impl Aside {
         self.1 = true;
     }
 
-    /// The put is done, so it must not end as if it was not, neither with an error nor with a panic. Whoever needs the log's next buffer
-    /// writes this one first, and meets what was met here.
+    /// The put is done, so it must not end as if it was not, neither with an error nor with a panic. Whoever
+    /// needs the log's next buffer writes this one first, and meets what was met here.
     pub(super) fn write(self, files: &Files) {
         for log in self.0 {
             let _is_met_again = catch_unwind(AssertUnwindSafe(|| log.write_aside(files)));
@@ -46,8 +47,9 @@ impl Aside {
 }
 
 impl Store {
-    /// Step 6 of a put. While there is too little space, a put that filled a buffer waits here for the background to give
-    /// some back, and so does now and then one that filled none: a short delete may kill a long row. Others have the gate.
+    /// Step 6 of a put. While there is too little space, a put that filled a buffer waits here for the
+    /// background to give some back, and so does now and then one that filled none: a short delete may kill a
+    /// long row. Others have the gate.
     pub(super) fn write_aside(&self, aside: Aside) {
         let has_filled = !aside.0.is_empty();
         aside.write(&self.files);

@@ -1,6 +1,7 @@
 //! Batches: several changes that become visible as one, each in its chunk, under all their gates.
 //!
-//! Where it stands: the steps of [`super`], taken for several chunks. Always true: gates are taken in key order.
+//! Where it stands: the steps of [`super`], taken for several chunks. Always true: gates are taken in key
+//! order.
 
 use std::sync::Arc;
 

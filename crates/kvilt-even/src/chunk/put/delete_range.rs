@@ -1,4 +1,5 @@
-//! Range deletes: a record in the log of each chunk that the range touches, and a range tombstone over what the chunk has.
+//! Range deletes: a record in the log of each chunk that the range touches, and a range tombstone over what
+//! the chunk has.
 //!
 //! It costs a few steps, however many rows it deletes and however many range deletes came before
 //! (docs/design/0057-range-tombstones.md). Where a munk shows that it deletes nothing, nothing is written.
@@ -77,8 +78,8 @@ impl Store {
         }
     }
 
-    /// Whether a range delete of `range` would delete nothing of a chunk, whose gate the caller has. Only of a munk this is
-    /// known without a read.
+    /// Whether a range delete of `range` would delete nothing of a chunk, whose gate the caller has. Only of
+    /// a munk this is known without a read.
     fn has_nothing_of(&self, chunk: &Chunk, range: &KeyRange) -> bool {
         let pin = pin();
         let here = chunk.range.intersection(range);
@@ -114,8 +115,8 @@ impl Store {
         from.iter().take_while(|chunk| !chunk.range.intersection(range).is_empty()).cloned().collect()
     }
 
-    /// Steps 3 to 5 for a range delete. No put to these chunks is in flight while their gates are held, so what they
-    /// hold is below the range tombstone's version, and what shares it will have come later.
+    /// Steps 3 to 5 for a range delete. No put to these chunks is in flight while their gates are held, so
+    /// what they hold is below the range tombstone's version, and what shares it will have come later.
     fn put_range_tombstones(
         &self,
         entered: &[(&Arc<Chunk>, MutexGuard<'_, GateState>)],

@@ -1,4 +1,5 @@
-//! A put that takes the place of the row that the munk's run has of its key (docs/design/0050-rows-replaced-one-by-one.md).
+//! A put that takes the place of the row that the munk's run has of its key
+//! (docs/design/0050-rows-replaced-one-by-one.md).
 
 use std::cell::Cell;
 
@@ -35,9 +36,10 @@ pub(super) struct Replacing<'p> {
 }
 
 impl Store {
-    /// Lets a single put take the place of the row that the munk's run has of its key. False if there is none, or if it has to stay:
-    /// some view sees it, or the background reads the run. A tail must have nothing of the key, for it is looked at first;
-    /// and a batch's entries are passed by while it is in flight, so what lies below them is needed.
+    /// Lets a single put take the place of the row that the munk's run has of its key. False if there is
+    /// none, or if it has to stay: some view sees it, or the background reads the run. A tail must have
+    /// nothing of the key, for it is looked at first; and a batch's entries are passed by while it is in
+    /// flight, so what lies below them is needed.
     pub(super) fn replace_in_run(&self, munk: &Munk, entry: EntryRef<'_>, replacing: Replacing<'_>) -> bool {
         let Replacing { hash, pin } = replacing;
         let is_of_tails = || munk.tails.iter().any(|tail| tail.may_have(hash));
@@ -63,8 +65,8 @@ impl Store {
     }
 }
 
-/// Has the processor fetch what finds a key, and where its row will probably be written: it comes from memory while room is made.
-/// If rows that were replaced are wanted back for that, asks for them.
+/// Has the processor fetch what finds a key, and where its row will probably be written: it comes from memory
+/// while room is made. If rows that were replaced are wanted back for that, asks for them.
 pub(super) fn fetch_ahead(chunk: &Chunk, key: &[u8], row_bytes: usize) {
     let is_short = {
         let pin = pin();
@@ -81,7 +83,8 @@ pub(super) fn fetch_ahead(chunk: &Chunk, key: &[u8], row_bytes: usize) {
         })
     };
     if is_short {
-        // Now, while nobody waits for this put. Each looks where this thread has retired rows, and where some other has.
+        // Now, while nobody waits for this put. Each looks where this thread has retired rows, and where some
+        // other has.
         (0..FLUSHES_IF_SHORT).for_each(|_| pin().flush());
     }
 }
@@ -96,7 +99,8 @@ pub(super) fn fetch_replaced<'p>(munk: &Munk, key: &[u8], pin: &'p Pin) -> Optio
     may_be_there.then_some(Replacing { hash, pin })
 }
 
-/// Looks after the rows that this thread has replaced: they wait for pins, and until it says which, their memory serves no others.
+/// Looks after the rows that this thread has replaced: they wait for pins, and until it says which, their
+/// memory serves no others.
 pub(super) fn flush_replaced(pin: &Pin) {
     let unflushed = UNFLUSHED.get();
     if unflushed >= ROWS_A_FLUSH {

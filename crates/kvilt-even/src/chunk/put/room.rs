@@ -1,6 +1,8 @@
-//! Room for a put: in the log's buffer and the munk's tail, and of memory where records are large against the budget.
+//! Room for a put: in the log's buffer and the munk's tail, and of memory where records are large against the
+//! budget.
 //!
-//! Where it stands: step 2 of a put, the only one before the last that may do I/O, wait, or fail. Always true: a put waits for a bounded time, for a reason that is counted.
+//! Where it stands: step 2 of a put, the only one before the last that may do I/O, wait, or fail. Always
+//! true: a put waits for a bounded time, for a reason that is counted.
 
 use std::sync::{Arc, atomic::Ordering};
 
@@ -21,16 +23,17 @@ use crate::{
     store::Store,
 };
 
-/// How often a put waits, for memory or for a log to be rewritten, before it goes on all the same: back-pressure
-/// slows writers down, it never stops them.
+/// How often a put waits, for memory or for a log to be rewritten, before it goes on all the same:
+/// back-pressure slows writers down, it never stops them.
 const WAITS_MAX: u32 = 16;
 /// How often a put waits for tails to be sorted; then it takes room for another tail.
 const SORT_WAITS_MAX: u32 = 200;
-/// Puts wait for tails to be sorted, and then take room for more, until there are so many that sorting must have failed for good, and the
-/// put does too.
+/// Puts wait for tails to be sorted, and then take room for more, until there are so many that sorting must
+/// have failed for good, and the put does too.
 const TAILS_MAX: usize = 8 * FROZEN_TAILS_MAX;
 
-/// How often a put of something large waits: the background has to read or write as much first, on a drive that may be busy.
+/// How often a put of something large waits: the background has to read or write as much first, on a drive
+/// that may be busy.
 const LARGE_WAITS_MAX: u32 = 1000;
 /// A cold chunk's log may be this many times as long as its limit before puts wait for the rewrite.
 const LOG_OUTRUN: u64 = 4;
@@ -78,8 +81,9 @@ impl Store {
         Ok(Room::Made)
     }
 
-    /// Step 2: afterwards `needed` fits into the chunk's log buffer and tail. Nothing is pinned when a log's buffer is written to the
-    /// file, here or behind the gate: all that the process replaces in the meantime would have to be kept.
+    /// Step 2: afterwards `needed` fits into the chunk's log buffer and tail. Nothing is pinned when a log's
+    /// buffer is written to the file, here or behind the gate: all that the process replaces in the meantime
+    /// would have to be kept.
     pub(super) fn make_room(
         &self,
         chunk: &Arc<Chunk>,
@@ -101,7 +105,8 @@ impl Store {
             let state = chunk.state(&pin);
             let is_too_long = state.munk.is_none()
                 && state.funk.log_bytes() > LOG_OUTRUN * self.log_bytes_max_unread(chunk);
-            // Each run of the database begins a log of its own, and may end before the background has come to rewrite.
+            // Each run of the database begins a log of its own, and may end before the background has come to
+            // rewrite.
             let has_too_many = state.funk.parts.len() > PARTS_OUTRUN;
             if (is_too_long || has_too_many) && *waits < WAITS_MAX && self.has_workers() {
                 *waits += 1;
@@ -109,7 +114,8 @@ impl Store {
                 return Ok(Room::Wait(&self.counters.stalls_log_full));
             }
             match &state.funk.log {
-                // Who occupies the chunk replaces the parts that it found: there may not be others by then. It ends, well or not.
+                // Who occupies the chunk replaces the parts that it found: there may not be others by then.
+                // It ends, well or not.
                 Some(log) if chunk.is_occupied() && !log.has_offsets_for(needed.log_bytes) => {
                     return Ok(Room::Wait(&self.counters.stalls_log_full));
                 }
@@ -211,8 +217,8 @@ impl Store {
         Ok(None)
     }
 
-    /// Whether a record waits that is large against the budget: another one is in a buffer, or was read by the background. One at a time
-    /// is what memory is allowed for beside the budget.
+    /// Whether a record waits that is large against the budget: another one is in a buffer, or was read by
+    /// the background. One at a time is what memory is allowed for beside the budget.
     pub(super) fn waits_for_large(&self, needed: Needed, waits: &mut u32) -> bool {
         let is_taken = self.files.budget.used(Part::LogBuffers) > self.config.munk_put_bytes_max;
         is_taken && self.may_wait_for_large(needed.log_bytes, waits)

@@ -19,8 +19,9 @@ fn open(disk: Arc<MemoryDisk>) -> Arc<Store> {
     bed::open(disk, &Options::tiny())
 }
 
-/// A put marks its chunk as changed when it finds the log empty, and a checkpoint took the mark before anything was in the
-/// log: no later one named the log, and after a crash the chunk was as it had been before. Found by killing processes.
+/// A put marks its chunk as changed when it finds the log empty, and a checkpoint took the mark before
+/// anything was in the log: no later one named the log, and after a crash the chunk was as it had been
+/// before. Found by killing processes.
 #[test]
 fn a_log_that_is_empty_at_a_checkpoint_is_named_by_the_next() {
     for is_begun in [false, true] {
@@ -55,8 +56,8 @@ fn a_log_that_is_empty_at_a_checkpoint_is_named_by_the_next() {
     }
 }
 
-/// While the background has a chunk, its log is not exchanged; and an offset that no index can keep would come when the put is
-/// announced, which cannot be taken back.
+/// While the background has a chunk, its log is not exchanged; and an offset that no index can keep would
+/// come when the put is announced, which cannot be taken back.
 #[test]
 fn a_log_that_can_grow_no_more_has_puts_wait_until_the_background_is_done_with_its_chunk() {
     let store = open(MemoryDisk::new(1));

@@ -222,7 +222,8 @@ impl<'f> AscentSource<'f> {
         Ok(())
     }
 
-    /// Reads what is at `place`, and of large values no more than what it takes to verify them, unless they are streamed.
+    /// Reads what is at `place`, and of large values no more than what it takes to verify them, unless they
+    /// are streamed.
     fn read_streamed(&mut self, place: Range<u64>) -> Result<()> {
         let (read, range, large_values) = (&mut self.read, &self.range, self.large_values);
         self.log.for_each_streamed(self.files, place, &mut |entry, large| {

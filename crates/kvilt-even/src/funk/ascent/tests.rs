@@ -50,8 +50,8 @@ impl Script {
         }
     }
 
-    /// Holds all that can be read against the map, for many ranges and in both directions; then the same of the log as a
-    /// later run finds it.
+    /// Holds all that can be read against the map, for many ranges and in both directions; then the same of
+    /// the log as a later run finds it.
     fn check(&self) {
         self.check_log(&self.log);
         self.log.sync(&self.store.files).unwrap();
@@ -337,8 +337,9 @@ fn large_records_are_read_one_by_one() {
     });
 }
 
-/// Each source of a merge had a value in memory. Those that are fetched or streamed are not read before their turn; what they say before
-/// is right if they are to be fetched, and else found wrong when the value is copied.
+/// Each source of a merge had a value in memory. Those that are fetched or streamed are not read before their
+/// turn; what they say before is right if they are to be fetched, and else found wrong when the value is
+/// copied.
 #[test]
 fn large_records_are_read_when_their_turn_comes() {
     let mut script = Script::new();
@@ -417,7 +418,8 @@ fn rewritten(script: &Script) -> (Rows, usize) {
     (found, streamed)
 }
 
-/// A log without order was read as a whole where its records are small on average, with all large ones that are among them.
+/// A log without order was read as a whole where its records are small on average, with all large ones that
+/// are among them.
 #[test]
 fn large_values_of_logs_without_order_stay_in_the_file() {
     let large = |i: u8| vec![i; (1 << 20) + 1 + usize::from(i)];

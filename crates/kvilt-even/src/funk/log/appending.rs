@@ -1,16 +1,17 @@
 //! The appending half of [`ChunkLog`]: room for records, records, and the buffers' way into the file.
 //!
-//! A put that is announced takes the writer's lock, which nobody holds across a call to the disk. A buffer that is full, or that a
-//! checkpoint wants in the file, is set aside, and puts go on in another. Who writes to the file has a turn of the flusher: a
-//! checkpoint, or the put that has set the buffer aside, once it has given the chunk's gate back.
-//! `docs/design/0032-a-buffer-that-is-flushing.md` and `docs/design/0054-full-buffers-behind-the-gate.md` say why so.
+//! A put that is announced takes the writer's lock, which nobody holds across a call to the disk. A buffer
+//! that is full, or that a checkpoint wants in the file, is set aside, and puts go on in another. Who writes
+//! to the file has a turn of the flusher: a checkpoint, or the put that has set the buffer aside, once it has
+//! given the chunk's gate back. `docs/design/0032-a-buffer-that-is-flushing.md` and
+//! `docs/design/0054-full-buffers-behind-the-gate.md` say why so.
 //!
 //! What is always true:
-//! - The file takes records in the order of their offsets, always from where the last good write ended: a failed or short
-//!   write is written over. That may be in the middle of a record ([`super::tail`]).
-//! - One buffer at most is set aside, and only who has a turn takes it off. After a write that failed there is one buffer again, which
-//!   holds everything that is not in the file; until a write has succeeded, a put whose buffer is full writes it before it is announced,
-//!   and is told.
+//! - The file takes records in the order of their offsets, always from where the last good write ended: a
+//!   failed or short write is written over. That may be in the middle of a record ([`super::tail`]).
+//! - One buffer at most is set aside, and only who has a turn takes it off. After a write that failed there
+//!   is one buffer again, which holds everything that is not in the file; until a write has succeeded, a put
+//!   whose buffer is full writes it before it is announced, and is told.
 
 use std::sync::{Arc, atomic::Ordering};
 
@@ -35,13 +36,16 @@ use crate::{files::Files, reserve::Use};
 const PAGE_BYTES: u64 = 4096;
 /// A log's first buffer; it doubles while it keeps filling up between checkpoints.
 const BUFFER_BYTES_MIN: usize = 4 << 10;
-/// All buffers together may have this part of the memory budget; new ones are smaller, the less of it is left.
+/// All buffers together may have this part of the memory budget; new ones are smaller, the less of it is
+/// left.
 const BUFFER_SHARE: u64 = 16;
-/// Of a log that only its munk is read for, the index may have this part of the log's bytes, and so much in any case.
+/// Of a log that only its munk is read for, the index may have this part of the log's bytes, and so much in
+/// any case.
 const INDEX_SHARE: u64 = 16;
 const INDEX_BYTES_MIN: u64 = 64 << 10;
-/// A buffer with more bytes than this, for a large record, is written as soon as that is appended; and so is one with more than buffers
-/// usually have and more than these bytes, if all together have their part of the budget.
+/// A buffer with more bytes than this, for a large record, is written as soon as that is appended; and so is
+/// one with more than buffers usually have and more than these bytes, if all together have their part of the
+/// budget.
 const LARGE_BUFFER_BYTES: usize = 1 << 20;
 const LONG_BUFFER_BYTES: usize = 8 << 10;
 /// Deletes on a full disk are kept in memory up to this many bytes a log.
@@ -72,8 +76,8 @@ impl IfFull {
 pub(super) struct Writer {
     /// What the next buffer has room for, about.
     buffer_bytes: usize,
-    /// Room that was promised to the put that has the chunk's gate: a checkpoint that takes the buffer in between
-    /// must leave one with this much room.
+    /// Room that was promised to the put that has the chunk's gate: a checkpoint that takes the buffer in
+    /// between must leave one with this much room.
     promised_bytes: usize,
     promised_records: usize,
     /// Where in the buffer that is filling the record begins in which its piece ends.
@@ -117,9 +121,10 @@ pub(crate) struct WrittenOut {
 pub(crate) type IsAside = bool;
 
 impl ChunkLog {
-    /// Makes sure that so many records of so many bytes together can be appended without a system call. The caller has the gate, so
-    /// nobody appends meanwhile. If this says so, a full buffer was set aside, and the caller is to [write](ChunkLog::write_aside) it
-    /// once it has given the gate back; else it may have been written here.
+    /// Makes sure that so many records of so many bytes together can be appended without a system call. The
+    /// caller has the gate, so nobody appends meanwhile. If this says so, a full buffer was set aside, and
+    /// the caller is to [write](ChunkLog::write_aside) it once it has given the gate back; else it may have
+    /// been written here.
     pub(crate) fn reserve(
         &self,
         files: &Files,
@@ -132,8 +137,8 @@ impl ChunkLog {
             return Ok(is_aside);
         }
         let _turn = self.flusher.lock();
-        // What was set aside before goes first. If that fails, it is one buffer with what came since, and has this put's room: so it is
-        // the next one that is told.
+        // What was set aside before goes first. If that fails, it is one buffer with what came since, and has
+        // this put's room: so it is the next one that is told.
         let _is_told_later = self.flush_aside(files);
         if let Some(is_aside) = self.promise(files, records, wanted) {
             return Ok(is_aside);
@@ -162,7 +167,8 @@ impl ChunkLog {
         writer.grow_next(wanted);
         let full = tail.filling.clone().expect("something is filled");
         if let Some(mut gathered) = self.gathered.try_lock() {
-            // Not once it is written: the summary that the next buffer may begin with tells of all that is before it.
+            // Not once it is written: the summary that the next buffer may begin with tells of all that is
+            // before it.
             gathered.iter_mut().for_each(|gathered| gathered.gather(tail.start, full.bytes.read()));
         }
         let flushing = Some(Flushing::piece(full, writer.across));
@@ -171,7 +177,8 @@ impl ChunkLog {
         Some(true)
     }
 
-    /// Writes the full buffer to the file and begins another, or lets it grow. It is the caller's turn, and nothing is set aside.
+    /// Writes the full buffer to the file and begins another, or lets it grow. It is the caller's turn, and
+    /// nothing is set aside.
     fn make_room(&self, files: &Files, wanted: Wanted, if_full: IfFull) -> Result<()> {
         let tail = self.end();
         let full = tail.filling.as_ref().expect("a log without a buffer is given one");
@@ -206,7 +213,8 @@ impl ChunkLog {
         Ok(())
     }
 
-    /// Gives the log a fresh buffer behind `tail`, whose own, if any, has nothing in it; the header comes first, or a summary that is due.
+    /// Gives the log a fresh buffer behind `tail`, whose own, if any, has nothing in it; the header comes
+    /// first, or a summary that is due.
     fn begin_buffer(
         &self,
         files: &Files,
@@ -231,8 +239,8 @@ impl ChunkLog {
         }
     }
 
-    /// The summary that is due where the log ends: unless the disk is full, for it can be done without, or a checkpoint still looks at
-    /// what it has written, which may take a while.
+    /// The summary that is due where the log ends: unless the disk is full, for it can be done without, or a
+    /// checkpoint still looks at what it has written, which may take a while.
     fn summary_due(&self, files: &Files, offset: u64) -> Option<Vec<u8>> {
         if files.reserve.is_short() {
             return None;
@@ -240,14 +248,14 @@ impl ChunkLog {
         self.gathered.try_lock()?.as_mut()?.due(self.identity, offset)
     }
 
-    /// Whether it may hold a record above `cut`, so that having synced it does not make all of it durable: the
-    /// checkpoint that covers the record is still to come.
+    /// Whether it may hold a record above `cut`, so that having synced it does not make all of it durable:
+    /// the checkpoint that covers the record is still to come.
     pub(crate) fn reaches_above(&self, cut: Version) -> bool {
         self.newest.load(Ordering::Acquire) > cut.to_u64()
     }
 
-    /// Appends an entry, encoded as `record` and perhaps its value behind that, for which room was reserved, at `offset`, where the log
-    /// ends.
+    /// Appends an entry, encoded as `record` and perhaps its value behind that, for which room was reserved,
+    /// at `offset`, where the log ends.
     pub(crate) fn append(&self, entry: EntryRef<'_>, record: &[u8], value: &[u8], offset: u64) {
         let mut writer = self.writer.lock();
         self.newest.fetch_max(entry.version.to_u64(), Ordering::AcqRel);
@@ -277,8 +285,9 @@ impl ChunkLog {
         self.records.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// Sets the buffer aside if it has much more than buffers usually have, so that its memory does not stay until the next checkpoint.
-    /// The caller has the gate; if this says so, it is to [write](ChunkLog::write_aside) it once it has given that back.
+    /// Sets the buffer aside if it has much more than buffers usually have, so that its memory does not stay
+    /// until the next checkpoint. The caller has the gate; if this says so, it is to
+    /// [write](ChunkLog::write_aside) it once it has given that back.
     pub(crate) fn set_large_aside(&self, files: &Files, buffer_bytes_max: usize) -> IsAside {
         let writer = self.writer.lock();
         let tail = self.end();
@@ -310,8 +319,9 @@ impl ChunkLog {
         }
     }
 
-    /// The same for a chunk that has a munk, which reads nothing in it: the index is kept as long as it is small against the
-    /// log, for it makes an eviction cheap and tells at a split which half has rows of the log.
+    /// The same for a chunk that has a munk, which reads nothing in it: the index is kept as long as it is
+    /// small against the log, for it makes an eviction cheap and tells at a split which half has rows of the
+    /// log.
     pub(crate) fn index_record_of_munk(&self, key: &[u8], offset: u64) {
         let pin = pin();
         let Some(index) = self.index.load(&pin) else { return };
@@ -380,8 +390,8 @@ impl ChunkLog {
         }
     }
 
-    /// Writes the buffer that a put has set aside, which has given the gate back. Who has the turn does it, or comes to do it: a failure
-    /// is told to the next put that needs a buffer, or the checkpoint.
+    /// Writes the buffer that a put has set aside, which has given the gate back. Who has the turn does it,
+    /// or comes to do it: a failure is told to the next put that needs a buffer, or the checkpoint.
     pub(crate) fn write_aside(&self, files: &Files) {
         if let Some(_turn) = self.flusher.try_lock() {
             let _is_told_later = self.flush_aside(files);
@@ -404,8 +414,9 @@ impl ChunkLog {
         outcome
     }
 
-    /// Takes the buffer for the file and leaves another only if a put relies on it: a log that is not written to costs
-    /// nothing between checkpoints. Says where it ends and which summary is the last before that; none if another one is set aside.
+    /// Takes the buffer for the file and leaves another only if a put relies on it: a log that is not written
+    /// to costs nothing between checkpoints. Says where it ends and which summary is the last before that;
+    /// none if another one is set aside.
     fn set_aside(&self, files: &Files) -> Option<WrittenOut> {
         let mut writer = self.writer.lock();
         let LogTail { start, flushing: None, filling: full } = self.end() else { return None };
@@ -419,7 +430,8 @@ impl ChunkLog {
         Some(WrittenOut { end, summary: self.summaries.last() })
     }
 
-    /// After a failed write: one buffer with everything that is not in the file, and with the room that was promised.
+    /// After a failed write: one buffer with everything that is not in the file, and with the room that was
+    /// promised.
     fn put_back(&self, files: &Files, writer: &Writer) {
         let LogTail { start, flushing, filling } = self.end();
         let flushing = flushing.expect("set aside before it was written");
@@ -438,8 +450,8 @@ impl ChunkLog {
         self.tail.replace(LogTail { start, flushing: None, filling: Some(filling) });
     }
 
-    /// Writes bytes behind the records of a closed log and says where; none if there is no file yet, or it does not take them.
-    /// They are not part of the log, and nobody finds them who was not told.
+    /// Writes bytes behind the records of a closed log and says where; none if there is no file yet, or it
+    /// does not take them. They are not part of the log, and nobody finds them who was not told.
     pub(crate) fn write_behind(&self, files: &Files, bytes: &[u8]) -> Option<u64> {
         // Else there would be records to come, or a copy of the store might share the file.
         assert!(
@@ -489,7 +501,8 @@ impl ChunkLog {
 }
 
 impl ChunkLog {
-    /// Tells the system that it need not keep in memory what was synced: nobody reads it, because it is in a munk.
+    /// Tells the system that it need not keep in memory what was synced: nobody reads it, because it is in a
+    /// munk.
     pub(crate) fn let_go(&self) {
         // Whole pages: the last one is written to again.
         let upto = self.durable_len() & !(PAGE_BYTES - 1);
@@ -504,8 +517,8 @@ impl ChunkLog {
     }
 }
 
-/// What there is room for of a buffer of so many bytes. If many logs are written to, all get smaller ones: a few that got hardly
-/// any would be written out again and again.
+/// What there is room for of a buffer of so many bytes. If many logs are written to, all get smaller ones: a
+/// few that got hardly any would be written out again and again.
 fn fitting(bytes: usize, files: &Files) -> usize {
     let share = files.budget.bytes_max() / BUFFER_SHARE;
     let left = share.saturating_sub(files.budget.used(Part::LogBuffers));

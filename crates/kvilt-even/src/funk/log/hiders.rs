@@ -1,7 +1,7 @@
 //! The range tombstones of a log: as they came, until somebody asks, and then in order.
 //!
-//! While its chunk has a munk nobody asks a log, so a range delete notes what it appended and no more. Who asks, or finds that many
-//! were noted, sorts them in; puts that come meanwhile note theirs beside it.
+//! While its chunk has a munk nobody asks a log, so a range delete notes what it appended and no more. Who
+//! asks, or finds that many were noted, sorts them in; puts that come meanwhile note theirs beside it.
 
 use std::sync::{
     Arc,
@@ -19,8 +19,8 @@ use parking_lot::Mutex;
 use super::{ChunkLog, Window, range_tombstone};
 use crate::{files::Files, tombstones::Tombstones};
 
-/// So many range tombstones may be noted before they are sorted in, whether anybody asks or not: sorted, those that lie under others
-/// take no memory.
+/// So many range tombstones may be noted before they are sorted in, whether anybody asks or not: sorted,
+/// those that lie under others take no memory.
 const NOTED_MAX: usize = 256;
 
 /// And so many bytes of their bounds: sorted, long ones are kept without what they share.
@@ -32,7 +32,8 @@ const TOMBSTONES_READ_BYTES: u64 = 64 << 10;
 /// The range tombstones of one log.
 pub(super) struct Hiders {
     sorted: Published<Arc<Tombstones>>,
-    /// What came since, each with the batch that wrote it. Held for moments only: a put that is announced waits for it.
+    /// What came since, each with the batch that wrote it. Held for moments only: a put that is announced
+    /// waits for it.
     noted: Mutex<Vec<(Arc<RangeTombstone>, u64)>>,
     noted_count: AtomicUsize,
     /// Of their bounds.
@@ -126,7 +127,8 @@ impl ChunkLog {
         Ok(self.tombstones(versions))
     }
 
-    /// The range tombstones at these offsets, which ascend, of a log of an earlier run. Many lie near each other.
+    /// The range tombstones at these offsets, which ascend, of a log of an earlier run. Many lie near each
+    /// other.
     pub(super) fn read_tombstones(&self, files: &Files, offsets: &[u64]) -> Result<Tombstones> {
         let mut all = Tombstones::default();
         let mut window = Window::default();

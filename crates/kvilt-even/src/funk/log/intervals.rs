@@ -1,7 +1,8 @@
 //! `Intervals`: between which keys of its chunk a log has rows.
 //!
-//! A log of a range that is written in the order of time has most of its rows in a few places, and a few rows in many. When its
-//! chunk is split, only the halves that have some of them go on reading it, and the first and last key would not tell.
+//! A log of a range that is written in the order of time has most of its rows in a few places, and a few rows
+//! in many. When its chunk is split, only the halves that have some of them go on reading it, and the first
+//! and last key would not tell.
 
 use kvilt_base::KeyRange;
 
@@ -76,7 +77,8 @@ impl Intervals {
 #[derive(Debug)]
 pub(crate) struct FixedIntervals {
     intervals: Box<[(Vec<u8>, Vec<u8>)]>,
-    /// The heads of their last keys: a scan of a cold chunk asks each of its logs, so whole keys are not looked at for it.
+    /// The heads of their last keys: a scan of a cold chunk asks each of its logs, so whole keys are not
+    /// looked at for it.
     ends: Heads,
 }
 

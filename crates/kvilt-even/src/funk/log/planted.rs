@@ -1,4 +1,5 @@
-//! A log that takes records behind what it has: for tests, and for the planted bug `AppendBehindTornTail`. In no other build.
+//! A log that takes records behind what it has: for tests, and for the planted bug `AppendBehindTornTail`. In
+//! no other build.
 
 use std::sync::{Arc, atomic::Ordering};
 

@@ -1,9 +1,9 @@
 //! The reading half of [`ChunkLog`]: one record by its offset, or all of them in the order written.
 //!
-//! What lies below the tail's start is read from the file, the rest from the buffers. The only lock is the one around
-//! the file's handle, held while the file is opened, never while it is read or written. Always true here: bytes of
-//! the file that cannot be decoded are damage, named with file and offset; nothing is skipped but entries that a
-//! crash cut off.
+//! What lies below the tail's start is read from the file, the rest from the buffers. The only lock is the
+//! one around the file's handle, held while the file is opened, never while it is read or written. Always
+//! true here: bytes of the file that cannot be decoded are damage, named with file and offset; nothing is
+//! skipped but entries that a crash cut off.
 
 use std::{
     cell::Cell,
@@ -23,7 +23,8 @@ use crate::files::Files;
 const READ_BYTES: usize = 256 << 10;
 /// So many bytes are kept of what a thread has read a record to.
 const SCRATCH_BYTES_MAX: usize = 1 << 20;
-/// A record of more than this part of what is streamed is large: the call that reads it costs little beside what it reads.
+/// A record of more than this part of what is streamed is large: the call that reads it costs little beside
+/// what it reads.
 const LARGE_RECORD_PART: usize = 8;
 /// What stands before a record's value has no more bytes: the longest key, and a little.
 const BEGINNING_BYTES: usize = 66 << 10;
@@ -82,7 +83,8 @@ fn large_record_bytes(files: &Files) -> usize {
 }
 
 impl ChunkLog {
-    /// Every live entry of `place`, read in one piece that is not copied; none if the file does not have all of it.
+    /// Every live entry of `place`, read in one piece that is not copied; none if the file does not have all
+    /// of it.
     pub(crate) fn read_whole(&self, files: &Files, place: Range<u64>) -> Result<Option<WholeRecords>> {
         let begin = place.start.max(HEADER_BYTES as u64);
         if place.end > self.end().start || place.end <= begin {
@@ -174,8 +176,8 @@ impl ChunkLog {
         )
     }
 
-    /// Gives what is known of the record at `offset` without its value, and its length, to `read`. Nothing is checked: this
-    /// is for estimates.
+    /// Gives what is known of the record at `offset` without its value, and its length, to `read`. Nothing is
+    /// checked: this is for estimates.
     pub(crate) fn key_at<R>(
         &self,
         files: &Files,
@@ -196,8 +198,8 @@ impl ChunkLog {
         self.mean_record_bytes() > large_record_bytes(files) && self.records.load(Ordering::Relaxed) > 0
     }
 
-    /// Reads the record at `offset` into memory of its own, in which its value lies at the place returned; none if it is not large, or
-    /// not in the file yet.
+    /// Reads the record at `offset` into memory of its own, in which its value lies at the place returned;
+    /// none if it is not large, or not in the file yet.
     pub(crate) fn read_large(&self, files: &Files, offset: u64) -> Result<Option<(Large, Range<usize>)>> {
         let end = self.end().start;
         if offset >= end {
@@ -223,7 +225,8 @@ impl ChunkLog {
         }
     }
 
-    /// The record at `offset`, and its beginning, of which no more is read; none if it is not large, or not in the file yet.
+    /// The record at `offset`, and its beginning, of which no more is read; none if it is not large, or not
+    /// in the file yet.
     pub(crate) fn large_record(&self, files: &Files, offset: u64) -> Result<Option<(LargeRecord, Vec<u8>)>> {
         let end = self.end().start;
         if offset >= end {
@@ -249,7 +252,8 @@ impl ChunkLog {
         begun.filter(|(large, _)| large.record_len() as u64 <= end - offset)
     }
 
-    /// Gives what `decode` finds at `offset`, in a buffer or in the file, to `read`. Of the file `wanted` bytes are read first.
+    /// Gives what `decode` finds at `offset`, in a buffer or in the file, to `read`. Of the file `wanted`
+    /// bytes are read first.
     fn decoded_at<R>(
         &self,
         files: &Files,
@@ -342,8 +346,8 @@ impl ChunkLog {
         Ok(())
     }
 
-    /// Gives every live entry from offset `from` up to `upto` to `each`, in the order written, with its offset
-    /// and batch. Entries that a crash cut off are left out.
+    /// Gives every live entry from offset `from` up to `upto` to `each`, in the order written, with its
+    /// offset and batch. Entries that a crash cut off are left out.
     pub(crate) fn for_each(
         &self,
         files: &Files,
@@ -354,8 +358,8 @@ impl ChunkLog {
         self.walk(files, from..upto, false, &mut |at, entry, batch, _| each(at, entry, batch))
     }
 
-    /// Gives every live entry of `place` to `each`, in the order written; of large ones that are in the file no more than the beginning
-    /// is read, and nothing verified.
+    /// Gives every live entry of `place` to `each`, in the order written; of large ones that are in the file
+    /// no more than the beginning is read, and nothing verified.
     pub(crate) fn for_each_streamed(
         &self,
         files: &Files,

@@ -1,13 +1,15 @@
-//! Summaries in a log: what its records say but for their values, so that who needs no values need not read them.
+//! Summaries in a log: what its records say but for their values, so that who needs no values need not read
+//! them.
 //!
-//! A log of a few megabytes has a fiftieth of that in keys. Who makes its index or its order reads it whole if nothing tells
-//! the keys otherwise; behind an open nothing does, and behind each summary that was written here something does.
-//! `docs/design/0053-summaries-in-logs.md`.
+//! A log of a few megabytes has a fiftieth of that in keys. Who makes its index or its order reads it whole
+//! if nothing tells the keys otherwise; behind an open nothing does, and behind each summary that was written
+//! here something does. `docs/design/0053-summaries-in-logs.md`.
 //!
-//! A summary lies at the beginning of a buffer, or behind what that carries over from the one before, for which a put makes it that has the gate and has announced nothing.
+//! A summary lies at the beginning of a buffer, or behind what that carries over from the one before, for
+//! which a put makes it that has the gate and has announced nothing.
 //!
-//! * **E-14** A summary tells of all records between a place and its own, and the one that the manifest names lies below the log's
-//!   durable length.
+//! * **E-14** A summary tells of all records between a place and its own, and the one that the manifest names
+//!   lies below the log's durable length.
 
 use std::{
     collections::VecDeque,
@@ -35,7 +37,8 @@ const READ_BYTES: u64 = 4 << 10;
 pub(crate) struct SummaryRule {
     /// Bytes of records that a summary tells of, at least.
     pub(crate) covered_bytes: u64,
-    /// Of these, the summary takes so many percent at most: else records are so short that reading them costs little more.
+    /// Of these, the summary takes so many percent at most: else records are so short that reading them costs
+    /// little more.
     pub(crate) percent: u64,
 }
 
@@ -94,8 +97,9 @@ fn some(offset: u64) -> Option<u64> {
     (offset > 0).then_some(offset)
 }
 
-/// What the next summary will tell of: records since the last one, of buffers that are full or written. To gather each as it is put
-/// would touch three more lines of memory for each put; those of a buffer were put together, or are in the processor's cache.
+/// What the next summary will tell of: records since the last one, of buffers that are full or written. To
+/// gather each as it is put would touch three more lines of memory for each put; those of a buffer were put
+/// together, or are in the processor's cache.
 pub(super) struct Gathered {
     outlines: Outlines,
     /// Behind what was gathered last, and the summary behind that.
@@ -114,11 +118,11 @@ impl Gathered {
         Gathered { outlines, end: HEADER_BYTES as u64, earlier: VecDeque::new(), rule, charge }
     }
 
-    /// These bytes lie at `start`, or will: whole records, but for a header or a summary that they may begin with. What of them is
-    /// gathered already is passed by.
+    /// These bytes lie at `start`, or will: whole records, but for a header or a summary that they may begin
+    /// with. What of them is gathered already is passed by.
     pub(super) fn gather(&mut self, start: u64, bytes: &[u8]) {
-        // None if a summary lies behind what is gathered of them, which is all; or if bytes are missing before them, which only a planted
-        // bug makes: nothing is summed up any more.
+        // None if a summary lies behind what is gathered of them, which is all; or if bytes are missing
+        // before them, which only a planted bug makes: nothing is summed up any more.
         let known = self.end.checked_sub(start).map(|known| known as usize);
         let Some(records) = known.and_then(|known| bytes.get(known..)) else { return };
         self.outlines.push_records(records);
@@ -158,13 +162,14 @@ impl Gathered {
 }
 
 impl ChunkLog {
-    /// The last summary in its durable bytes. Asked before [`ChunkLog::durable_len`], so that it lies before that.
+    /// The last summary in its durable bytes. Asked before [`ChunkLog::durable_len`], so that it lies before
+    /// that.
     pub(crate) fn durable_summary(&self) -> Option<u64> {
         self.summaries.durable()
     }
 
-    /// Gives every live record of a part of it, but for its value, to `each`, in the order written. Entries that a crash cut off are
-    /// left out. Returns how many bytes it read.
+    /// Gives every live record of a part of it, but for its value, to `each`, in the order written. Entries
+    /// that a crash cut off are left out. Returns how many bytes it read.
     pub(crate) fn for_each_outline(
         &self,
         files: &Files,

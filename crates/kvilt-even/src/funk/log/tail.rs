@@ -1,4 +1,5 @@
-//! `LogTail`: what of a log is not in its file yet, in the buffers that take records and give them to the file.
+//! `LogTail`: what of a log is not in its file yet, in the buffers that take records and give them to the
+//! file.
 //!
 //! ```text
 //!   the file:  … record | record | rec▒▒▒
@@ -7,14 +8,16 @@
 //!   filling:                         record | record | …  ◀── puts
 //! ```
 //!
-//! A buffer is full when it reaches a place in the file where a piece of the system's cache ends, and is written up to there, mostly in
-//! the middle of a record. The next buffer begins with that record once more
-//! (`docs/design/0055-writes-that-end-with-pieces-of-the-cache.md`). What a checkpoint writes ends with a record.
+//! A buffer is full when it reaches a place in the file where a piece of the system's cache ends, and is
+//! written up to there, mostly in the middle of a record. The next buffer begins with that record once more
+//! (`docs/design/0055-writes-that-end-with-pieces-of-the-cache.md`). What a checkpoint writes ends with a
+//! record.
 //!
 //! What is always true:
 //!
-//! * **E-15** A record that begins below `start` is in the file, all of it; any other is whole in the buffer in which it is found. Each
-//!   byte is written by one buffer: of those that two have, the first writes what lies before its piece's end, the next the rest.
+//! * **E-15** A record that begins below `start` is in the file, all of it; any other is whole in the buffer
+//!   in which it is found. Each byte is written by one buffer: of those that two have, the first writes what
+//!   lies before its piece's end, the next the rest.
 
 use std::sync::Arc;
 
@@ -26,11 +29,12 @@ use kvilt_sync::{
 
 use crate::files::Files;
 
-/// The system's cache takes a write of so many bytes, begun at a multiple of them, in one piece; it takes others page by page, which costs
-/// a fifth more, and in puts a half.
+/// The system's cache takes a write of so many bytes, begun at a multiple of them, in one piece; it takes
+/// others page by page, which costs a fifth more, and in puts a half.
 const PIECE_BYTES_MAX: usize = 32 << 10;
 
-/// A buffer that ends with a piece has this part of it as room behind, for the rest of the record that lies across.
+/// A buffer that ends with a piece has this part of it as room behind, for the rest of the record that lies
+/// across.
 const ACROSS_SHARE: usize = 8;
 
 /// Bytes that are to be appended, and how large a buffer for them may be.
@@ -61,8 +65,9 @@ impl Buffer {
         Arc::new(Buffer { bytes: AppendBuffer::new(capacity), in_file, piece_end, _charge: charge })
     }
 
-    /// The next one of a log that ends with `tail`, where nothing is filled: begins with `first`, and has room for what is wanted and for
-    /// about `usual_bytes`, so that it ends with a piece unless that is little.
+    /// The next one of a log that ends with `tail`, where nothing is filled: begins with `first`, and has
+    /// room for what is wanted and for about `usual_bytes`, so that it ends with a piece unless that is
+    /// little.
     pub(super) fn behind(
         tail: &LogTail,
         files: &Files,
@@ -124,7 +129,8 @@ impl Flushing {
         Flushing { buffer, write_end: len, records_end: len }
     }
 
-    /// Up to the end of its piece, if that lies in the record that begins at `across`, and little follows from there on.
+    /// Up to the end of its piece, if that lies in the record that begins at `across`, and little follows
+    /// from there on.
     pub(super) fn piece(buffer: Arc<Buffer>, across: Option<usize>) -> Self {
         let Some((records_end, write_end)) = across.zip(buffer.piece_end) else { return Self::all(buffer) };
         let carried_max = write_end / ACROSS_SHARE;
@@ -175,7 +181,8 @@ impl LogTail {
         self.start + self.flushing.as_ref().map_or(0, |flushing| flushing.records_end as u64)
     }
 
-    /// What is in memory from `offset` on, up to the end of the buffer that has it; whole records, if one begins there.
+    /// What is in memory from `offset` on, up to the end of the buffer that has it; whole records, if one
+    /// begins there.
     pub(super) fn bytes_from(&self, offset: u64) -> &[u8] {
         let filling_start = self.filling_start();
         let (records, start) = if offset < filling_start {

@@ -22,8 +22,8 @@ const NEVER: Duration = Duration::from_secs(60);
 /// Offsets and lengths.
 type Places = Arc<StdMutex<Vec<(u64, u64)>>>;
 
-/// A disk of which the next write to a log can be held up, and which notes what is written to logs and what of them need not be kept in
-/// memory.
+/// A disk of which the next write to a log can be held up, and which notes what is written to logs and what
+/// of them need not be kept in memory.
 #[derive(Debug)]
 struct HeldDisk {
     inside: Arc<MemoryDisk>,
@@ -184,8 +184,8 @@ fn key_at(store: &Store, log: &ChunkLog, offset: u64) -> Vec<u8> {
     log.record_at(&store.files, offset, |entry, _| entry.key.to_vec()).unwrap()
 }
 
-/// Begins a sync of a log with the record `first`, appends `second` while its write is held up, looks at both, and then
-/// lets the write come to `outcome`. Says what the sync came to.
+/// Begins a sync of a log with the record `first`, appends `second` while its write is held up, looks at
+/// both, and then lets the write come to `outcome`. Says what the sync came to.
 fn beside_a_held_write(
     disk: &Arc<HeldDisk>,
     store: &Arc<Store>,
@@ -333,7 +333,8 @@ fn has(store: &Store, key: &[u8]) -> bool {
     store.get(key, Version::NEWEST, &mut |_| {}).unwrap()
 }
 
-/// The gate is free while a put writes the buffer that it found full: others put to the chunk, and read what was put.
+/// The gate is free while a put writes the buffer that it found full: others put to the chunk, and read what
+/// was put.
 #[test]
 fn a_full_buffer_is_written_while_others_put() {
     let disk = HeldDisk::new();
@@ -359,7 +360,8 @@ fn a_full_buffer_is_written_while_others_put() {
     assert_eq!([b"a", b"b", b"c"].map(|key| has(&left, key)), [true; 3]);
 }
 
-/// The put that could not write it has been done; the next that needs a buffer tries again, and is refused if that fails, too.
+/// The put that could not write it has been done; the next that needs a buffer tries again, and is refused if
+/// that fails, too.
 #[test]
 fn what_could_not_be_written_behind_the_gate_is_told_to_the_next_put() {
     let disk = HeldDisk::new();
@@ -394,7 +396,8 @@ fn with_large_buffers(disk: &Arc<HeldDisk>) -> (Arc<Store>, Arc<ChunkLog>) {
     (store, log)
 }
 
-/// Appends records of many lengths, as many as the last of these numbers says, and looks at each and at one before it.
+/// Appends records of many lengths, as many as the last of these numbers says, and looks at each and at one
+/// before it.
 fn append_many(store: &Store, log: &ChunkLog, numbers: Range<usize>, offsets: &mut Vec<u64>) {
     let key = |i: usize| format!("key {i}").into_bytes();
     for i in numbers {
@@ -446,7 +449,8 @@ fn a_piece_that_could_not_be_written_is_written_with_what_came_since() {
             let holder = disk.hold_next_write();
             holder.outcome.send(Err(io::Error::from(io::ErrorKind::StorageFull))).unwrap();
             let writes_before = disk.written.lock().unwrap().len();
-            // Until a full buffer meets it: behind the gate, so nobody is told, and then before the gate, who is.
+            // Until a full buffer meets it: behind the gate, so nobody is told, and then before the gate, who
+            // is.
             while holder.has_begun.try_recv().is_err() {
                 let i = offsets.len();
                 match append(&store, &log, format!("key {i}").as_bytes(), &[i as u8; 70]) {

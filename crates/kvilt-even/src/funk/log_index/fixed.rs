@@ -1,4 +1,5 @@
-//! `FixedIndex`: where the records of a closed log lie. No record comes any more, so nothing is kept free for one.
+//! `FixedIndex`: where the records of a closed log lie. No record comes any more, so nothing is kept free for
+//! one.
 //!
 //! ```text
 //!   starts    where a bucket's records begin │ … of the next …      about eight records a bucket, by the highest bits of their hashes

@@ -1,16 +1,17 @@
 //! `GrowingIndex`: where the records of a log lie that grows.
 //!
-//! Eight bytes a key in an open-addressing table, whose positions come from the hash in a slot, so that it can grow without reading
-//! the log again. Keys with one hash share a slot: it points to a chain, newest record first, so that a key that is overwritten ten
-//! thousand times costs a put one step, and a get of its newest value one read.
+//! Eight bytes a key in an open-addressing table, whose positions come from the hash in a slot, so that it
+//! can grow without reading the log again. Keys with one hash share a slot: it points to a chain, newest
+//! record first, so that a key that is overwritten ten thousand times costs a put one step, and a get of its
+//! newest value one read.
 //!
 //! ```text
 //!   slot   hash 32 | is chain 1 | offset, or number of a chain node 31
 //!   node   offset 32 | is chain 1 | offset, or number of the next node 31
 //! ```
 //!
-//! One writer (whoever holds the log's writer lock or is building the index), any number of readers without locks:
-//! a slot changes in one store, nodes never change, and a larger table is published as a whole.
+//! One writer (whoever holds the log's writer lock or is building the index), any number of readers without
+//! locks: a slot changes in one store, nodes never change, and a larger table is published as a whole.
 
 use std::sync::{
     OnceLock,
@@ -30,7 +31,8 @@ const CHAIN_BIT: u64 = LOG_BYTES_LIMIT;
 const LINK_MASK: u64 = (1 << 32) - 1;
 /// Slots of a new, small table, and by how many it grows at least …
 const SLOTS_MIN: usize = 16;
-/// … or by this part of it: logs of one length are many, and would all be half empty at a time if tables doubled.
+/// … or by this part of it: logs of one length are many, and would all be half empty at a time if tables
+/// doubled.
 const GROWTH_PART: usize = 4;
 /// Chain nodes of the first segment; each further segment has twice as many.
 const SEGMENT_NODES: usize = 64;

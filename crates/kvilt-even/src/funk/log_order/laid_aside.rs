@@ -1,8 +1,9 @@
 //! `LaidAside`: the order of a closed log, as notes in the log's file behind the last record.
 //!
-//! Nobody but the run that wrote it reads it: where it lies, and its checksum, are known in memory only. So it needs no
-//! promise of durability, recovery never sees it, and it goes with the file. An order leaves out what newer records hide, and
-//! these may be lost in a crash: another reason to believe none of an earlier run.
+//! Nobody but the run that wrote it reads it: where it lies, and its checksum, are known in memory only. So
+//! it needs no promise of durability, recovery never sees it, and it goes with the file. An order leaves out
+//! what newer records hide, and these may be lost in a crash: another reason to believe none of an earlier
+//! run.
 
 use kvilt_format::checksum::checksum;
 
@@ -18,8 +19,8 @@ pub(crate) struct LaidAside {
 }
 
 impl LaidAside {
-    /// Writes the order of a closed log to its file; none if the log has no file, or it does not take it. Neither is an
-    /// error: what was to be written can be made again from the log.
+    /// Writes the order of a closed log to its file; none if the log has no file, or it does not take it.
+    /// Neither is an error: what was to be written can be made again from the log.
     pub(crate) fn write(order: &LogOrder, log: &ChunkLog, files: &Files) -> Option<LaidAside> {
         let notes = Notes::of(order, log.base(), files);
         let bytes = notes.copy().bytes();

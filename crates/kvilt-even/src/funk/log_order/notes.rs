@@ -1,7 +1,8 @@
 //! `Notes`: the keys of a log in a few bytes each, with what an order has of their records, in any order.
 //!
-//! A log whose chunk has no munk notes what is appended to it, so that the first scan has only to sort. A record takes some
-//! ten bytes, where its hash in the index takes eleven; without notes that scan reads the log.
+//! A log whose chunk has no munk notes what is appended to it, so that the first scan has only to sort. A
+//! record takes some ten bytes, where its hash in the index takes eleven; without notes that scan reads the
+//! log.
 //!
 //! ```text
 //!   record   key bytes shared with the one before, varint | rest of the key, prefixed | version above the base, varint |
@@ -17,14 +18,17 @@ use kvilt_sync::budget::{Charge, Part};
 use super::{Gathered, LogOrder, Record};
 use crate::files::Files;
 
-/// A scan that wants less than this part of what is noted reads the log: to find it among notes means to decode all of them.
+/// A scan that wants less than this part of what is noted reads the log: to find it among notes means to
+/// decode all of them.
 const PART_WANTED_MIN: u64 = 8;
-/// Notes are kept in blocks of this size, so that a scan that takes a copy copies one at most while a put waits.
+/// Notes are kept in blocks of this size, so that a scan that takes a copy copies one at most while a put
+/// waits.
 const BLOCK_BYTES: usize = 16 << 10;
 
 /// A block has room for so many keys as long as its last one, at least.
 const KEYS_A_BLOCK_MIN: usize = 8;
-/// Notes of more bytes take at most this part of what they are of, in parts: else a scan had better read that.
+/// Notes of more bytes take at most this part of what they are of, in parts: else a scan had better read
+/// that.
 const BYTES_MIN: usize = 64 << 10;
 const LOG_SHARE: u64 = 4;
 
@@ -121,8 +125,8 @@ impl Notes {
         }
     }
 
-    /// A copy of what is noted, for the order of a part of the log; none if the part's beginning is not noted, or if it is too
-    /// little to go through all notes for.
+    /// A copy of what is noted, for the order of a part of the log; none if the part's beginning is not
+    /// noted, or if it is too little to go through all notes for.
     pub(crate) fn copy_for(&self, place: &Range<u64>) -> Option<NotesCopy> {
         let noted = &self.noted.place;
         let wanted = place.start..place.end.min(noted.end);

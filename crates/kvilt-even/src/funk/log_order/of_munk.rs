@@ -1,7 +1,9 @@
-//! `MunkOrder`: a log's order made of its chunk's munk, so that the first scan without the munk need not read the log.
+//! `MunkOrder`: a log's order made of its chunk's munk, so that the first scan without the munk need not read
+//! the log.
 //!
-//! The munk has the keys, sorted; the log's index has, by the hash of a key, where its records lie. What readers need of a
-//! key without a delete is in both, so nothing has to be read, but where one hash may mean several records:
+//! The munk has the keys, sorted; the log's index has, by the hash of a key, where its records lie. What
+//! readers need of a key without a delete is in both, so nothing has to be read, but where one hash may mean
+//! several records:
 //!
 //! - keys that share a hash, of which one may have no record in this log at all;
 //! - a key of which the munk has several versions, for open views;

@@ -195,8 +195,9 @@ impl<'f> OrderSource<'f> {
         self.log.record_at(self.files, offset, |entry, _| value.extend_from_slice(entry.value))
     }
 
-    /// While the drive is waited for: has the system fetch the records that come next beside the one at `position`, for they lie
-    /// too far apart to be read together, and waiting for one after the other takes as many times as long.
+    /// While the drive is waited for: has the system fetch the records that come next beside the one at
+    /// `position`, for they lie too far apart to be read together, and waiting for one after the other takes
+    /// as many times as long.
     fn ask_ahead(&mut self, position: usize) -> Result<()> {
         if self.asked_for > 0 || !self.files.reads.wait_for_the_drive() {
             self.asked_for = self.asked_for.saturating_sub(1);
@@ -222,7 +223,8 @@ impl<'f> OrderSource<'f> {
         std::iter::from_fn(move || self.next_of(&mut remaining))
     }
 
-    /// Where the record at `offset` and those that come next lie, if so near each other that they are better read together.
+    /// Where the record at `offset` and those that come next lie, if so near each other that they are better
+    /// read together.
     fn place_of_next(&self, offset: u64) -> Option<Range<u64>> {
         let most = self.wanted.rows.map_or(TOGETHER_MAX, |rows| rows.min(TOGETHER_MAX as u64) as usize);
         let (mut place, mut together) = (self.log.likely_place(offset), 1);

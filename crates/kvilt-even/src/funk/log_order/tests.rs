@@ -69,7 +69,8 @@ impl Script {
         self.log.orders(&self.store.files, place, Some(&self.cost_bytes)).unwrap()
     }
 
-    /// What the sources give of a range at a view, all of them together in order: each gives its own newest record of a key.
+    /// What the sources give of a range at a view, all of them together in order: each gives its own newest
+    /// record of a key.
     fn read(&self, range: &KeyRange, direction: Direction, view: Version) -> Records {
         let mut read = Records::new();
         // Newest first: what an older part has of the same key and version does not count.
@@ -216,7 +217,8 @@ fn orders_that_nobody_asks_for_go_and_come_again() {
     script.check();
 }
 
-/// An empty key with an empty value takes no byte, so nothing but the order in which they were written tells such records apart.
+/// An empty key with an empty value takes no byte, so nothing but the order in which they were written tells
+/// such records apart.
 #[test]
 fn of_records_without_a_byte_the_last_counts() {
     for last in [b"".as_slice(), b"value"] {
@@ -281,7 +283,8 @@ fn of_a_munk_and_an_index_comes_the_order_of_the_log() {
     let (old_x, of_x) = (put_indexed(&script, b"x", 1), put_indexed(&script, b"x", 2));
     let (old_y, of_y) = (put_indexed(&script, b"y", 2), put_indexed(&script, b"y", 4));
     let upto = script.log.len();
-    // Another key has the hash of one, and no record; of one the munk has two versions, and of one more than the log.
+    // Another key has the hash of one, and no record; of one the munk has two versions, and of one more than
+    // the log.
     let rows: Vec<(&[u8], u64)> = vec![(&a, 3), (&b, 1), (b"w", 1), (b"x", 2), (b"y", 4), (b"y", 2)];
     let expected = vec![
         (a.clone(), 3, of_a),

@@ -41,7 +41,8 @@ impl RunBuilder {
         }
     }
 
-    /// Moves the entries from `position` on, which are all that the last key has, or none, to `other`, which is empty.
+    /// Moves the entries from `position` on, which are all that the last key has, or none, to `other`, which
+    /// is empty.
     fn split_off(&mut self, position: usize, mut other: RunBuilder) -> Result<RunBuilder> {
         if position < self.rows.len() {
             other.older_of_last = std::mem::take(&mut self.older_of_last);

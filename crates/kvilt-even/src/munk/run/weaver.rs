@@ -1,7 +1,7 @@
 //! `Weaver`: a run of another's entries, which stay where they are, and of new ones between them.
 //!
-//! What it costs grows with what is new: of what the run was searched by, the parts between two new keys are copied whole, and no
-//! entry that stays is looked at (docs/design/0043-weaving-costs-what-is-new.md).
+//! What it costs grows with what is new: of what the run was searched by, the parts between two new keys are
+//! copied whole, and no entry that stays is looked at (docs/design/0043-weaving-costs-what-is-new.md).
 
 use kvilt_base::{EntryRef, Version};
 use kvilt_sync::rows::{Hold, RowsWeaver};
@@ -9,8 +9,9 @@ use kvilt_sync::rows::{Hold, RowsWeaver};
 use super::{Older, Run, RunReader, bytes_of};
 use crate::{heads::HeadsWeaver, key_hash::key_hash};
 
-/// Weaves entries into a run. For each key that is new or changes, in order: [`Weaver::begin_key`], the new entries, and, of all the
-/// older ones ([`Weaver::next_older`] until it has none), those that are still needed.
+/// Weaves entries into a run. For each key that is new or changes, in order: [`Weaver::begin_key`], the new
+/// entries, and, of all the older ones ([`Weaver::next_older`] until it has none), those that are still
+/// needed.
 pub(crate) struct Weaver<'r> {
     before: RunReader<'r>,
     rows: RowsWeaver<'r>,

@@ -1,6 +1,8 @@
-//! What readers give back of the memory that they made others than munks take: tables that were opened, orders of logs.
+//! What readers give back of the memory that they made others than munks take: tables that were opened,
+//! orders of logs.
 //!
-//! Where it stands: behind each get and each chunk of a scan that read files. Always true: what is given back can be read again.
+//! Where it stands: behind each get and each chunk of a scan that read files. Always true: what is given back
+//! can be read again.
 
 use std::sync::atomic::Ordering;
 
@@ -21,8 +23,8 @@ impl Store {
         }
     }
 
-    /// Nothing runs in the background: whatever can be read again is given back, all at once, so that to look at every chunk costs
-    /// little for each byte that was read.
+    /// Nothing runs in the background: whatever can be read again is given back, all at once, so that to look
+    /// at every chunk costs little for each byte that was read.
     fn give_back_what_was_read(&self) {
         self.charge_row_cache();
         if self.other_memory() <= self.config.budget_bytes / 4 * 3 {
@@ -40,8 +42,8 @@ impl Store {
         pin.flush();
     }
 
-    /// A scan of one cold chunk after the other may put logs in order, and open tables, faster than the background gives them back:
-    /// once all that is in no munk takes the whole budget, it does so itself.
+    /// A scan of one cold chunk after the other may put logs in order, and open tables, faster than the
+    /// background gives them back: once all that is in no munk takes the whole budget, it does so itself.
     fn help_background_forget(&self) {
         let (used, budget) = (self.other_memory(), self.config.budget_bytes);
         // Relaxed: a hint.

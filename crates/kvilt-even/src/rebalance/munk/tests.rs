@@ -100,7 +100,8 @@ impl Bench {
         }
     }
 
-    /// Gets all keys, whether they are there or not, until so many gets have searched the tail that it is sorted.
+    /// Gets all keys, whether they are there or not, until so many gets have searched the tail that it is
+    /// sorted.
     fn read_until_sorted(&self) {
         for _ in 0..100 {
             self.check_gets();

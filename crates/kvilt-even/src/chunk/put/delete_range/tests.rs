@@ -69,8 +69,8 @@ fn a_range_delete_that_deletes_nothing_writes_nothing() {
     assert_eq!((rows_of(&store), rows_of(&open(&disk.crash_image(Keep::SyncedOnly)))), (81, 82));
 }
 
-/// Each takes a few steps more, none asks for a copy of the munk until they cover much of it; and who looks for a row beside them
-/// takes a few steps, in the munk and, once that is gone, in the log.
+/// Each takes a few steps more, none asks for a copy of the munk until they cover much of it; and who looks
+/// for a row beside them takes a few steps, in the munk and, once that is gone, in the log.
 #[test]
 fn of_many_range_deletes_each_and_every_get_beside_them_takes_a_few_steps() {
     let disk = MemoryDisk::new(1);
@@ -105,8 +105,8 @@ fn of_many_range_deletes_each_and_every_get_beside_them_takes_a_few_steps() {
     assert!(rows == 2_000 && mean_steps <= 40, "{rows} rows, {mean_steps} steps");
 }
 
-/// A munk is copied for its range tombstones when they cover much of it, when scans have passed by what they cover, and when nobody
-/// writes; not for each of them.
+/// A munk is copied for its range tombstones when they cover much of it, when scans have passed by what they
+/// cover, and when nobody writes; not for each of them.
 #[test]
 fn a_munk_is_copied_for_what_range_tombstones_cover_and_not_for_their_number() {
     let disk = MemoryDisk::new(1);
