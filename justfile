@@ -20,7 +20,7 @@ tidy:
 
 # all tests
 test:
-    cargo test --workspace --exclude kvilt-bench-compare
+    cargo test
 
 # the interleavings of the version protocol
 loom:

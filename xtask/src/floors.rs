@@ -4,7 +4,7 @@
 
 use anyhow::{Context as _, Result, bail};
 
-use crate::workspace::Workspace;
+use crate::workspace::{BENCH_COMPARE, Workspace};
 
 /// One crate, and the crates of ours that it may name.
 struct Room {
@@ -51,8 +51,7 @@ struct Import {
 
 /// Fails, naming every import that does not go down.
 pub(crate) fn run(workspace: &Workspace) -> Result<()> {
-    let metadata = workspace.metadata()?;
-    let (names, imports) = read(&metadata)?;
+    let (names, imports) = read(&[workspace.metadata("Cargo.toml")?, workspace.metadata(BENCH_COMPARE)?])?;
     let mut findings: Vec<String> = names.iter().filter_map(|name| unknown(name)).collect();
     findings.extend(imports.iter().filter_map(refuse));
     if findings.is_empty() {
@@ -65,11 +64,14 @@ pub(crate) fn run(workspace: &Workspace) -> Result<()> {
     bail!("{} imports break the floors", findings.len())
 }
 
-/// Our packages, and the imports between them.
-fn read(metadata: &serde_json::Value) -> Result<(Vec<String>, Vec<Import>)> {
-    let packages = metadata["packages"].as_array().context("metadata without packages")?;
+/// Our packages, of all our workspaces, and the imports between them.
+fn read(workspaces: &[serde_json::Value]) -> Result<(Vec<String>, Vec<Import>)> {
+    let mut packages = Vec::new();
+    for metadata in workspaces {
+        packages.extend(metadata["packages"].as_array().context("metadata without packages")?);
+    }
     let name_of = |value: &serde_json::Value| value["name"].as_str().unwrap_or_default().to_owned();
-    let names: Vec<String> = packages.iter().map(name_of).collect();
+    let names: Vec<String> = packages.iter().copied().map(name_of).collect();
     let mut imports = Vec::new();
     for package in packages {
         for dependency in package["dependencies"].as_array().into_iter().flatten() {
@@ -154,9 +156,12 @@ mod tests {
             { "name": "kvilt-io", "dependencies": [
                 { "name": "kvilt-base", "kind": null }, { "name": "kvilt-base", "kind": "dev" }] },
         ]});
-        let (names, imports) = read(&metadata).unwrap();
-        assert_eq!(names, ["kvilt-base", "kvilt-io"]);
-        let kinds: Vec<bool> = imports.iter().map(|i| i.is_for_tests).collect();
-        assert_eq!(kinds, [false, true]);
+        let other_workspace = serde_json::json!({ "packages": [
+            { "name": "kvilt-bench-compare", "dependencies": [{ "name": "kvilt-io", "kind": null }] },
+        ]});
+        let (names, imports) = read(&[metadata, other_workspace]).unwrap();
+        assert_eq!(names, ["kvilt-base", "kvilt-io", "kvilt-bench-compare"]);
+        let kinds: Vec<(&str, bool)> = imports.iter().map(|i| (i.from.as_str(), i.is_for_tests)).collect();
+        assert_eq!(kinds, [("kvilt-io", false), ("kvilt-io", true), ("kvilt-bench-compare", false)]);
     }
 }

@@ -18,6 +18,9 @@ pub(crate) struct Workspace {
     pub(crate) root: PathBuf,
 }
 
+/// The manifest of the crate that has a workspace of its own, as it builds stores in C and C++.
+pub(crate) const BENCH_COMPARE: &str = "crates/kvilt-bench-compare/Cargo.toml";
+
 /// A text file of the tree.
 #[derive(Clone, Debug)]
 pub(crate) struct Document {
@@ -57,10 +60,10 @@ impl Workspace {
         target.unwrap_or_else(|| self.root.join("target"))
     }
 
-    /// What `cargo metadata` says about our own packages.
-    pub(crate) fn metadata(&self) -> Result<serde_json::Value> {
+    /// What `cargo metadata` says about our own packages in the workspace of this manifest.
+    pub(crate) fn metadata(&self, manifest: &str) -> Result<serde_json::Value> {
         let mut command = self.cargo();
-        command.args(["metadata", "--no-deps", "--format-version", "1"]);
+        command.args(["metadata", "--no-deps", "--format-version", "1", "--manifest-path", manifest]);
         let output = command.output().context("run cargo metadata")?;
         ensure!(output.status.success(), "cargo metadata: {}", String::from_utf8_lossy(&output.stderr));
         serde_json::from_slice(&output.stdout).context("read cargo metadata")
@@ -101,7 +104,10 @@ impl Workspace {
                 let path = directory.join(entry.file_name());
                 let text = path.to_string_lossy().replace('\\', "/");
                 match entry.file_type()? {
-                    kind if kind.is_dir() && text != "target" && text != ".git" => pending.push(path),
+                    kind if kind.is_dir() => {
+                        let is_made = entry.file_name() == "target" || text == ".git";
+                        pending.extend((!is_made).then_some(path));
+                    }
                     kind if kind.is_file() => paths.push(text),
                     _ => {}
                 }

@@ -134,8 +134,8 @@ fn setting(name: &str, head: Option<&Value>) -> String {
 
 fn head(measured: &Measured) -> String {
     let mut text = String::from(
-        "# Figures\n\nWritten by `cargo run --release -p kvilt-bench-compare -- figures`; nothing here is edited by \
-         hand. [performance.md](../performance.md) says how to read it.\n\n",
+        "# Figures\n\nWritten by `cargo run --release --manifest-path crates/kvilt-bench-compare/Cargo.toml -- \
+         figures`; nothing here\nis edited by hand. [performance.md](../performance.md) says how to read it.\n\n",
     );
     let of_heads = |name: &str| {
         let mut all: Vec<String> = measured
