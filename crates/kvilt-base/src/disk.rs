@@ -12,65 +12,94 @@
 
 use std::{any::Any, fmt, io, sync::Arc};
 
-/// Names come from integers, never from content or from a user.
+/// A kind of file. An engine declares its own as constants; [`FileName`] has those that every store may have.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct Kind {
+    /// How the name ends, or the whole name of a file that a store has once: then all of it is uppercase.
+    text: &'static str,
+    is_read_at_random: bool,
+}
+
+impl Kind {
+    /// A kind whose files are read from end to end.
+    ///
+    /// Panics if the text is empty, or has other characters than ASCII letters of one case and dots.
+    pub const fn new(text: &'static str) -> Kind {
+        let (bytes, mut at) = (text.as_bytes(), 0);
+        assert!(!bytes.is_empty(), "a kind of file has a name");
+        while at < bytes.len() {
+            let is_allowed = match bytes[0].is_ascii_uppercase() {
+                true => bytes[at].is_ascii_uppercase(),
+                false => bytes[at].is_ascii_lowercase() || bytes[at] == b'.',
+            };
+            assert!(is_allowed, "a kind of file is all uppercase, or lowercase with dots");
+            at += 1;
+        }
+        Kind { text, is_read_at_random: false }
+    }
+
+    /// A kind whose files are read at random: read-ahead by the system would be wasted on them.
+    pub const fn read_at_random(text: &'static str) -> Kind {
+        Kind { is_read_at_random: true, ..Kind::new(text) }
+    }
+
+    const fn is_once(self) -> bool {
+        self.text.as_bytes()[0].is_ascii_uppercase()
+    }
+}
+
+/// The name of a file: from integers, never from content or from a user.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum FileName {
-    /// Held, by advisory lock, by the one process that has the store open, or by those that read it; contains
-    /// the id of the one.
-    Lock,
-    /// What of the manifest is known to be synced, see `docs/format/witness.md`.
-    Witness,
-    /// Room kept back for a full disk; its bytes mean nothing, see `docs/design/0024-reserve.md`.
-    Reserve,
-    /// An empty file: what else is in the directory is not a whole store yet, see
-    /// `docs/design/0062-unfinished-directories.md`.
-    Unfinished,
-    /// The list of live files, see `docs/format/manifest.md`.
-    Manifest(u64),
-    /// A manifest under construction; renamed when complete.
-    ManifestTemp(u64),
-    /// A sorted table.
-    Table(u64),
-    /// A chunk's log.
-    Log(u64),
-    /// The commit log of sync mode.
-    Commit(u64),
+    /// A file that a store has once, such as `LOCK`.
+    Once(Kind),
+    /// One of many of its kind, such as `000000000000002a.log`.
+    Of(Kind, u64),
 }
 
 impl FileName {
-    /// The name with this text, if it is one of ours, exactly.
-    pub fn parse(text: &str) -> Option<FileName> {
-        match text {
-            "LOCK" => return Some(FileName::Lock),
-            "WITNESS" => return Some(FileName::Witness),
-            "RESERVE" => return Some(FileName::Reserve),
-            "UNFINISHED" => return Some(FileName::Unfinished),
-            _ => {}
+    /// Held, by advisory lock, by the one process that has the store open, or by those that read it; contains
+    /// the id of the one.
+    pub const LOCK: FileName = FileName::Once(Kind::new("LOCK"));
+    /// An empty file: what else is in the directory is not a whole store yet, see
+    /// `docs/design/0062-unfinished-directories.md`.
+    pub const UNFINISHED: FileName = FileName::Once(Kind::new("UNFINISHED"));
+
+    /// The name with this text, exactly, if it is one that every store may have, or of one of these `kinds`.
+    pub fn parse(text: &str, kinds: &[Kind]) -> Option<FileName> {
+        let common = [FileName::LOCK, FileName::UNFINISHED].into_iter();
+        if let Some(name) = common.chain(FileName::once_of(kinds)).find(|name| name.kind().text == text) {
+            return Some(name);
         }
-        let (number, suffix) = text.split_once('.')?;
+        let (number, ending) = text.split_once('.')?;
         if number.len() != 16 || !number.bytes().all(|b| b.is_ascii_digit() || (b'a'..=b'f').contains(&b)) {
             return None;
         }
-        let number = u64::from_str_radix(number, 16).ok()?;
-        match suffix {
-            "manifest" => Some(FileName::Manifest(number)),
-            "manifest.tmp" => Some(FileName::ManifestTemp(number)),
-            "table" => Some(FileName::Table(number)),
-            "log" => Some(FileName::Log(number)),
-            "commit" => Some(FileName::Commit(number)),
-            _ => None,
-        }
+        let kind = kinds.iter().find(|kind| !kind.is_once() && kind.text == ending)?;
+        Some(FileName::Of(*kind, u64::from_str_radix(number, 16).ok()?))
+    }
+
+    /// The names of those `kinds` that a store has once.
+    pub fn once_of(kinds: &[Kind]) -> impl Iterator<Item = FileName> {
+        kinds.iter().filter(|kind| kind.is_once()).map(|kind| FileName::Once(*kind))
     }
 
     /// The number in the name; zero for those without.
     pub fn number(self) -> u64 {
         match self {
-            FileName::Lock | FileName::Witness | FileName::Reserve | FileName::Unfinished => 0,
-            FileName::Manifest(n)
-            | FileName::ManifestTemp(n)
-            | FileName::Table(n)
-            | FileName::Log(n)
-            | FileName::Commit(n) => n,
+            FileName::Once(_) => 0,
+            FileName::Of(_, number) => number,
+        }
+    }
+
+    /// Whether it is read at random, so that read-ahead by the system would be wasted.
+    pub fn is_read_at_random(self) -> bool {
+        self.kind().is_read_at_random
+    }
+
+    fn kind(self) -> Kind {
+        match self {
+            FileName::Once(kind) | FileName::Of(kind, _) => kind,
         }
     }
 }
@@ -78,15 +107,8 @@ impl FileName {
 impl fmt::Display for FileName {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            FileName::Lock => f.write_str("LOCK"),
-            FileName::Witness => f.write_str("WITNESS"),
-            FileName::Reserve => f.write_str("RESERVE"),
-            FileName::Unfinished => f.write_str("UNFINISHED"),
-            FileName::Manifest(n) => write!(f, "{n:016x}.manifest"),
-            FileName::ManifestTemp(n) => write!(f, "{n:016x}.manifest.tmp"),
-            FileName::Table(n) => write!(f, "{n:016x}.table"),
-            FileName::Log(n) => write!(f, "{n:016x}.log"),
-            FileName::Commit(n) => write!(f, "{n:016x}.commit"),
+            FileName::Once(kind) => f.write_str(kind.text),
+            FileName::Of(kind, number) => write!(f, "{number:016x}.{}", kind.text),
         }
     }
 }
@@ -114,7 +136,7 @@ pub enum LockFailure {
 /// Whether a new store may be made where these names, all of ours, are: nothing but a lock, or what an
 /// unfinished job left.
 pub fn is_free<'n>(mut names: impl Iterator<Item = &'n FileName> + Clone) -> bool {
-    names.clone().all(|name| *name == FileName::Lock) || names.any(|name| *name == FileName::Unfinished)
+    names.clone().all(|name| *name == FileName::LOCK) || names.any(|name| *name == FileName::UNFINISHED)
 }
 
 /// One directory. Every method may be called from several threads.
@@ -152,7 +174,7 @@ pub trait Disk: Send + Sync + fmt::Debug {
         Ok(())
     }
     /// Makes a new directory for a copy of the store; it must not exist, have nothing in it but a lock, or
-    /// bear [`FileName::Unfinished`]. `DirectoryNotEmpty` if not; `InvalidInput`, in words, if it would be
+    /// bear [`FileName::UNFINISHED`]. `DirectoryNotEmpty` if not; `InvalidInput`, in words, if it would be
     /// inside of a store's directory. `path` is the user's.
     fn new_directory(&self, path: &std::path::Path) -> io::Result<Arc<dyn Disk>>;
     /// Gives a file a second name, the same one, in another directory made by [`Disk::new_directory`]; copies
@@ -256,30 +278,34 @@ mod tests {
 
     #[test]
     fn names_parse_back_and_nothing_else_does() {
+        let (list, list_temp, log) = (Kind::new("list"), Kind::new("list.tmp"), Kind::read_at_random("log"));
+        let sign = Kind::new("SIGN");
+        let kinds = [list, list_temp, log, sign];
         for name in [
-            FileName::Lock,
-            FileName::Witness,
-            FileName::Reserve,
-            FileName::Unfinished,
-            FileName::Manifest(1),
-            FileName::ManifestTemp(2),
-            FileName::Table(0xabc),
-            FileName::Log(u64::MAX),
-            FileName::Commit(5),
+            FileName::LOCK,
+            FileName::UNFINISHED,
+            FileName::Once(sign),
+            FileName::Of(list, 1),
+            FileName::Of(list_temp, 0xabc),
+            FileName::Of(log, u64::MAX),
         ] {
-            assert_eq!(FileName::parse(&name.to_string()), Some(name));
+            assert_eq!(FileName::parse(&name.to_string(), &kinds), Some(name));
         }
         for text in [
             "lock",
-            "WITNESS.tmp",
-            "reserve",
+            "SIGN.tmp",
+            "sign",
+            "list",
+            "OTHER",
+            "0000000000000001.SIGN",
+            "0000000000000001.table",
             "1.log",
             "000000000000000g.log",
             "000000000000000A.log",
             "0000000000000001.log.tmp",
             "../LOCK",
         ] {
-            assert_eq!(FileName::parse(text), None, "{text}");
+            assert_eq!(FileName::parse(text, &kinds), None, "{text}");
         }
     }
 }

@@ -3,7 +3,7 @@
 
 use std::collections::BTreeMap;
 
-use crate::{FileName, KeyRange};
+use crate::KeyRange;
 
 /// Files of one kind.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -28,22 +28,9 @@ pub struct LayoutRange {
 pub struct Layout {
     /// The version of its file formats.
     pub format_version: u32,
-    /// Every file in the directory, by kind: `log`, `table`, `commit log`, `manifest`, and `other` for small
+    /// Every file in the directory, by a word of the engine for its kind, such as `log`; `other` for small
     /// ones.
     pub files: BTreeMap<&'static str, FilesOfKind>,
     /// Its ranges, in the order of keys, without gaps; as many as the engine keeps apart.
     pub ranges: Vec<LayoutRange>,
-}
-
-impl Layout {
-    /// The kind that a file is counted under.
-    pub fn kind_of(name: FileName) -> &'static str {
-        match name {
-            FileName::Log(_) => "log",
-            FileName::Table(_) => "table",
-            FileName::Commit(_) => "commit log",
-            FileName::Manifest(_) | FileName::ManifestTemp(_) => "manifest",
-            FileName::Lock | FileName::Witness | FileName::Reserve | FileName::Unfinished => "other",
-        }
-    }
 }

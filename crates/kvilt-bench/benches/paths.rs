@@ -14,6 +14,7 @@ use kvilt_base::{Direction, Disk, EntryRef, FileName, KeyRange, Kind, Source, Va
 use kvilt_format::{
     FileIdentity,
     log::encode_record,
+    names::TABLE,
     table::{Table, TableOptions, TableWriter},
 };
 use kvilt_io::MemoryDisk;
@@ -185,7 +186,7 @@ fn log(criterion: &mut Criterion) {
 /// A get and a short scan of a table whose file is in memory.
 fn table(criterion: &mut Criterion) {
     let keys = keys("ascending", ROWS);
-    let file = MemoryDisk::new(1).create(FileName::Table(2)).unwrap();
+    let file = MemoryDisk::new(1).create(FileName::Of(TABLE, 2)).unwrap();
     let id = FileIdentity { store_id: 1, number: 2 };
     let mut writer = TableWriter::new(Arc::clone(&file), id, TableOptions::default());
     for key in &keys {

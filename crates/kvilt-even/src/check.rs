@@ -6,7 +6,11 @@ use kvilt_base::{
     CheckReport, Damage, Direction, EntryRef, Error, ErrorKind, FileName, KeyRange, Kind, Merge, Progress,
     Result, Source, Version, Visible,
 };
-use kvilt_format::{log::Outline, table::Table};
+use kvilt_format::{
+    log::Outline,
+    names::{LOG, TABLE},
+    table::Table,
+};
 use kvilt_sync::published::pin;
 
 use crate::{
@@ -167,7 +171,7 @@ impl Check<'_> {
     fn table(&mut self, table: &TableFile) -> Result<()> {
         // Anew, so that header, footer, filter and index are read from the disk.
         let files = &self.store.files;
-        let name = FileName::Table(table.number());
+        let name = FileName::Of(TABLE, table.number());
         let open = Arc::new(Table::open(files.open(name)?, files.identity(table.number()), table.len())?);
         if open.has_damaged_filter() {
             self.report.damages.push(Damage {
@@ -206,7 +210,7 @@ impl Check<'_> {
             Ok(())
         })?;
         if read.digest != told.digest {
-            let name = FileName::Log(log.number());
+            let name = FileName::Of(LOG, log.number());
             self.damage("E-14", None, format!("the summaries in {name} do not tell what its records say"));
         }
         self.count(len, entries);

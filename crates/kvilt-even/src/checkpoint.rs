@@ -27,7 +27,10 @@ use std::{
 };
 
 use kvilt_base::{Disk, Error, ErrorKind, FileName, Listed, Mutant, Result, Version, mutant};
-use kvilt_format::manifest::{Edit, FileKind, FileRecord, ManifestWriter, Root, Witness, read_root};
+use kvilt_format::{
+    manifest::{Edit, FileKind, FileRecord, ManifestWriter, Root, Witness, read_root},
+    names::{COMMIT, MANIFEST, WITNESS},
+};
 use kvilt_sync::published::{pin, settle};
 use parking_lot::Mutex;
 
@@ -114,14 +117,14 @@ impl Checkpoint {
         let durable = self.durable.lock();
         durable.witness.verify()?;
         let Some((root, witness)) = read_root(disk)? else {
-            return Err(Error::corrupted(FileName::Witness, 0, "manifest and witness are missing"));
+            return Err(Error::corrupted(WITNESS, 0, "manifest and witness are missing"));
         };
         // After a failed write the root in memory is ahead until a fresh manifest is made.
         if let Some(manifest) = &durable.manifest
             && root != durable.root
         {
             let message = "the manifest on the disk is not the one that was written";
-            return Err(Error::corrupted(FileName::Manifest(manifest.number()), 0, message));
+            return Err(Error::corrupted(FileName::Of(MANIFEST, manifest.number()), 0, message));
         }
         Ok(witness.claim().len)
     }
@@ -523,7 +526,7 @@ impl Store {
     fn remove_older_manifests(&self, newest: u64) {
         // What is left behind by a failure here is removed by the next open.
         for listed in self.files.disk.list().unwrap_or_default() {
-            if let Listed::Ours(name @ FileName::Manifest(number)) = listed
+            if let Listed::Ours(name @ FileName::Of(MANIFEST, number)) = listed
                 && number < newest
             {
                 let _ = self.files.disk.remove(name);
@@ -538,7 +541,7 @@ impl Store {
         settle();
         let root = &durable.root;
         let swept = self.files.sweep(is_closing, made_before, |name| match name {
-            FileName::Commit(number) => number >= root.commit_first,
+            FileName::Of(COMMIT, number) => number >= root.commit_first,
             _ => root.files.contains_key(&name.number()),
         });
         self.space.left_by_checkpoint(swept.left_bytes);

@@ -26,8 +26,9 @@ use std::{
 };
 
 use kvilt_base::{Error, ErrorKind, File, FileName, KeyRange, Mutant, Result, Swap, mutant};
-use kvilt_format::commit::{
-    Change as Logged, HEADER_BYTES, RECORD_HEAD_BYTES, encode_header, encode_mark, encode_record,
+use kvilt_format::{
+    commit::{Change as Logged, HEADER_BYTES, RECORD_HEAD_BYTES, encode_header, encode_mark, encode_record},
+    names::COMMIT,
 };
 use kvilt_sync::{group::Group, published::pin};
 use parking_lot::Mutex;
@@ -204,7 +205,7 @@ impl CommitLog {
         let Some(open) = tail.open.as_ref().filter(|open| open.number == number) else { return Ok(()) };
         let file = Arc::clone(&open.file);
         drop(tail);
-        file.sync().map_err(|e| sync_failed(e, FileName::Commit(number)))
+        file.sync().map_err(|e| sync_failed(e, FileName::Of(COMMIT, number)))
     }
 }
 
@@ -345,7 +346,7 @@ impl Store {
             self.begin_commit_file(log, &mut tail)?;
         }
         let open = tail.open.as_mut().expect("made above");
-        let name = FileName::Commit(open.number);
+        let name = FileName::Of(COMMIT, open.number);
         let identity = self.files.identity(open.number);
         let mut records = Vec::new();
         for task in tasks {
@@ -413,7 +414,7 @@ impl Store {
     /// Makes a file; in sync mode, one whose name and header are durable.
     fn begin_commit_file(&self, log: &CommitLog, tail: &mut Tail) -> Result<()> {
         let number = self.files.next_number();
-        let name = FileName::Commit(number);
+        let name = FileName::Of(COMMIT, number);
         let hold = Hold::default();
         let file = self.files.create(name, &hold)?;
         let identity = self.files.identity(number);
@@ -434,7 +435,7 @@ impl Store {
             }
         }
         if let Some(old) = tail.open.as_ref().filter(|_| mutant(Mutant::CommitRemovedEarly)) {
-            self.files.remove_unfinished(FileName::Commit(old.number));
+            self.files.remove_unfinished(FileName::Of(COMMIT, old.number));
         }
         // The old file stays until a checkpoint covers it; the sweep is told what is live.
         let offset = head.len() as u64;

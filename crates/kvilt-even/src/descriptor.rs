@@ -6,6 +6,7 @@ use kvilt_base::{
     Capabilities, Descriptor, Disk, Engine, FileName, Level, Listed, Recognised, Remainder, RepairReport,
     Result, Salvaged, Settings, World,
 };
+use kvilt_format::names::{COMMIT, LOG, MANIFEST, TABLE};
 
 use crate::{Options, salvage};
 
@@ -60,11 +61,10 @@ impl Descriptor for Options {
                 Listed::Foreign(_) => None,
             })
         };
-        if ours().any(|name| matches!(name, FileName::Manifest(_))) {
+        if ours().any(|name| matches!(name, FileName::Of(MANIFEST, _))) {
             return Recognised::Store;
         }
-        let mut of_rows =
-            ours().filter(|name| matches!(name, FileName::Table(_) | FileName::Log(_) | FileName::Commit(_)));
+        let mut of_rows = ours().filter(|name| matches!(name, FileName::Of(TABLE | LOG | COMMIT, _)));
         of_rows.next().map_or(Recognised::Nothing, Recognised::Pieces)
     }
 
@@ -88,18 +88,20 @@ impl Descriptor for Options {
 
 #[cfg(test)]
 mod tests {
+    use kvilt_format::names::{MANIFEST_TEMP, WITNESS};
+
     use super::*;
 
     #[test]
     fn a_store_is_recognised_by_its_manifest_and_pieces_by_what_has_rows() {
         let ours = |names: &[FileName]| names.iter().map(|name| Listed::Ours(*name)).collect::<Vec<_>>();
         let recognised = |names: &[FileName]| Options::default().recognise(&ours(names));
-        assert_eq!(recognised(&[FileName::Log(1), FileName::Manifest(2)]), Recognised::Store);
+        assert_eq!(recognised(&[FileName::Of(LOG, 1), FileName::Of(MANIFEST, 2)]), Recognised::Store);
         assert_eq!(
-            recognised(&[FileName::Witness, FileName::Table(3)]),
-            Recognised::Pieces(FileName::Table(3))
+            recognised(&[WITNESS, FileName::Of(TABLE, 3)]),
+            Recognised::Pieces(FileName::Of(TABLE, 3))
         );
-        assert_eq!(recognised(&[FileName::Lock, FileName::ManifestTemp(1)]), Recognised::Nothing);
+        assert_eq!(recognised(&[FileName::LOCK, FileName::Of(MANIFEST_TEMP, 1)]), Recognised::Nothing);
         assert_eq!(
             Options::default().recognise(&[Listed::Foreign("1.log".to_string())]),
             Recognised::Nothing

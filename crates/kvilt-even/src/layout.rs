@@ -1,10 +1,24 @@
 //! What the store consists of: its chunks, and the files in its directory.
 
 use kvilt_base::{Error, FileName, Layout, LayoutRange, Listed, Result};
-use kvilt_format::FORMAT_VERSION;
+use kvilt_format::{
+    FORMAT_VERSION,
+    names::{COMMIT, LOG, MANIFEST, MANIFEST_TEMP, TABLE},
+};
 use kvilt_sync::published::pin;
 
 use crate::{recovery::len_of, store::Store};
+
+/// What a kind of files is called.
+fn word_for(name: FileName) -> &'static str {
+    match name {
+        FileName::Of(LOG, _) => "log",
+        FileName::Of(TABLE, _) => "table",
+        FileName::Of(COMMIT, _) => "commit log",
+        FileName::Of(MANIFEST | MANIFEST_TEMP, _) => "manifest",
+        FileName::Of(..) | FileName::Once(_) => "other",
+    }
+}
 
 impl Store {
     /// Chunks as ranges; files as the disk has them. No file is opened.
@@ -23,7 +37,7 @@ impl Store {
         for listed in disk.list().map_err(|e| Error::io("list the directory", e).in_file(disk.place()))? {
             let Listed::Ours(name) = listed else { continue };
             let Some(bytes) = self.len_if_there(name)? else { continue };
-            let kind = layout.files.entry(Layout::kind_of(name)).or_default();
+            let kind = layout.files.entry(word_for(name)).or_default();
             kind.files += 1;
             kind.bytes += bytes;
         }

@@ -104,6 +104,7 @@ use kvilt_base::{Disk, Engine, Result};
 
 pub use kvilt_base::Salvaged;
 pub use kvilt_base::World;
+pub use kvilt_format::names::KINDS;
 pub use options::{Compression, Durability, Options};
 pub use salvage::{lock_to_salvage, salvage};
 pub use unfinished::{Unfinished, refuse_unfinished};

@@ -27,7 +27,10 @@ use kvilt_base::{
     Disk, Error, ErrorKind, FileName, KeyRange, Listed, Mutant, Result, Version, World, disk::LockFailure,
     mutant,
 };
-use kvilt_format::manifest::{FileKind, ManifestWriter, Root, Witness, read_root};
+use kvilt_format::{
+    manifest::{FileKind, ManifestWriter, Root, Witness, read_root},
+    names::{COMMIT, LOG, MANIFEST, MANIFEST_TEMP, RESERVE, TABLE, WITNESS},
+};
 use kvilt_sync::{budget::Part as BudgetPart, published::Published, row_cache::RowCache, versions::Versions};
 use parking_lot::Mutex;
 
@@ -168,7 +171,7 @@ fn refuse_strangers(disk: &dyn Disk, options: &Options) -> Result<()> {
     if !options.is_unfinished {
         refuse_unfinished(&listed, &disk.place())?;
     }
-    if listed.iter().any(|l| matches!(l, Listed::Ours(FileName::Manifest(_)))) {
+    if listed.iter().any(|l| matches!(l, Listed::Ours(FileName::Of(MANIFEST, _)))) {
         return Ok(());
     }
     if let Some(name) = listed.iter().find_map(file_of_rows) {
@@ -179,11 +182,7 @@ fn refuse_strangers(disk: &dyn Disk, options: &Options) -> Result<()> {
         matches!(
             l,
             Listed::Ours(
-                FileName::Lock
-                    | FileName::Witness
-                    | FileName::Reserve
-                    | FileName::Unfinished
-                    | FileName::ManifestTemp(_)
+                FileName::LOCK | WITNESS | RESERVE | FileName::UNFINISHED | FileName::Of(MANIFEST_TEMP, _)
             )
         )
     };
@@ -209,8 +208,8 @@ fn allow_making(disk: &dyn Disk, options: &Options) -> Result<()> {
 
 /// Nobody would read it; but what bears a name of ours and is no file of ours is damage, whichever it is.
 fn refuse_false_reserve(listed: &[Listed]) -> Result<()> {
-    if listed.contains(&Listed::Foreign(FileName::Reserve.to_string())) {
-        return Err(Error::corrupted(FileName::Reserve, 0, "it is not a regular file"));
+    if listed.contains(&Listed::Foreign(RESERVE.to_string())) {
+        return Err(Error::corrupted(RESERVE, 0, "it is not a regular file"));
     }
     Ok(())
 }
@@ -224,7 +223,7 @@ fn file_of_rows(listed: &Listed) -> Option<FileName> {
 }
 
 fn has_rows(name: FileName) -> bool {
-    matches!(name, FileName::Table(_) | FileName::Log(_) | FileName::Commit(_))
+    matches!(name, FileName::Of(TABLE | LOG | COMMIT, _))
 }
 
 /// Locks the directory, or says who has it.
@@ -246,7 +245,7 @@ fn not_locked(disk: &dyn Disk, failure: LockFailure) -> Error {
         LockFailure::HeldByReaders => busy("to be read, by another handle or process".to_string()),
         // A link, or a directory.
         LockFailure::Io(e) if e.kind() == std::io::ErrorKind::InvalidData => {
-            Error::corrupted(FileName::Lock, 0, e.to_string())
+            Error::corrupted(FileName::LOCK, 0, e.to_string())
         }
         LockFailure::Io(e) => Error::io("lock the store", e).in_file(disk.place()),
     }
@@ -254,7 +253,7 @@ fn not_locked(disk: &dyn Disk, failure: LockFailure) -> Error {
 
 /// Writes down who has the directory.
 fn sign(disk: &dyn Disk, lock: &DirectoryLock) -> Result<()> {
-    disk.sign(&**lock).map_err(|e| Error::io("write who has the store", e).in_file(FileName::Lock))
+    disk.sign(&**lock).map_err(|e| Error::io("write who has the store", e).in_file(FileName::LOCK))
 }
 
 /// How long a file is.
@@ -288,7 +287,7 @@ fn next_epoch(root: &Root, is_new: bool) -> (Version, Vec<(Version, Version)>) {
 /// removing what it replaces, showing what it says to a reader, adding to it — it is made so.
 fn make_visible_durable(disk: &dyn Disk, listed: &[Listed]) -> Result<()> {
     let newest = listed.iter().filter_map(|l| match l {
-        Listed::Ours(name @ FileName::Manifest(_)) => Some(*name),
+        Listed::Ours(name @ FileName::Of(MANIFEST, _)) => Some(*name),
         _ => None,
     });
     let Some(name) = newest.max() else { return Ok(()) };
@@ -314,33 +313,32 @@ impl Leftovers {
     fn find(root: &Root, listed: &[Listed], disk: &dyn Disk) -> Result<Self> {
         let mut left = Leftovers::default();
         let newest_manifest = listed.iter().filter_map(|l| match l {
-            Listed::Ours(FileName::Manifest(n)) => Some(*n),
+            Listed::Ours(FileName::Of(MANIFEST, n)) => Some(*n),
             _ => None,
         });
         let newest_manifest = newest_manifest.max();
         for entry in listed {
-            let Listed::Ours(name) = entry else { continue };
-            let number = name.number();
-            if matches!(name, FileName::Reserve) {
-                left.reserve_bytes = len_of(disk, *name)?;
+            let Listed::Ours(name) = *entry else { continue };
+            if name == RESERVE {
+                left.reserve_bytes = len_of(disk, name)?;
             }
             let is_orphan = match name {
-                FileName::Lock | FileName::Witness | FileName::Unfinished => false,
                 // One without room is what a crash left of one that was being made.
-                FileName::Reserve => left.reserve_bytes == 0,
-                FileName::Manifest(n) => Some(*n) != newest_manifest,
-                FileName::ManifestTemp(_) => true,
-                FileName::Table(n) => !root.files.contains_key(n),
-                FileName::Log(n) => !root.files.contains_key(n),
-                FileName::Commit(n) if mutant(Mutant::LiveOrphan) => *n <= root.commit_first,
-                FileName::Commit(n) => *n < root.commit_first,
+                RESERVE => left.reserve_bytes == 0,
+                FileName::Of(MANIFEST, n) => Some(n) != newest_manifest,
+                FileName::Of(MANIFEST_TEMP, _) => true,
+                FileName::Of(TABLE | LOG, n) => !root.files.contains_key(&n),
+                FileName::Of(COMMIT, n) if mutant(Mutant::LiveOrphan) => n <= root.commit_first,
+                FileName::Of(COMMIT, n) => n < root.commit_first,
+                // What the store has once; and what another engine might have, which this one never makes.
+                FileName::Once(_) | FileName::Of(..) => false,
             };
-            if has_rows(*name) {
-                left.next_file = left.next_file.max(number + 1);
+            if has_rows(name) {
+                left.next_file = left.next_file.max(name.number() + 1);
             }
             if is_orphan {
-                left.orphans.push(*name);
-            } else if matches!(name, FileName::Commit(_)) {
+                left.orphans.push(name);
+            } else if let FileName::Of(COMMIT, number) = name {
                 left.commit_logs.push(number);
             }
         }
@@ -356,7 +354,7 @@ impl Leftovers {
             let durable = &root.files[number];
             // One that is missing or cannot be asked is damage of its chunk, which whoever reads it tells.
             if durable.kind == FileKind::Log
-                && let Ok(len) = disk.len(FileName::Log(*number))
+                && let Ok(len) = disk.len(FileName::Of(LOG, *number))
             {
                 self.torn_tails += u64::from(len > durable.len);
             }

@@ -23,7 +23,8 @@ use std::{
     },
 };
 
-use kvilt_base::{Disk, Error, ErrorKind, FileName, Result};
+use kvilt_base::{Disk, Error, ErrorKind, Result};
+use kvilt_format::names::RESERVE;
 use parking_lot::{Mutex, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
 /// Of a store's bytes, this part is kept back …
@@ -142,7 +143,7 @@ impl Reserve {
         }
         if self.is_short() {
             let message = "the disk is full: writes of data wait until there is room for the reserve again";
-            return Err(Error::new(ErrorKind::NoSpace, message).in_file(FileName::Reserve));
+            return Err(Error::new(ErrorKind::NoSpace, message).in_file(RESERVE));
         }
         Ok(())
     }
@@ -197,7 +198,7 @@ impl Reserve {
         let is_enough = left < held.bytes && bytes_needed <= held.bytes - left;
         if is_enough {
             match left {
-                0 => self.disk.remove(FileName::Reserve).ok()?,
+                0 => self.disk.remove(RESERVE).ok()?,
                 _ => self.resize(left).ok()?,
             }
             held.bytes = left;
@@ -232,13 +233,13 @@ impl Reserve {
     }
 
     fn make(&self, bytes: u64) -> io::Result<()> {
-        let file = self.disk.create(FileName::Reserve)?;
+        let file = self.disk.create(RESERVE)?;
         // What has no room is no reserve. The first error is the one that counts.
-        file.allocate(bytes).inspect_err(|_| drop(self.disk.remove(FileName::Reserve)))
+        file.allocate(bytes).inspect_err(|_| drop(self.disk.remove(RESERVE)))
     }
 
     fn resize(&self, bytes: u64) -> io::Result<()> {
-        self.disk.open(FileName::Reserve)?.allocate(bytes)
+        self.disk.open(RESERVE)?.allocate(bytes)
     }
 }
 

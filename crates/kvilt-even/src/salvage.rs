@@ -27,6 +27,7 @@ use kvilt_format::{
     FileIdentity,
     commit::{Change, CommitReader},
     manifest::{FileKind, Root, read_manifest, read_prefix, read_root},
+    names::{COMMIT, LOG, TABLE, WITNESS},
 };
 
 use self::{gathering::Gathering, parts::Parts};
@@ -82,8 +83,8 @@ pub fn salvage(
     let (root, dead) = find_root(disk, &files, &mut report)?;
     let parts = Parts { disk, store_id: root.store_id, dead };
     let is_read = |name: &FileName| match name {
-        FileName::Table(number) | FileName::Log(number) => root.files.contains_key(number),
-        FileName::Commit(number) => *number >= root.commit_first,
+        FileName::Of(TABLE | LOG, number) => root.files.contains_key(number),
+        FileName::Of(COMMIT, number) => *number >= root.commit_first,
         _ => false,
     };
     let total = files.iter().filter(|(name, _)| is_read(name)).map(|(_, len)| len).sum();
@@ -99,7 +100,7 @@ pub fn salvage(
 }
 
 fn is_of_rows(name: FileName) -> bool {
-    matches!(name, FileName::Table(_) | FileName::Log(_) | FileName::Commit(_))
+    matches!(name, FileName::Of(TABLE | LOG | COMMIT, _))
 }
 
 /// The versions that no reader may see, as the next open would find them: see `recovery.rs`.
@@ -138,7 +139,7 @@ fn find_root(
             error.message()
         ),
     });
-    if error.file() == Some(&FileName::Witness.to_string())
+    if error.file() == Some(&WITNESS.to_string())
         && let Ok(Some((root, _, _))) = read_manifest(disk)
     {
         // The manifest itself is sound as far as it goes.
@@ -202,7 +203,7 @@ impl Salvage<'_> {
     /// What sync mode had acknowledged since the last checkpoint.
     fn commit_logs(&mut self, root: &Root, save: &mut dyn FnMut(Salvaged<'_>) -> Result<()>) -> Result<()> {
         for (name, len) in self.files {
-            let FileName::Commit(number) = name else { continue };
+            let FileName::Of(COMMIT, number) = name else { continue };
             if *number < root.commit_first {
                 continue;
             }
@@ -229,7 +230,7 @@ impl Salvage<'_> {
     }
 
     fn commit_log(&mut self, number: u64, save: &mut dyn FnMut(Salvaged<'_>) -> Result<()>) -> Result<()> {
-        let name = FileName::Commit(number);
+        let name = FileName::Of(COMMIT, number);
         let file = self.parts.disk.open(name).map_err(|e| parts::open_failed(e, name))?;
         let id = FileIdentity { store_id: self.parts.store_id, number };
         if file.is_empty().map_err(|e| Error::io("ask for a commit log's length", e).in_file(name))? {

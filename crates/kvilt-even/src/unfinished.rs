@@ -35,9 +35,9 @@ impl Unfinished {
 
     fn marked(disk: &Arc<dyn Disk>) -> Result<Self> {
         let listed = list(&**disk)?;
-        let is_marked = listed.contains(&Listed::Ours(FileName::Unfinished));
+        let is_marked = listed.contains(&Listed::Ours(FileName::UNFINISHED));
         let is_free = |listed: &Listed| match listed {
-            Listed::Ours(FileName::Lock) => true,
+            Listed::Ours(FileName::LOCK) => true,
             Listed::Ours(_) => is_marked,
             Listed::Foreign(_) => false,
         };
@@ -50,12 +50,12 @@ impl Unfinished {
         if is_marked {
             begun.remove_all_but_mark();
         } else {
-            let doing = |e| Error::io("mark a directory as unfinished", e).in_file(FileName::Unfinished);
-            disk.create(FileName::Unfinished).map_err(doing)?;
+            let doing = |e| Error::io("mark a directory as unfinished", e).in_file(FileName::UNFINISHED);
+            disk.create(FileName::UNFINISHED).map_err(doing)?;
             disk.sync_dir().map_err(doing)?;
         }
         let left = list(&**disk)?;
-        let is_clear = |l: &Listed| matches!(l, Listed::Ours(FileName::Lock | FileName::Unfinished));
+        let is_clear = |l: &Listed| matches!(l, Listed::Ours(FileName::LOCK | FileName::UNFINISHED));
         if !left.iter().all(is_clear) {
             let denied = io::Error::from(io::ErrorKind::PermissionDenied);
             return Err(Error::io("remove what an unfinished job left", denied).in_file(disk.place()));
@@ -70,9 +70,9 @@ impl Unfinished {
 
     /// Takes the mark away: what is there is a store from now on, durably.
     pub fn finish(mut self) -> Result<()> {
-        let removed = self.disk.remove(FileName::Unfinished).and_then(|()| self.disk.sync_dir());
+        let removed = self.disk.remove(FileName::UNFINISHED).and_then(|()| self.disk.sync_dir());
         removed.map_err(|e| {
-            Error::io("take the mark of the unfinished away", e).in_file(FileName::Unfinished)
+            Error::io("take the mark of the unfinished away", e).in_file(FileName::UNFINISHED)
         })?;
         self.is_done = true;
         Ok(())
@@ -82,7 +82,7 @@ impl Unfinished {
     fn remove_all_but_mark(&self) {
         for listed in self.disk.list().unwrap_or_default() {
             match listed {
-                Listed::Ours(FileName::Unfinished | FileName::Lock) | Listed::Foreign(_) => {}
+                Listed::Ours(FileName::UNFINISHED | FileName::LOCK) | Listed::Foreign(_) => {}
                 Listed::Ours(name) => drop(self.disk.remove(name)),
             }
         }
@@ -95,13 +95,13 @@ impl Drop for Unfinished {
             return;
         }
         self.remove_all_but_mark();
-        let is_clear = |l: &Listed| matches!(l, Listed::Ours(FileName::Lock | FileName::Unfinished));
+        let is_clear = |l: &Listed| matches!(l, Listed::Ours(FileName::LOCK | FileName::UNFINISHED));
         let is_empty = self.disk.list().is_ok_and(|left| left.iter().all(is_clear));
         // The mark goes last, also in what a power cut leaves: without it nothing may be there that could be
         // taken for a store.
         if is_empty && self.disk.sync_dir().is_ok() {
-            let _ = self.disk.remove(FileName::Lock);
-            let _ = self.disk.remove(FileName::Unfinished);
+            let _ = self.disk.remove(FileName::LOCK);
+            let _ = self.disk.remove(FileName::UNFINISHED);
             self.disk.remove_if_made();
         }
     }
@@ -109,13 +109,13 @@ impl Drop for Unfinished {
 
 /// Refuses a directory with the mark, whatever else is there.
 pub fn refuse_unfinished(listed: &[Listed], place: &str) -> Result<()> {
-    if !listed.contains(&Listed::Ours(FileName::Unfinished)) {
+    if !listed.contains(&Listed::Ours(FileName::UNFINISHED)) {
         return Ok(());
     }
     Err(Error::invalid(format!(
         "{place} holds a copy or a repaired store that was not finished (file {}): make it again, which replaces it, or \
          remove the directory",
-        FileName::Unfinished
+        FileName::UNFINISHED
     )))
 }
 

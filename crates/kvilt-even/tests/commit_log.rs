@@ -6,6 +6,7 @@ use std::{sync::Arc, time::Duration};
 
 use kvilt_base::{Disk, Engine, Error, ErrorKind, FileName, KeyRange, Result, WriteBatch};
 use kvilt_even::{Durability, Options, World};
+use kvilt_format::names::COMMIT;
 use kvilt_io::{Call, Fault, FaultyDisk, Keep, ManualClock, MemoryDisk, SeededRng, StepSpawn, Times};
 use kvilt_sync::budget::Budget;
 
@@ -59,7 +60,7 @@ fn count(db: &dyn Engine) -> u32 {
 }
 
 fn commit_files(disk: &MemoryDisk) -> Vec<FileName> {
-    disk.snapshot().into_keys().filter(|name| matches!(name, FileName::Commit(_))).collect()
+    disk.snapshot().into_keys().filter(|name| matches!(name, FileName::Of(COMMIT, _))).collect()
 }
 
 /// How many zeros a commit log has behind its last mark.
@@ -123,7 +124,7 @@ fn a_commit_log_that_the_manifest_names_is_missed_and_its_header_too() {
             assert_damaged(opened(cut, level), name, "cut");
         }
         let other = disk.crash_image(Keep::SyncedOnly);
-        let FileName::Commit(number) = name else { unreachable!() };
+        let FileName::Of(COMMIT, number) = name else { unreachable!() };
         let mut bytes = other.contents(name).unwrap();
         bytes[24..32].copy_from_slice(&(number + 1).to_le_bytes());
         other.replace(name, bytes);

@@ -9,7 +9,10 @@ use kvilt_base::{
     disk::LockFailure,
 };
 use kvilt_even::{Durability, Options, World};
-use kvilt_format::checksum::checksum;
+use kvilt_format::{
+    checksum::checksum,
+    names::{COMMIT, LOG, MANIFEST, MANIFEST_TEMP, RESERVE, TABLE, WITNESS},
+};
 use kvilt_io::{Call, Fault, FaultyDisk, ManualClock, MemoryDisk, SeededRng, StepSpawn, Times};
 use kvilt_sync::budget::Budget;
 
@@ -115,7 +118,7 @@ impl Disk for Strange {
 
 #[test]
 fn rows_without_a_manifest_are_a_damaged_store_and_never_a_new_one() {
-    for name in [FileName::Table(7), FileName::Log(8), FileName::Commit(9)] {
+    for name in [FileName::Of(TABLE, 7), FileName::Of(LOG, 8), FileName::Of(COMMIT, 9)] {
         for create in [true, false] {
             let disk = MemoryDisk::new(1);
             disk.replace(name, b"rows".to_vec());
@@ -128,8 +131,8 @@ fn rows_without_a_manifest_are_a_damaged_store_and_never_a_new_one() {
 #[test]
 fn what_no_checkpoint_came_to_name_is_removed_by_the_next_open() {
     let (disk, db) = of_one_row(ASYNC);
-    let FileName::Manifest(newest) =
-        *disk.snapshot().keys().rfind(|name| matches!(name, FileName::Manifest(_))).unwrap()
+    let FileName::Of(MANIFEST, newest) =
+        *disk.snapshot().keys().rfind(|name| matches!(name, FileName::Of(MANIFEST, _))).unwrap()
     else {
         panic!("a manifest")
     };
@@ -137,10 +140,10 @@ fn what_no_checkpoint_came_to_name_is_removed_by_the_next_open() {
     let image = disk.kill_image();
     drop(db);
     let leftovers = [
-        FileName::Table(1_000),
-        FileName::Log(1_001),
-        FileName::Manifest(newest - 1),
-        FileName::ManifestTemp(newest + 1),
+        FileName::Of(TABLE, 1_000),
+        FileName::Of(LOG, 1_001),
+        FileName::Of(MANIFEST, newest - 1),
+        FileName::Of(MANIFEST_TEMP, newest + 1),
     ];
     for name in leftovers {
         image.replace(name, b"cut short".to_vec());
@@ -165,8 +168,11 @@ fn what_no_checkpoint_came_to_name_is_removed_by_the_next_open() {
     // Their numbers are not given to others.
     db.put(b"l", b"v").unwrap();
     db.sync().unwrap();
-    let numbers =
-        image.snapshot().into_keys().filter(|name| matches!(name, FileName::Log(_))).map(FileName::number);
+    let numbers = image
+        .snapshot()
+        .into_keys()
+        .filter(|name| matches!(name, FileName::Of(LOG, _)))
+        .map(FileName::number);
     assert!(numbers.max() > Some(1_001));
 }
 
@@ -177,8 +183,8 @@ fn what_a_newer_version_wrote_is_refused_and_left_as_it_is() {
     db.put(b"l", b"behind the checkpoint").unwrap();
     let newest = |wanted: fn(&FileName) -> bool| *disk.snapshot().keys().rfind(|name| wanted(name)).unwrap();
     let names = [
-        newest(|name| matches!(name, FileName::Manifest(_))),
-        newest(|name| matches!(name, FileName::Commit(_))),
+        newest(|name| matches!(name, FileName::Of(MANIFEST, _))),
+        newest(|name| matches!(name, FileName::Of(COMMIT, _))),
     ];
     for name in names {
         let image = disk.kill_image();
@@ -188,7 +194,7 @@ fn what_a_newer_version_wrote_is_refused_and_left_as_it_is() {
         bytes[12..16].copy_from_slice(&sum.to_le_bytes());
         image.replace(name, bytes);
         // What an open removes, if it goes on.
-        image.replace(FileName::ManifestTemp(1_000), b"cut short".to_vec());
+        image.replace(FileName::Of(MANIFEST_TEMP, 1_000), b"cut short".to_vec());
         let before = (image.ops(), image.fingerprint());
         for read_only in [false, true] {
             let error = open_to(read_only, image.clone(), SYNC).map(drop).unwrap_err();
@@ -246,7 +252,7 @@ fn what_is_not_ours_is_named_and_no_store_is_made_beside_it() {
 fn under_the_name_of_the_reserve_only_a_file_is_taken() {
     let inside = MemoryDisk::new(1);
     open(inside.clone(), ASYNC, true).unwrap().close().unwrap();
-    inside.lose(FileName::Reserve);
+    inside.lose(RESERVE);
     let disk = Strange { inside, besides: Some("RESERVE"), lock: |inside| inside.lock() };
     let error = open(Arc::new(disk), ASYNC, true).map(drop).unwrap_err();
     assert_eq!((error.kind(), error.file()), (ErrorKind::Corrupted, Some("RESERVE")));
@@ -314,7 +320,7 @@ fn a_lock_that_is_not_to_be_had_says_who_has_it_or_what_is_wrong() {
 fn a_file_that_the_manifest_names_is_missed_when_it_is_read() {
     let (disk, _db) = of_one_row(ASYNC);
     let image = disk.kill_image();
-    let is_log = |name: &FileName| matches!(name, FileName::Log(_));
+    let is_log = |name: &FileName| matches!(name, FileName::Of(LOG, _));
     let log = image.snapshot().into_keys().find(is_log).expect("the put is in a log");
     image.lose(log);
     let db = open(image, ASYNC, true).unwrap();
@@ -338,7 +344,7 @@ fn a_file_that_the_disk_does_not_open_is_asked_for_again_by_the_next_read() {
 fn a_check_misses_manifest_and_witness_though_the_open_store_needs_neither() {
     let (disk, db) = of_one_row(ASYNC);
     assert!(db.check(&mut |_| true).unwrap().damages.is_empty());
-    let is_root = |name: &FileName| matches!(name, FileName::Manifest(_) | FileName::Witness);
+    let is_root = |name: &FileName| matches!(*name, FileName::Of(MANIFEST, _) | WITNESS);
     let lost: Vec<_> = disk.snapshot().into_keys().filter(is_root).collect();
     assert_eq!(lost.iter().filter(|name| disk.lose(**name)).count(), 2);
     let damages = db.check(&mut |_| true).unwrap().damages;

@@ -7,6 +7,7 @@ use std::{sync::Arc, time::Duration};
 
 use kvilt_base::{Direction, Disk, Engine, FileName, KeyRange};
 use kvilt_even::{Options, World};
+use kvilt_format::names::{LOG, TABLE};
 use kvilt_io::{ManualClock, MemoryDisk, SeededRng, StepSpawn};
 use kvilt_sync::budget::Budget;
 
@@ -89,8 +90,7 @@ impl Bed {
 
     fn file_bytes(&self) -> u64 {
         let snapshot = self.disk.snapshot();
-        let of_rows =
-            snapshot.iter().filter(|(name, _)| matches!(name, FileName::Table(_) | FileName::Log(_)));
+        let of_rows = snapshot.iter().filter(|(name, _)| matches!(name, FileName::Of(TABLE | LOG, _)));
         of_rows.map(|(_, bytes)| bytes.len() as u64).sum()
     }
 }

@@ -10,6 +10,7 @@ use std::{
 
 use kvilt_base::{Disk, Engine, ErrorKind, FileName, Result};
 use kvilt_even::{Durability, Options, World};
+use kvilt_format::names::TABLE;
 use kvilt_io::{Fault, FaultyDisk, Keep, ManualClock, MemoryDisk, SeededRng, StepSpawn, Times};
 use kvilt_sync::budget::Budget;
 
@@ -116,7 +117,7 @@ fn a_directory_that_is_in_use_or_has_something_in_it_is_refused_and_left_alone()
     let lock = copy.lock().unwrap();
     assert_eq!(db.checkpoint_to(&path()).unwrap_err().kind(), ErrorKind::Busy);
     drop(lock);
-    copy.create(FileName::Table(7)).unwrap();
+    copy.create(FileName::Of(TABLE, 7)).unwrap();
     let before = disk.directory(&path()).unwrap().snapshot();
     assert_eq!(db.checkpoint_to(&path()).unwrap_err().kind(), ErrorKind::InvalidArgument);
     assert_eq!(disk.directory(Path::new("/copies/copy")).unwrap().snapshot(), before);

@@ -8,7 +8,13 @@ use std::sync::Arc;
 
 use kvilt_base::{EntryRef, FileName, Kind, Version};
 
-use crate::{FileIdentity, commit, log, manifest, memory::MemoryDisk, memory::MemoryFile, table};
+use crate::{
+    FileIdentity, commit, log, manifest,
+    memory::MemoryDisk,
+    memory::MemoryFile,
+    names::{COMMIT, LOG, MANIFEST, TABLE},
+    table,
+};
 
 const STORE: u64 = 0x1122_3344_5566_7788;
 
@@ -51,7 +57,7 @@ fn log_md_shows_what_is_written() {
     bytes.extend_from_slice(&outlines.summary(id, 94, std::iter::empty()));
     check(include_str!("../../../docs/format/log.md"), &bytes);
 
-    let file = MemoryFile::new(FileName::Log(0x2a), bytes.clone());
+    let file = MemoryFile::new(FileName::Of(LOG, 0x2a), bytes.clone());
     let mut reader = log::LogReader::open(file, id, bytes.len() as u64).unwrap();
     assert_eq!(reader.next().unwrap(), Some((64, entry(b"apple", 7, Some(b"red")), 0)));
     assert_eq!(reader.next().unwrap(), Some((80, entry(b"fig", 300, None), 0x83)));
@@ -78,7 +84,7 @@ fn commit_md_shows_what_is_written() {
     commit::encode_record(&mut bytes, id, 117, second);
     check(include_str!("../../../docs/format/commit.md"), &bytes);
 
-    let file = MemoryFile::new(FileName::Commit(0x2d), bytes);
+    let file = MemoryFile::new(FileName::Of(COMMIT, 0x2d), bytes);
     let mut reader = commit::CommitReader::open(file, id).unwrap();
     assert_eq!(reader.batches_before(), Some(5));
     assert!(reader.next().unwrap().unwrap().1.eq(first));
@@ -89,7 +95,7 @@ fn commit_md_shows_what_is_written() {
 #[test]
 fn table_md_shows_what_is_written() {
     let id = FileIdentity { store_id: STORE, number: 0x2b };
-    let file = MemoryFile::new(FileName::Table(0x2b), Vec::new());
+    let file = MemoryFile::new(FileName::Of(TABLE, 0x2b), Vec::new());
     let options = table::TableOptions { restart_interval: 2, ..table::TableOptions::default() };
     let mut writer = table::TableWriter::new(file.clone(), id, options);
     let entries =
@@ -124,10 +130,10 @@ fn manifest_md_shows_what_is_written() {
     };
     root.apply(&edit).unwrap();
     writer.append(&edit).unwrap();
-    let bytes = disk.bytes(FileName::Manifest(1));
+    let bytes = disk.bytes(FileName::Of(MANIFEST, 1));
     check(include_str!("../../../docs/format/manifest.md"), &bytes);
 
-    disk.place(FileName::Manifest(1), bytes.clone());
+    disk.place(FileName::Of(MANIFEST, 1), bytes.clone());
     assert_eq!(read_manifest(&disk).unwrap(), Some((root, 1, bytes.len() as u64)));
-    assert_eq!(disk.bytes(FileName::Manifest(1)).len() as u64, writer.len());
+    assert_eq!(disk.bytes(FileName::Of(MANIFEST, 1)).len() as u64, writer.len());
 }

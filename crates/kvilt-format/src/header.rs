@@ -17,7 +17,11 @@
 
 use kvilt_base::{Error, ErrorKind, FileName, Result};
 
-use crate::{FileIdentity, checksum::checksum};
+use crate::{
+    FileIdentity,
+    checksum::checksum,
+    names::{COMMIT, LOG, MANIFEST, MANIFEST_TEMP, TABLE, WITNESS},
+};
 
 /// Bytes of the header.
 pub const HEADER_BYTES: usize = 64;
@@ -68,14 +72,14 @@ pub(crate) fn encode(magic: Magic, id: FileIdentity, by_kind: u64) -> [u8; HEADE
 /// Errors: `Corrupted`, `UnsupportedVersion`.
 pub fn read_identity(bytes: &[u8], name: FileName) -> Result<FileIdentity> {
     let magic = match name {
-        FileName::Log(_) => LOG_MAGIC,
-        FileName::Commit(_) => COMMIT_MAGIC,
-        FileName::Table(_) => TABLE_MAGIC,
-        FileName::Manifest(_) | FileName::ManifestTemp(_) => MANIFEST_MAGIC,
-        FileName::Witness => WITNESS_MAGIC,
-        FileName::Lock => return Err(Error::corrupted(name, 0, "a lock has no header")),
-        FileName::Reserve => return Err(Error::corrupted(name, 0, "a reserve has no header")),
-        FileName::Unfinished => return Err(Error::corrupted(name, 0, "a mark has no header")),
+        FileName::Of(LOG, _) => LOG_MAGIC,
+        FileName::Of(COMMIT, _) => COMMIT_MAGIC,
+        FileName::Of(TABLE, _) => TABLE_MAGIC,
+        FileName::Of(MANIFEST | MANIFEST_TEMP, _) => MANIFEST_MAGIC,
+        WITNESS => WITNESS_MAGIC,
+        FileName::Once(_) | FileName::Of(..) => {
+            return Err(Error::corrupted(name, 0, "files of this kind have no header"));
+        }
     };
     decode(bytes, magic, name).map(|header| header.id)
 }
@@ -148,14 +152,14 @@ mod tests {
     const ID: FileIdentity = FileIdentity { store_id: 77, number: 5 };
 
     fn kind_of(bytes: &[u8]) -> Option<ErrorKind> {
-        decode_of(bytes, LOG_MAGIC, FileName::Log(5), ID).err().map(|e| e.kind())
+        decode_of(bytes, LOG_MAGIC, FileName::Of(LOG, 5), ID).err().map(|e| e.kind())
     }
 
     /// F-1: the header is what a reader trusts first, so nothing in it may change unnoticed.
     #[test]
     fn a_header_comes_back_and_every_flip_and_cut_is_found() {
         let good = encode(LOG_MAGIC, ID, 9);
-        let header = decode_of(&good, LOG_MAGIC, FileName::Log(5), ID).unwrap();
+        let header = decode_of(&good, LOG_MAGIC, FileName::Of(LOG, 5), ID).unwrap();
         assert_eq!((header.id, header.by_kind), (ID, 9));
         for bit in 0..good.len() * 8 {
             let mut bad = good;
@@ -176,7 +180,7 @@ mod tests {
         older[40] = 0;
         let sum = header_checksum(&older);
         older[12..16].copy_from_slice(&sum.to_le_bytes());
-        assert_eq!(decode_of(&older, LOG_MAGIC, FileName::Log(5), ID).unwrap().by_kind, 9);
+        assert_eq!(decode_of(&older, LOG_MAGIC, FileName::Of(LOG, 5), ID).unwrap().by_kind, 9);
     }
 
     /// F-7: a newer format is told apart from damage, and from another file.

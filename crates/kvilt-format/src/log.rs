@@ -21,6 +21,7 @@ use crate::{
     checksum::{checksum, checksum_of_parts},
     coding::{Decoder, VARINT_BYTES_MAX, push_varint},
     header,
+    names::LOG,
 };
 
 pub use large::LargeRecord;
@@ -317,7 +318,7 @@ pub fn read_record_at<'s>(
     scratch: &'s mut Vec<u8>,
     guess: usize,
 ) -> Result<Record<'s>> {
-    let name = FileName::Log(id.number);
+    let name = FileName::Of(LOG, id.number);
     let there = usize::try_from(limit.saturating_sub(offset)).unwrap_or(usize::MAX);
     let mut wanted = guess.max(RECORD_HEAD_BYTES_MAX).min(there);
     let mut len = 0;
@@ -373,7 +374,7 @@ impl LogReader {
     ///
     /// Errors: `Corrupted` if the file is shorter, or is not the file `id`; `Io` if it cannot be read.
     pub fn open(file: Arc<dyn File>, id: FileIdentity, durable_len: u64) -> Result<LogReader> {
-        let name = FileName::Log(id.number);
+        let name = FileName::Of(LOG, id.number);
         let mut reader = LogReader {
             file,
             header: LogHeader { id, base: Version::ZERO },
@@ -413,7 +414,7 @@ impl LogReader {
         reason = "entries borrow from the reader, which Iterator cannot say"
     )]
     pub fn next(&mut self) -> Result<Option<(u64, EntryRef<'_>, u64)>> {
-        let name = FileName::Log(self.header.id.number);
+        let name = FileName::Of(LOG, self.header.id.number);
         let (offset, start, head) = loop {
             let offset = self.offset();
             let Some(frame) = self.frame()? else { return Ok(None) };
@@ -431,7 +432,7 @@ impl LogReader {
 
     /// What the next record is, all of it in the buffer; none at the durable length.
     fn frame(&mut self) -> Result<Option<Frame>> {
-        let name = FileName::Log(self.header.id.number);
+        let name = FileName::Of(LOG, self.header.id.number);
         let offset = self.offset();
         let left = usize::try_from(self.durable_len - offset).unwrap_or(usize::MAX);
         if left == 0 {
@@ -463,7 +464,7 @@ impl LogReader {
         let kept = self.buffer.len();
         self.buffer.resize(wanted, 0);
         self.file.read_exact_at(offset + kept as u64, &mut self.buffer[kept..]).map_err(|e| {
-            let name = FileName::Log(self.header.id.number);
+            let name = FileName::Of(LOG, self.header.id.number);
             if e.kind() == std::io::ErrorKind::UnexpectedEof {
                 Error::corrupted(name, offset, "the file ends before its durable length")
             } else {

@@ -4,6 +4,7 @@
 //!
 //! Run with `cargo run --release -p kvilt-io --example measure_syncs -- DIR`.
 
+use kvilt_base::disk::Kind;
 use std::{
     error::Error,
     path::Path,
@@ -15,6 +16,9 @@ use std::{
 use kvilt_base::{Disk, File, FileName};
 use kvilt_io::{Keep, MemoryDisk, NativeDisk};
 
+const LOG: Kind = Kind::read_at_random("log");
+const KINDS: &[Kind] = &[LOG];
+
 const FILES: u64 = 100;
 const DIRTY_BYTES: usize = 16 << 10;
 const ROUNDS: usize = 11;
@@ -22,8 +26,8 @@ const ROUNDS: usize = 11;
 fn main() -> Result<(), Box<dyn Error>> {
     let place = std::env::args().nth(1).unwrap_or_else(|| ".".to_owned());
     let place = tempfile::tempdir_in(place)?;
-    let disk = NativeDisk::open(place.path(), false)?;
-    let files = (0..FILES).map(|n| disk.create(FileName::Log(n))).collect::<Result<Vec<_>, _>>()?;
+    let disk = NativeDisk::open(place.path(), KINDS, false)?;
+    let files = (0..FILES).map(|n| disk.create(FileName::Of(LOG, n))).collect::<Result<Vec<_>, _>>()?;
     for dirty_bytes in [512, DIRTY_BYTES] {
         println!("{FILES} files, {dirty_bytes} dirty bytes appended to each, median of {ROUNDS} rounds:");
         for threads in [1, 2, 4, 8] {
@@ -82,7 +86,7 @@ fn sync_whole_file_system(place: &Path) {
 fn measure_images() -> Result<(), Box<dyn Error>> {
     let disk = MemoryDisk::new(1);
     for n in 0..20 {
-        let file = disk.create(FileName::Log(n))?;
+        let file = disk.create(FileName::Of(LOG, n))?;
         file.write_all_at(0, &[1; 4096])?;
         file.sync()?;
         if n < 5 {

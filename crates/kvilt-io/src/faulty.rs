@@ -84,12 +84,13 @@ pub enum Times {
 /// A disk around another that fails on order. Shared freely; all its files and directories count together.
 ///
 /// ```
-/// use kvilt_base::{Disk, File, FileName};
+/// use kvilt_base::{Disk, File, FileName, disk::Kind};
+/// const LOG: Kind = Kind::new("log");
 /// use kvilt_io::{Call, Fault, FaultyDisk, MemoryDisk, Times};
 ///
 /// let disk = FaultyDisk::new(MemoryDisk::new(1));
 /// disk.fail(Some(Call::Write), 1, Fault::NoSpace, Times::Once);
-/// let file = disk.create(FileName::Log(1))?;
+/// let file = disk.create(FileName::Of(LOG, 1))?;
 /// assert!(file.write_at(0, b"first").is_ok());
 /// assert!(file.write_at(5, b"second").is_err());
 /// assert!(file.write_at(5, b"third").is_ok());

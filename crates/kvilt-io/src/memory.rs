@@ -35,11 +35,11 @@ pub use image::Keep;
 /// disk at any of them, and look at each legal state that the crash may have left.
 ///
 /// ```
-/// use kvilt_base::{Disk, File, FileName};
+/// use kvilt_base::{Disk, File, FileName, disk::Kind};
 /// use kvilt_io::{Keep, MemoryDisk, is_crash};
 ///
-/// let disk = MemoryDisk::new(1);
-/// let file = disk.create(FileName::Log(1))?;      // op 0
+/// let (disk, log) = (MemoryDisk::new(1), FileName::Of(Kind::new("log"), 1));
+/// let file = disk.create(log)?;                   // op 0
 /// file.write_all_at(0, b"synced")?;               // op 1
 /// file.sync()?;                                   // op 2
 /// disk.sync_dir()?;                               // op 3
@@ -47,9 +47,9 @@ pub use image::Keep;
 /// assert!(is_crash(&file.write_at(6, b", not").unwrap_err()));
 ///
 /// let after = disk.crash_image(Keep::SyncedOnly);
-/// assert_eq!(after.contents(FileName::Log(1)).unwrap(), b"synced");
+/// assert_eq!(after.contents(log).unwrap(), b"synced");
 /// let after = disk.crash_image(Keep::All);
-/// assert_eq!(after.contents(FileName::Log(1)).unwrap(), b"synced, not");
+/// assert_eq!(after.contents(log).unwrap(), b"synced, not");
 /// # Ok::<(), std::io::Error>(())
 /// ```
 pub struct MemoryDisk {
@@ -449,7 +449,7 @@ impl Disk for MemoryDisk {
         state.check()?;
         // A lock file that is always there and always empty: nothing depends on what a crash does to it.
         let names = &mut state.directories[self.directory].names;
-        names.entry(FileName::Lock).or_insert_with(|| Inode::new(FileName::Lock, Vec::new()));
+        names.entry(FileName::LOCK).or_insert_with(|| Inode::new(FileName::LOCK, Vec::new()));
         Ok(())
     }
 

@@ -27,7 +27,10 @@ use std::{
     },
 };
 
-use kvilt_base::{Disk, File, FileName, Listed, disk::LockFailure};
+use kvilt_base::{
+    Disk, File, FileName, Listed,
+    disk::{Kind, LockFailure},
+};
 use parking_lot::{Mutex, RwLock};
 use rustix::{
     fs::{self, AtFlags, Dir, FileType, Mode, OFlags},
@@ -50,14 +53,15 @@ const COPY_PIECE_BYTES: usize = 256 << 10;
 /// owner, with mode 0600.
 ///
 /// ```
-/// use kvilt_base::{Disk, File, FileName};
+/// use kvilt_base::{Disk, File, FileName, disk::Kind};
+/// const LOG: Kind = Kind::new("log");
 /// let place = tempfile::tempdir()?;
-/// let disk = kvilt_io::NativeDisk::open(&place.path().join("store"), true)?;
-/// let file = disk.create(FileName::Log(1))?;
+/// let disk = kvilt_io::NativeDisk::open(&place.path().join("store"), &[LOG], true)?;
+/// let file = disk.create(FileName::Of(LOG, 1))?;
 /// file.write_all_at(0, b"hello")?;
 /// file.sync()?;
 /// disk.sync_dir()?;
-/// assert_eq!(disk.open(FileName::Log(1))?.len()?, 5);
+/// assert_eq!(disk.open(FileName::Of(LOG, 1))?.len()?, 5);
 /// # Ok::<(), std::io::Error>(())
 /// ```
 pub struct NativeDisk {
@@ -71,6 +75,8 @@ struct Directory {
     /// Marks the slots of its files.
     owner: Owner,
     path: PathBuf,
+    /// Those of its files; whatever else is in it is foreign.
+    kinds: &'static [Kind],
     /// Whether files are opened for reading only, and nothing is changed.
     is_read_only: bool,
     /// What new files are made like; found with the first.
@@ -87,33 +93,38 @@ struct Directory {
 }
 
 impl NativeDisk {
-    /// Opens the directory at `path`; if it is missing and `create`, makes it and its missing parents,
-    /// durably.
+    /// Opens the directory at `path`, for files of these `kinds`: whatever else is in it is foreign. If it is
+    /// missing and `create`, makes it and its missing parents, durably.
     ///
     /// `NotFound` if it is missing and may not be made, `NotADirectory` if it is something else.
-    pub fn open(path: &Path, create: bool) -> io::Result<Arc<Self>> {
+    pub fn open(path: &Path, kinds: &'static [Kind], create: bool) -> io::Result<Arc<Self>> {
         let mut made = Vec::new();
         if create {
             make_directory(path, &mut made)?;
         }
-        NativeDisk::with(path, false, made)
+        NativeDisk::with(path, kinds, false, made)
     }
 
     /// Opens the directory at `path` for one who only reads. Whatever would change something fails as
     /// `Unsupported`, or as the system says of a file that is open for reading.
     ///
     /// Errors: as [`NativeDisk::open`].
-    pub fn open_to_read(path: &Path) -> io::Result<Arc<Self>> {
-        NativeDisk::with(path, true, Vec::new())
+    pub fn open_to_read(path: &Path, kinds: &'static [Kind]) -> io::Result<Arc<Self>> {
+        NativeDisk::with(path, kinds, true, Vec::new())
     }
 
     /// The directory of a store that `path` is in, however deep, links followed; `path` itself need not be
-    /// there. No store is to be made there.
-    pub fn store_around(path: &Path) -> Option<PathBuf> {
-        nesting::store_around(path)
+    /// there. A store has files of these `kinds`. No store is to be made there.
+    pub fn store_around(path: &Path, kinds: &[Kind]) -> Option<PathBuf> {
+        nesting::store_around(path, kinds)
     }
 
-    fn with(path: &Path, is_read_only: bool, made: Vec<PathBuf>) -> io::Result<Arc<Self>> {
+    fn with(
+        path: &Path,
+        kinds: &'static [Kind],
+        is_read_only: bool,
+        made: Vec<PathBuf>,
+    ) -> io::Result<Arc<Self>> {
         let fd = descriptors::open_within_limit(|| {
             let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
             Ok(retry_on_intr(|| fs::open(path, flags, Mode::empty()))?)
@@ -123,6 +134,7 @@ impl NativeDisk {
                 fd: Mutex::new(Some(Arc::new(fd))),
                 owner: Owner::next(),
                 path: path.to_path_buf(),
+                kinds,
                 is_read_only,
                 likeness: OnceLock::new(),
                 made,
@@ -258,7 +270,7 @@ impl Disk for NativeDisk {
             if text == "." || text == ".." {
                 continue;
             }
-            let Some(name) = FileName::parse(&text) else {
+            let Some(name) = FileName::parse(&text, self.directory.kinds) else {
                 listed.push(Listed::Foreign(text.into_owned()));
                 continue;
             };
@@ -303,17 +315,17 @@ impl Disk for NativeDisk {
     }
 
     fn new_directory(&self, path: &Path) -> io::Result<Arc<dyn Disk>> {
-        if let Some(store) = NativeDisk::store_around(path) {
+        if let Some(store) = NativeDisk::store_around(path, self.directory.kinds) {
             let message =
                 format!("it would be inside {}, which is the directory of a store", store.display());
             return Err(io::Error::new(io::ErrorKind::InvalidInput, message));
         }
         let is_new = !path.exists();
-        let disk = NativeDisk::open(path, true)?;
+        let disk = NativeDisk::open(path, self.directory.kinds, true)?;
         let listed = disk.list()?;
         // A lock alone is what a job left that was killed before it began.
-        let is_free = listed.iter().all(|listed| *listed == Listed::Ours(FileName::Lock))
-            || listed.contains(&Listed::Ours(FileName::Unfinished));
+        let is_free = listed.iter().all(|listed| *listed == Listed::Ours(FileName::LOCK))
+            || listed.contains(&Listed::Ours(FileName::UNFINISHED));
         if !is_free {
             return Err(io::Error::new(
                 io::ErrorKind::DirectoryNotEmpty,
@@ -401,22 +413,21 @@ impl Directory {
         Ok(fd)
     }
 
-    /// What files of this store are like: the witness, which is made once and stays; if there is none,
-    /// another file of its. The lock file tells nothing: whoever looked into the store may have made it.
+    /// What files of this store are like: one of those that it has once, since they are made with it and
+    /// stay; if there is none, another file of its. The lock file tells nothing: whoever looked into the
+    /// store may have made it.
     fn likeness(&self) -> io::Result<Likeness> {
         if let Some(likeness) = self.likeness.get() {
             return Ok(*likeness);
         }
         let fd = self.fd()?;
-        let mut found = Likeness::of_file(&fd, &FileName::Witness.to_string())?;
-        if found.is_none() {
-            let mut names: Vec<_> = listed(&fd)?;
-            names.sort_unstable();
-            for name in names.iter().filter(|name| **name != FileName::Lock) {
-                found = Likeness::of_file(&fd, &name.to_string())?;
-                if found.is_some() {
-                    break;
-                }
+        let mut names = listed(&fd, self.kinds)?;
+        names.sort_unstable();
+        let mut found = None;
+        for name in names.iter().filter(|name| **name != FileName::LOCK) {
+            found = Likeness::of_file(&fd, &name.to_string())?;
+            if found.is_some() {
+                break;
             }
         }
         let likeness = match found {
@@ -448,21 +459,20 @@ impl Directory {
 }
 
 /// The names of ours in a directory, whatever bears them.
-fn listed(directory: &OwnedFd) -> io::Result<Vec<FileName>> {
+fn listed(directory: &OwnedFd, kinds: &[Kind]) -> io::Result<Vec<FileName>> {
     let entries = descriptors::open_within_limit(|| Ok(retry_on_intr(|| Dir::read_from(directory))?))?;
     let mut names = Vec::new();
     for entry in entries {
-        names.extend(FileName::parse(&entry?.file_name().to_string_lossy()));
+        names.extend(FileName::parse(&entry?.file_name().to_string_lossy(), kinds));
     }
     Ok(names)
 }
 
-/// Logs and tables are read by single records and blocks, or in pieces that are as large as they are wanted:
-/// what the kernel would read ahead mostly is not, and pushes out what is. It is advice, so nothing depends
-/// on it.
+/// Turns read-ahead off for a file that is read at random, or in pieces as large as they are wanted: what the
+/// kernel reads ahead is mostly not wanted, and pushes out what is. It is advice, so nothing depends on it.
 fn advise(fd: &OwnedFd, name: FileName) {
     #[cfg(target_os = "linux")]
-    if matches!(name, FileName::Log(_) | FileName::Table(_)) {
+    if name.is_read_at_random() {
         let _ = fs::fadvise(fd, 0, None, fs::Advice::Random);
     }
 }

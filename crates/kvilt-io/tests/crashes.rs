@@ -2,6 +2,7 @@
 //! that each kind of damage does come up.
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
+use kvilt_base::disk::Kind;
 use std::{
     collections::{BTreeMap, BTreeSet},
     path::Path,
@@ -11,6 +12,11 @@ use std::{
 use kvilt_base::{Disk, File, FileName};
 use kvilt_io::{Keep, MemoryDisk, SeededRng, is_crash};
 use proptest::prelude::*;
+
+const LOG: Kind = Kind::read_at_random("log");
+const TABLE: Kind = Kind::read_at_random("table");
+const MANIFEST: Kind = Kind::new("manifest");
+const MANIFEST_TEMP: Kind = Kind::new("manifest.tmp");
 
 const SECTOR_BYTES: usize = 512;
 const NAMES: u64 = 4;
@@ -67,11 +73,11 @@ impl Model {
     }
 
     fn apply(&mut self, op: &Op) {
-        let at = |n: u64| self.names.get(&FileName::Log(n)).copied();
+        let at = |n: u64| self.names.get(&FileName::Of(LOG, n)).copied();
         match *op {
             Op::Create(n) if at(n).is_none() => {
                 self.files.push(ModelFile { states: vec![Vec::new()] });
-                self.bind(FileName::Log(n), Some(self.files.len() - 1));
+                self.bind(FileName::Of(LOG, n), Some(self.files.len() - 1));
             }
             Op::Write(n, offset, len, byte) => {
                 if let Some(file) = at(n) {
@@ -93,11 +99,11 @@ impl Model {
             Op::SyncDir => self.possible.clear(),
             Op::Rename(from, to) => {
                 if let Some(file) = at(from).filter(|_| from != to) {
-                    self.bind(FileName::Log(from), None);
-                    self.bind(FileName::Log(to), Some(file));
+                    self.bind(FileName::Of(LOG, from), None);
+                    self.bind(FileName::Of(LOG, to), Some(file));
                 }
             }
-            Op::Remove(n) if at(n).is_some() => self.bind(FileName::Log(n), None),
+            Op::Remove(n) if at(n).is_some() => self.bind(FileName::Of(LOG, n), None),
             Op::Create(_) | Op::Remove(_) => {}
         }
     }
@@ -106,7 +112,7 @@ impl Model {
     fn check(&self, image: &MemoryDisk) {
         let found = image.snapshot();
         for n in 0..NAMES {
-            let name = FileName::Log(n);
+            let name = FileName::Of(LOG, n);
             let now = self.names.get(&name).copied();
             let possible = self.possible.get(&name).cloned().unwrap_or_else(|| BTreeSet::from([now]));
             let is_legal = match found.get(&name) {
@@ -147,18 +153,18 @@ impl ModelFile {
 
 fn run(disk: &MemoryDisk, op: &Op) -> std::io::Result<()> {
     let write = |n: u64, at: Option<usize>, len: usize, byte: u8| {
-        let file = disk.open(FileName::Log(n))?;
+        let file = disk.open(FileName::Of(LOG, n))?;
         let offset = at.map_or_else(|| file.len(), |at| Ok(at as u64))?;
         file.write_all_at(offset, &vec![byte; len])
     };
     match *op {
-        Op::Create(n) => disk.create(FileName::Log(n)).map(drop),
+        Op::Create(n) => disk.create(FileName::Of(LOG, n)).map(drop),
         Op::Write(n, offset, len, byte) => write(n, Some(offset), len, byte),
         Op::Append(n, len, byte) => write(n, None, len, byte),
-        Op::Sync(n) => disk.open(FileName::Log(n)).and_then(|file| file.sync()),
+        Op::Sync(n) => disk.open(FileName::Of(LOG, n)).and_then(|file| file.sync()),
         Op::SyncDir => disk.sync_dir(),
-        Op::Rename(from, to) => disk.rename(FileName::Log(from), FileName::Log(to)),
-        Op::Remove(n) => disk.remove(FileName::Log(n)),
+        Op::Rename(from, to) => disk.rename(FileName::Of(LOG, from), FileName::Of(LOG, to)),
+        Op::Remove(n) => disk.remove(FileName::Of(LOG, n)),
     }
 }
 
@@ -263,10 +269,10 @@ fn synced(disk: &MemoryDisk, name: FileName, bytes: &[u8]) -> Arc<dyn File> {
 #[test]
 fn a_file_that_was_synced_without_its_directory_may_vanish_or_stay_but_not_change() {
     let disk = MemoryDisk::new(1);
-    let file = disk.create(FileName::Log(1)).unwrap();
+    let file = disk.create(FileName::Of(LOG, 1)).unwrap();
     file.write_all_at(0, b"x").unwrap();
     file.sync().unwrap();
-    let stays = BTreeMap::from([(FileName::Log(1), b"x".to_vec())]);
+    let stays = BTreeMap::from([(FileName::Of(LOG, 1), b"x".to_vec())]);
     assert_eq!(outcomes(&disk), BTreeSet::from([BTreeMap::new(), stays]));
 }
 
@@ -274,7 +280,7 @@ fn a_file_that_was_synced_without_its_directory_may_vanish_or_stay_but_not_chang
 #[test]
 fn a_rename_shows_the_old_file_or_the_new_one() {
     let disk = MemoryDisk::new(1);
-    let [temp, name] = [FileName::ManifestTemp(1), FileName::Manifest(1)];
+    let [temp, name] = [FileName::Of(MANIFEST_TEMP, 1), FileName::Of(MANIFEST, 1)];
     synced(&disk, name, b"old");
     synced(&disk, temp, b"new");
     disk.rename(temp, name).unwrap();
@@ -286,7 +292,7 @@ fn a_rename_shows_the_old_file_or_the_new_one() {
 #[test]
 fn a_rename_of_a_file_that_was_not_synced_may_leave_an_empty_one() {
     let disk = MemoryDisk::new(1);
-    let [temp, name] = [FileName::ManifestTemp(1), FileName::Manifest(1)];
+    let [temp, name] = [FileName::Of(MANIFEST_TEMP, 1), FileName::Of(MANIFEST, 1)];
     synced(&disk, name, b"old");
     disk.create(temp).unwrap().write_all_at(0, b"new").unwrap();
     disk.rename(temp, name).unwrap();
@@ -301,11 +307,11 @@ fn a_rename_of_a_file_that_was_not_synced_may_leave_an_empty_one() {
 fn names_are_lost_in_any_order_or_in_a_given_one() {
     let disk = MemoryDisk::new(1);
     for n in [1, 2] {
-        disk.create(FileName::Log(n)).unwrap();
+        disk.create(FileName::Of(LOG, n)).unwrap();
     }
     let has = |keep: Keep| {
         let found = disk.crash_image(keep).snapshot();
-        [1, 2].map(|n| found.contains_key(&FileName::Log(n)))
+        [1, 2].map(|n| found.contains_key(&FileName::Of(LOG, n)))
     };
     let random: BTreeSet<_> = (0..200).map(|seed| has(Keep::Random(seed))).collect();
     assert_eq!(random.len(), 4);
@@ -317,7 +323,7 @@ fn names_are_lost_in_any_order_or_in_a_given_one() {
 #[test]
 fn writes_are_torn_between_sectors_and_show_old_states() {
     let disk = MemoryDisk::new(1);
-    let name = FileName::Log(1);
+    let name = FileName::Of(LOG, 1);
     let file = synced(&disk, name, &[1; 3 * SECTOR_BYTES]);
     file.write_all_at(0, &[2; 3 * SECTOR_BYTES]).unwrap();
     file.write_all_at(0, &[3; 3 * SECTOR_BYTES]).unwrap();
@@ -336,7 +342,7 @@ fn writes_are_torn_between_sectors_and_show_old_states() {
 #[test]
 fn every_write_is_lost_alone_and_kept_alone_torn_at_each_border() {
     let disk = MemoryDisk::new(1);
-    let name = FileName::Log(1);
+    let name = FileName::Of(LOG, 1);
     let file = synced(&disk, name, &[1; 3 * SECTOR_BYTES]);
     file.write_all_at(0, &[2; 3 * SECTOR_BYTES]).unwrap();
     file.write_all_at(SECTOR_BYTES as u64, &[3; 3 * SECTOR_BYTES]).unwrap();
@@ -370,12 +376,12 @@ fn every_write_is_lost_alone_and_kept_alone_torn_at_each_border() {
 fn a_write_is_kept_with_the_name_of_its_file_and_a_name_without_writes() {
     let disk = MemoryDisk::new(1);
     for n in [1, 2] {
-        disk.create(FileName::Log(n)).unwrap().write_all_at(0, &[n as u8; 4]).unwrap();
+        disk.create(FileName::Of(LOG, n)).unwrap().write_all_at(0, &[n as u8; 4]).unwrap();
     }
     let left = |keep: fn(usize) -> Keep| -> Vec<BTreeMap<FileName, Vec<u8>>> {
         (0..disk.unsynced()).map(|unit| disk.crash_image(keep(unit)).snapshot()).collect()
     };
-    let [one, two] = [FileName::Log(1), FileName::Log(2)];
+    let [one, two] = [FileName::Of(LOG, 1), FileName::Of(LOG, 2)];
     let alone = |name, bytes: &[u8]| BTreeMap::from([(name, bytes.to_vec())]);
     let kept = left(Keep::Only);
     assert_eq!(kept[..2], [alone(one, b""), alone(two, b"")]);
@@ -391,7 +397,7 @@ fn a_write_is_kept_with_the_name_of_its_file_and_a_name_without_writes() {
 fn disks_with_the_same_fingerprint_hold_the_same_and_have_the_same_synced() {
     let made = |is_synced: bool, bytes: &[u8]| {
         let disk = MemoryDisk::new(1);
-        let file = disk.create(FileName::Log(1)).unwrap();
+        let file = disk.create(FileName::Of(LOG, 1)).unwrap();
         file.write_all_at(0, bytes).unwrap();
         if is_synced {
             file.sync().unwrap();
@@ -416,7 +422,7 @@ fn disks_with_the_same_fingerprint_hold_the_same_and_have_the_same_synced() {
 #[test]
 fn the_length_may_survive_without_the_bytes() {
     let disk = MemoryDisk::new(1);
-    let name = FileName::Log(1);
+    let name = FileName::Of(LOG, 1);
     let file = synced(&disk, name, &[1; SECTOR_BYTES]);
     file.write_all_at(SECTOR_BYTES as u64, &[2; 2 * SECTOR_BYTES]).unwrap();
     let found: Vec<_> = outcomes(&disk).into_iter().map(|files| files[&name].clone()).collect();
@@ -433,7 +439,7 @@ fn the_length_may_survive_without_the_bytes() {
 #[test]
 fn a_removed_file_is_back_when_the_removal_was_not_synced() {
     let disk = MemoryDisk::new(1);
-    let name = FileName::Table(1);
+    let name = FileName::Of(TABLE, 1);
     synced(&disk, name, b"x");
     disk.remove(name).unwrap();
     assert_eq!(disk.contents(name), None);
@@ -447,7 +453,7 @@ fn a_removed_file_is_back_when_the_removal_was_not_synced() {
 #[test]
 fn bytes_lost_by_a_failed_sync_are_read_until_a_crash_and_never_after() {
     let disk = MemoryDisk::new(1);
-    let name = FileName::Log(1);
+    let name = FileName::Of(LOG, 1);
     let file = synced(&disk, name, &[1; 10]);
     file.write_all_at(4, &[2; 10]).unwrap();
     disk.set_sync_failure_at(Some(0));
@@ -468,11 +474,11 @@ fn bytes_lost_by_a_failed_sync_are_read_until_a_crash_and_never_after() {
 #[test]
 fn after_the_crash_every_call_fails_until_it_is_lifted() {
     let disk = MemoryDisk::new(1);
-    let file = disk.create(FileName::Log(1)).unwrap();
+    let file = disk.create(FileName::Of(LOG, 1)).unwrap();
     disk.set_crash_at(Some(2));
     file.write_all_at(0, b"one").unwrap();
     assert!(!disk.has_crashed());
-    assert!(is_crash(&disk.remove(FileName::Log(1)).unwrap_err()));
+    assert!(is_crash(&disk.remove(FileName::Of(LOG, 1)).unwrap_err()));
     assert!(disk.has_crashed());
     assert_eq!(disk.ops(), 2);
     let outcomes = [
@@ -482,9 +488,9 @@ fn after_the_crash_every_call_fails_until_it_is_lifted() {
         file.sync(),
         disk.sync_dir(),
         disk.list().map(drop),
-        disk.open(FileName::Log(1)).map(drop),
-        disk.create(FileName::Log(2)).map(drop),
-        disk.rename(FileName::Log(1), FileName::Log(2)),
+        disk.open(FileName::Of(LOG, 1)).map(drop),
+        disk.create(FileName::Of(LOG, 2)).map(drop),
+        disk.rename(FileName::Of(LOG, 1), FileName::Of(LOG, 2)),
         disk.new_directory(Path::new("/x")).map(drop),
     ];
     for outcome in outcomes {
@@ -508,7 +514,7 @@ fn locks_vanish_in_images_and_so_do_old_handles() {
 #[test]
 fn linked_files_share_what_is_written_and_synced_but_not_their_names() {
     let disk = MemoryDisk::new(1);
-    let name = FileName::Log(1);
+    let name = FileName::Of(LOG, 1);
     let file = synced(&disk, name, b"x");
     let copy = disk.new_directory(Path::new("/copy")).unwrap();
     disk.link(name, &*copy).unwrap();
@@ -530,12 +536,12 @@ fn linked_files_share_what_is_written_and_synced_but_not_their_names() {
 fn a_full_disk_takes_what_fits_and_then_nothing_until_there_is_room() {
     let disk = MemoryDisk::new(1);
     disk.set_capacity(Some(10));
-    let [a, b] = [1, 2].map(|n| disk.create(FileName::Log(n)).unwrap());
+    let [a, b] = [1, 2].map(|n| disk.create(FileName::Of(LOG, n)).unwrap());
     assert_eq!(a.write_at(0, &[1; 8]).unwrap(), 8);
     assert_eq!(b.write_at(0, &[2; 8]).unwrap(), 2);
     assert_eq!(b.write_at(2, &[2; 6]).unwrap_err().kind(), std::io::ErrorKind::StorageFull);
     assert_eq!(b.write_at(0, &[3; 2]).unwrap(), 2, "overwriting takes no room");
-    disk.remove(FileName::Log(1)).unwrap();
+    disk.remove(FileName::Of(LOG, 1)).unwrap();
     assert_eq!(b.write_at(2, &[2; 6]).unwrap(), 6);
     assert_eq!(disk.total_bytes(), 8);
     disk.set_capacity(None);
@@ -545,15 +551,15 @@ fn a_full_disk_takes_what_fits_and_then_nothing_until_there_is_room() {
 #[test]
 fn damage_is_durable_and_counts_as_no_call() {
     let disk = MemoryDisk::new(1);
-    let name = FileName::Table(1);
+    let name = FileName::Of(TABLE, 1);
     synced(&disk, name, &[0; 4]);
     let ops = disk.ops();
     assert!(disk.flip_bit(name, 2, 7));
     assert!(!disk.flip_bit(name, 4, 0));
     assert!(!disk.truncate(name, 4));
     assert!(disk.truncate(name, 3));
-    disk.replace(FileName::Table(2), b"planted".to_vec());
-    let expected = BTreeMap::from([(name, vec![0, 0, 0x80]), (FileName::Table(2), b"planted".to_vec())]);
+    disk.replace(FileName::Of(TABLE, 2), b"planted".to_vec());
+    let expected = BTreeMap::from([(name, vec![0, 0, 0x80]), (FileName::Of(TABLE, 2), b"planted".to_vec())]);
     assert_eq!(disk.snapshot(), expected);
     assert_eq!(disk.crash_image(Keep::SyncedOnly).snapshot(), expected);
     assert!(disk.lose(name) && !disk.lose(name));

@@ -1,15 +1,24 @@
 //! What every `Disk` does: one check, run over each backend.
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
+use kvilt_base::disk::Kind;
 use std::{io::ErrorKind, path::Path, sync::Arc};
 
 use kvilt_base::{Disk, File, FileName, Listed, disk::LockFailure};
 use kvilt_io::{FaultyDisk, MemoryDisk, NativeDisk};
 
+const LOG: Kind = Kind::read_at_random("log");
+const TABLE: Kind = Kind::read_at_random("table");
+const COMMIT: Kind = Kind::new("commit");
+const MANIFEST: Kind = Kind::new("manifest");
+const MANIFEST_TEMP: Kind = Kind::new("manifest.tmp");
+const RESERVE: FileName = FileName::Once(Kind::new("RESERVE"));
+const KINDS: &[Kind] = &[LOG, TABLE, COMMIT, MANIFEST, MANIFEST_TEMP, Kind::new("RESERVE")];
+
 #[test]
 fn native() {
     let place = tempfile::tempdir().unwrap();
-    let disk = NativeDisk::open(&place.path().join("a/store"), true).unwrap();
+    let disk = NativeDisk::open(&place.path().join("a/store"), KINDS, true).unwrap();
     check_disk(&*disk, place.path());
     assert!(disk.bytes_written() > 0 && disk.bytes_read() > 0);
 }
@@ -29,7 +38,7 @@ fn faulty_without_plans() {
 #[test]
 fn images_are_disks_too() {
     let disk = MemoryDisk::new(1);
-    disk.create(FileName::Log(99)).unwrap();
+    disk.create(FileName::Of(LOG, 99)).unwrap();
     check_disk(&*disk.crash_image(kvilt_io::Keep::SyncedOnly), Path::new("/elsewhere"));
 }
 
@@ -64,7 +73,7 @@ fn with_bytes(disk: &dyn Disk, name: FileName, bytes: &[u8]) -> Arc<dyn File> {
 }
 
 fn check_reads_and_writes(disk: &dyn Disk) {
-    let name = FileName::Table(1);
+    let name = FileName::Of(TABLE, 1);
     assert_eq!(kind(disk.open(name)), ErrorKind::NotFound);
     let file = disk.create(name).unwrap();
     assert_eq!(kind(disk.create(name)), ErrorKind::AlreadyExists);
@@ -96,11 +105,11 @@ fn check_reads_and_writes(disk: &dyn Disk) {
 }
 
 fn check_names(disk: &dyn Disk) {
-    let [a, b, temp] = [FileName::Manifest(1), FileName::Manifest(2), FileName::ManifestTemp(2)];
+    let [a, b, temp] = [FileName::Of(MANIFEST, 1), FileName::Of(MANIFEST, 2), FileName::Of(MANIFEST_TEMP, 2)];
     let file = with_bytes(disk, a, b"old");
     let new = with_bytes(disk, temp, b"newer");
     let mut listed = disk.list().unwrap();
-    listed.retain(|entry| !matches!(entry, Listed::Ours(FileName::Lock)));
+    listed.retain(|entry| !matches!(entry, Listed::Ours(FileName::LOCK)));
     listed.sort_by_key(|entry| format!("{entry:?}"));
     assert_eq!(listed, [Listed::Ours(a), Listed::Ours(temp)]);
     assert_eq!([a, temp].map(|name| disk.len(name).unwrap()), [3, 5]);
@@ -122,7 +131,7 @@ fn check_names(disk: &dyn Disk) {
 }
 
 fn check_open_files_outlive_their_names(disk: &dyn Disk) {
-    let name = FileName::Log(5);
+    let name = FileName::Of(LOG, 5);
     let file = with_bytes(disk, name, b"before");
     disk.remove(name).unwrap();
     let fresh = with_bytes(disk, name, b"fresh");
@@ -136,7 +145,7 @@ fn check_open_files_outlive_their_names(disk: &dyn Disk) {
 }
 
 fn check_handles_share_a_file(disk: &dyn Disk) {
-    let name = FileName::Commit(3);
+    let name = FileName::Of(COMMIT, 3);
     let first = disk.create(name).unwrap();
     let second = disk.open(name).unwrap();
     second.write_all_at(0, b"shared").unwrap();
@@ -147,13 +156,13 @@ fn check_handles_share_a_file(disk: &dyn Disk) {
 }
 
 fn check_allocation(disk: &dyn Disk) {
-    let file = disk.create(FileName::Reserve).unwrap();
+    let file = disk.create(RESERVE).unwrap();
     for len in [100_000, 100_000, 300_000, 150_000, 0, 1] {
         file.allocate(len).unwrap();
         assert_eq!(file.len().unwrap(), len);
-        assert_eq!(disk.len(FileName::Reserve).unwrap(), len);
+        assert_eq!(disk.len(RESERVE).unwrap(), len);
     }
-    disk.remove(FileName::Reserve).unwrap();
+    disk.remove(RESERVE).unwrap();
 }
 
 fn check_lock(disk: &dyn Disk) {
@@ -175,7 +184,7 @@ fn check_lock(disk: &dyn Disk) {
 }
 
 fn check_links(disk: &dyn Disk, elsewhere: &Path) {
-    let [table, log] = [FileName::Table(8), FileName::Log(8)];
+    let [table, log] = [FileName::Of(TABLE, 8), FileName::Of(LOG, 8)];
     with_bytes(disk, table, b"table").sync().unwrap();
     with_bytes(disk, log, b"log").sync().unwrap();
     let path = elsewhere.join("copy");
@@ -183,7 +192,7 @@ fn check_links(disk: &dyn Disk, elsewhere: &Path) {
     disk.link(table, &*copy).unwrap();
     disk.link(log, &*copy).unwrap();
     assert_eq!(kind(disk.link(log, &*copy)), ErrorKind::AlreadyExists);
-    assert_eq!(kind(disk.link(FileName::Log(77), &*copy)), ErrorKind::NotFound);
+    assert_eq!(kind(disk.link(FileName::Of(LOG, 77), &*copy)), ErrorKind::NotFound);
     copy.sync_dir().unwrap();
     assert_eq!(kind(disk.new_directory(&path)), ErrorKind::DirectoryNotEmpty);
 

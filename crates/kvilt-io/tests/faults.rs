@@ -1,13 +1,16 @@
 //! `FaultyDisk`: each fault at each call, and the counting.
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
+use kvilt_base::disk::Kind;
 use std::{io::ErrorKind, path::Path, sync::Arc};
 
 use kvilt_base::{Disk, File, FileName, disk::LockFailure};
 use kvilt_io::{Call, Fault, FaultyDisk, MemoryDisk, Times};
 use rustix::io::Errno;
 
-const NAME: FileName = FileName::Log(1);
+const LOG: Kind = Kind::read_at_random("log");
+
+const NAME: FileName = FileName::Of(LOG, 1);
 
 struct Setting {
     inside: Arc<MemoryDisk>,
@@ -25,14 +28,14 @@ fn setting() -> Setting {
 
 fn make(call: Call, Setting { disk, file, .. }: &Setting) -> std::io::Result<()> {
     match call {
-        Call::Create => disk.create(FileName::Log(2)).map(drop),
+        Call::Create => disk.create(FileName::Of(LOG, 2)).map(drop),
         Call::Open => disk.open(NAME).map(drop),
         Call::Read => file.read_at(0, &mut [0; 4]).map(drop),
         Call::Write => file.write_at(8, b"9").map(drop),
         Call::Allocate => file.allocate(8),
         Call::Sync => file.sync(),
         Call::SyncDir => disk.sync_dir(),
-        Call::Rename => disk.rename(NAME, FileName::Log(3)),
+        Call::Rename => disk.rename(NAME, FileName::Of(LOG, 3)),
         Call::Remove => disk.remove(NAME),
         Call::Link => disk.link(NAME, &*disk.new_directory(Path::new("/copy"))?),
         Call::NewDirectory => disk.new_directory(Path::new("/copy")).map(drop),
@@ -131,7 +134,7 @@ fn a_new_directory_is_under_the_same_orders() {
     let copy = setting.disk.new_directory(Path::new("/copy")).unwrap();
     setting.disk.fail(Some(Call::Create), 1, Fault::NoSpace, Times::Once);
     let file = copy.create(NAME).unwrap();
-    assert_eq!(copy.create(FileName::Log(2)).unwrap_err().kind(), ErrorKind::StorageFull);
+    assert_eq!(copy.create(FileName::Of(LOG, 2)).unwrap_err().kind(), ErrorKind::StorageFull);
     setting.disk.fail(Some(Call::Sync), 0, Fault::Io, Times::Once);
     file.sync().unwrap_err();
 }

@@ -1,6 +1,7 @@
 //! The descriptor cache where the process may have 64: a binary of its own, since the limit is the process's.
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
+use kvilt_base::disk::Kind;
 use std::{
     fs,
     sync::{Arc, Mutex},
@@ -10,6 +11,10 @@ use std::{
 use kvilt_base::{Disk, File, FileName};
 use kvilt_io::{NativeDisk, SeededRng, open_descriptors};
 use rustix::process::{Resource, getrlimit, setrlimit};
+
+const LOG: Kind = Kind::read_at_random("log");
+const TABLE: Kind = Kind::read_at_random("table");
+const KINDS: &[Kind] = &[LOG, TABLE];
 
 const LIMIT: u64 = 64;
 
@@ -52,8 +57,8 @@ fn five_hundred_files_in_use_at_a_limit_of_64() {
     let place = tempfile::tempdir().unwrap();
     let before = descriptors_of_the_process();
     lower_the_limit();
-    let disks = [1, 2].map(|n| NativeDisk::open(&place.path().join(n.to_string()), true).unwrap());
-    let file = |n: u64| (disks[(n % 2) as usize].create(FileName::Log(n)).unwrap(), Expected::default());
+    let disks = [1, 2].map(|n| NativeDisk::open(&place.path().join(n.to_string()), KINDS, true).unwrap());
+    let file = |n: u64| (disks[(n % 2) as usize].create(FileName::Of(LOG, n)).unwrap(), Expected::default());
     let files: Vec<_> = (0..500).map(file).collect();
     thread::scope(|scope| {
         for seed in 0..4 {
@@ -75,9 +80,9 @@ fn five_hundred_files_in_use_at_a_limit_of_64() {
 
 /// Their descriptors may be closed at any time; a new name must be found, a removed file must stay open.
 fn renamed_and_removed_files_stay_in_use(disk: &NativeDisk, files: &[(Arc<dyn File>, Expected)]) {
-    disk.rename(FileName::Log(0), FileName::Log(9_000)).unwrap();
-    disk.rename(FileName::Log(2), FileName::Log(4)).unwrap();
-    disk.remove(FileName::Log(6)).unwrap();
+    disk.rename(FileName::Of(LOG, 0), FileName::Of(LOG, 9_000)).unwrap();
+    disk.rename(FileName::Of(LOG, 2), FileName::Of(LOG, 4)).unwrap();
+    disk.remove(FileName::Of(LOG, 6)).unwrap();
     for _ in 0..2 {
         for (file, expected) in files {
             let mut bytes = vec![0; expected.lock().unwrap().len()];
@@ -85,8 +90,8 @@ fn renamed_and_removed_files_stay_in_use(disk: &NativeDisk, files: &[(Arc<dyn Fi
             assert_eq!(bytes, *expected.lock().unwrap());
         }
     }
-    assert_eq!(files[0].0.name(), FileName::Log(9_000));
-    assert_eq!(files[2].0.name(), FileName::Log(4));
+    assert_eq!(files[0].0.name(), FileName::Of(LOG, 9_000));
+    assert_eq!(files[2].0.name(), FileName::Of(LOG, 4));
 }
 
 /// Others in the process may use up what is left: ours make room by closing one of their own.
@@ -106,7 +111,7 @@ fn a_stranger_takes_the_descriptors(files: &[(Arc<dyn File>, Expected)], disk: &
 /// Opening, dropping and renaming the same few files at once: who has a handle reads that file and no other.
 fn handles_come_and_go_from_all_threads(disk: &NativeDisk) {
     for n in 0..4 {
-        disk.create(FileName::Table(n)).unwrap().write_all_at(0, &[n as u8; 100]).unwrap();
+        disk.create(FileName::Of(TABLE, n)).unwrap().write_all_at(0, &[n as u8; 100]).unwrap();
     }
     thread::scope(|scope| {
         for seed in 0..3 {
@@ -114,26 +119,26 @@ fn handles_come_and_go_from_all_threads(disk: &NativeDisk) {
                 let rng = SeededRng::new(seed);
                 for _ in 0..4_000 {
                     // A table that is being renamed is missing for a moment under one of its names.
-                    let Ok(file) = disk.open(FileName::Table(rng.below(5))) else {
+                    let Ok(file) = disk.open(FileName::Of(TABLE, rng.below(5))) else {
                         continue;
                     };
                     let mut bytes = [0; 100];
                     file.read_exact_at(0, &mut bytes).unwrap();
                     assert!(bytes.iter().all(|byte| *byte == bytes[0]), "bytes of one file");
-                    assert!(matches!(file.name(), FileName::Table(_)));
+                    assert!(matches!(file.name(), FileName::Of(TABLE, _)));
                 }
             });
         }
         scope.spawn(move || {
             for _ in 0..1_000 {
-                disk.rename(FileName::Table(3), FileName::Table(4)).unwrap();
-                disk.rename(FileName::Table(4), FileName::Table(3)).unwrap();
+                disk.rename(FileName::Of(TABLE, 3), FileName::Of(TABLE, 4)).unwrap();
+                disk.rename(FileName::Of(TABLE, 4), FileName::Of(TABLE, 3)).unwrap();
             }
         });
     });
     for n in 0..4 {
         let mut bytes = [0; 100];
-        disk.open(FileName::Table(n)).unwrap().read_exact_at(0, &mut bytes).unwrap();
+        disk.open(FileName::Of(TABLE, n)).unwrap().read_exact_at(0, &mut bytes).unwrap();
         assert_eq!(bytes, [n as u8; 100]);
     }
 }

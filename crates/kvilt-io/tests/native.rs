@@ -1,6 +1,7 @@
 //! What only a real directory can show: modes, links, strangers, other processes; and workers on threads.
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
+use kvilt_base::disk::Kind;
 use std::{
     fs,
     io::ErrorKind,
@@ -18,6 +19,16 @@ use std::{
 use kvilt_base::{Disk, FileName, Hand, Listed, Next, Spawn, Worker, disk::LockFailure};
 use kvilt_io::{MemoryDisk, NativeDisk, NativeSpawn};
 
+const LOG: Kind = Kind::read_at_random("log");
+const TABLE: Kind = Kind::read_at_random("table");
+const COMMIT: Kind = Kind::new("commit");
+const MANIFEST: Kind = Kind::new("manifest");
+const MANIFEST_TEMP: Kind = Kind::new("manifest.tmp");
+const WITNESS: FileName = FileName::Once(Kind::new("WITNESS"));
+const RESERVE: FileName = FileName::Once(Kind::new("RESERVE"));
+const KINDS: &[Kind] =
+    &[LOG, TABLE, COMMIT, MANIFEST, MANIFEST_TEMP, Kind::new("WITNESS"), Kind::new("RESERVE")];
+
 fn mode(path: &Path) -> u32 {
     fs::metadata(path).unwrap().permissions().mode() & 0o777
 }
@@ -26,12 +37,12 @@ fn mode(path: &Path) -> u32 {
 fn only_the_owner_may_look() {
     let place = tempfile::tempdir().unwrap();
     let store = place.path().join("store");
-    let disk = NativeDisk::open(&store, true).unwrap();
-    disk.create(FileName::Log(1)).unwrap();
+    let disk = NativeDisk::open(&store, KINDS, true).unwrap();
+    disk.create(FileName::Of(LOG, 1)).unwrap();
     let held = disk.lock().unwrap();
     disk.sign(&*held).unwrap();
     assert_eq!(mode(&store), 0o700);
-    assert_eq!(mode(&store.join(FileName::Log(1).to_string())), 0o600);
+    assert_eq!(mode(&store.join(FileName::Of(LOG, 1).to_string())), 0o600);
     assert_eq!(mode(&store.join("LOCK")), 0o600);
 }
 
@@ -44,27 +55,27 @@ fn owners(path: &Path) -> (u32, u32, u32) {
 /// Makes files of each kind in a store of which the witness is there, and a copy; says what the new ones are
 /// like.
 fn made_beside_a_witness(store: &Path, copy: &Path) -> Vec<(u32, u32, u32)> {
-    let disk = NativeDisk::open(store, false).unwrap();
+    let disk = NativeDisk::open(store, KINDS, false).unwrap();
     let held = disk.lock().unwrap();
     disk.sign(&*held).unwrap();
-    let names = [FileName::Log(1), FileName::Table(2), FileName::Commit(3), FileName::Reserve];
+    let names = [FileName::Of(LOG, 1), FileName::Of(TABLE, 2), FileName::Of(COMMIT, 3), RESERVE];
     names.iter().for_each(|name| drop(disk.create(*name).unwrap()));
-    disk.create(FileName::ManifestTemp(4)).unwrap();
-    disk.rename(FileName::ManifestTemp(4), FileName::Manifest(4)).unwrap();
+    disk.create(FileName::Of(MANIFEST_TEMP, 4)).unwrap();
+    disk.rename(FileName::Of(MANIFEST_TEMP, 4), FileName::Of(MANIFEST, 4)).unwrap();
     let into = disk.new_directory(copy).unwrap();
-    into.create(FileName::Manifest(5)).unwrap();
-    let of_store = names.into_iter().chain([FileName::Manifest(4), FileName::Lock]);
+    into.create(FileName::Of(MANIFEST, 5)).unwrap();
+    let of_store = names.into_iter().chain([FileName::Of(MANIFEST, 4), FileName::LOCK]);
     let paths = of_store.map(|name| store.join(name.to_string()));
-    paths.chain([copy.join(FileName::Manifest(5).to_string())]).map(|path| owners(&path)).collect()
+    paths.chain([copy.join(FileName::Of(MANIFEST, 5).to_string())]).map(|path| owners(&path)).collect()
 }
 
 #[test]
 fn new_files_may_be_used_by_whom_those_before_could_be() {
     let place = tempfile::tempdir().unwrap();
     let (store, copy) = (place.path().join("store"), place.path().join("copy"));
-    let disk = NativeDisk::open(&store, true).unwrap();
-    disk.create(FileName::Witness).unwrap();
-    let witness = store.join(FileName::Witness.to_string());
+    let disk = NativeDisk::open(&store, KINDS, true).unwrap();
+    disk.create(WITNESS).unwrap();
+    let witness = store.join(WITNESS.to_string());
     for wanted in [0o660, 0o644, 0o600, 0o400] {
         fs::set_permissions(&witness, fs::Permissions::from_mode(wanted)).unwrap();
         // Of an owner who may not write, files could not be opened again.
@@ -93,8 +104,8 @@ fn what_root_makes_in_anothers_store_is_the_others() {
     std::os::unix::fs::chown(&store, Some(65_534), Some(65_533)).unwrap();
     // The first file is its directory's owner's, whatever else the directory lets in.
     fs::set_permissions(&store, fs::Permissions::from_mode(0o755)).unwrap();
-    NativeDisk::open(&store, true).unwrap().create(FileName::Witness).unwrap();
-    assert_eq!(owners(&store.join(FileName::Witness.to_string())), (65_534, 65_533, 0o600));
+    NativeDisk::open(&store, KINDS, true).unwrap().create(WITNESS).unwrap();
+    assert_eq!(owners(&store.join(WITNESS.to_string())), (65_534, 65_533, 0o600));
     let made = made_beside_a_witness(&store, &copy);
     assert!(made.iter().all(|made| *made == (65_534, 65_533, 0o600)), "{made:?}");
     assert_eq!(owners(&copy), (65_534, 65_533, 0o755), "who reads the store can read its copy");
@@ -103,17 +114,22 @@ fn what_root_makes_in_anothers_store_is_the_others() {
 #[test]
 fn a_directory_that_is_opened_to_read_is_not_changed() {
     let place = tempfile::tempdir().unwrap();
-    let name = FileName::Log(1);
-    NativeDisk::open(place.path(), true).unwrap().create(name).unwrap().write_all_at(0, b"rows").unwrap();
-    let disk = NativeDisk::open_to_read(place.path()).unwrap();
+    let name = FileName::Of(LOG, 1);
+    NativeDisk::open(place.path(), KINDS, true)
+        .unwrap()
+        .create(name)
+        .unwrap()
+        .write_all_at(0, b"rows")
+        .unwrap();
+    let disk = NativeDisk::open_to_read(place.path(), KINDS).unwrap();
     let file = disk.open(name).unwrap();
     let mut bytes = [0; 4];
     file.read_exact_at(0, &mut bytes).unwrap();
     assert_eq!((&bytes, disk.len(name).unwrap(), disk.list().unwrap().len()), (b"rows", 4, 1));
-    let elsewhere = NativeDisk::open(&place.path().join("elsewhere"), true).unwrap();
+    let elsewhere = NativeDisk::open(&place.path().join("elsewhere"), KINDS, true).unwrap();
     let refused = [
-        disk.create(FileName::Log(2)).map(drop),
-        disk.rename(name, FileName::Log(2)),
+        disk.create(FileName::Of(LOG, 2)).map(drop),
+        disk.rename(name, FileName::Of(LOG, 2)),
         disk.remove(name),
         disk.link(name, &*elsewhere),
         file.write_at(0, b"other").map(drop),
@@ -122,7 +138,7 @@ fn a_directory_that_is_opened_to_read_is_not_changed() {
     ];
     assert!(refused.iter().all(Result::is_err), "{refused:?}");
     assert_eq!(fs::read(place.path().join(name.to_string())).unwrap(), b"rows");
-    let missing = NativeDisk::open_to_read(&place.path().join("missing")).unwrap_err();
+    let missing = NativeDisk::open_to_read(&place.path().join("missing"), KINDS).unwrap_err();
     assert_eq!(missing.kind(), ErrorKind::NotFound);
     assert!(!place.path().join("missing").exists());
 }
@@ -131,10 +147,10 @@ fn a_directory_that_is_opened_to_read_is_not_changed() {
 fn a_missing_directory_is_made_only_when_asked() {
     let place = tempfile::tempdir().unwrap();
     let store = place.path().join("store");
-    assert_eq!(NativeDisk::open(&store, false).unwrap_err().kind(), ErrorKind::NotFound);
+    assert_eq!(NativeDisk::open(&store, KINDS, false).unwrap_err().kind(), ErrorKind::NotFound);
     fs::write(&store, "a file").unwrap();
     for create in [false, true] {
-        assert_eq!(NativeDisk::open(&store, create).unwrap_err().kind(), ErrorKind::NotADirectory);
+        assert_eq!(NativeDisk::open(&store, KINDS, create).unwrap_err().kind(), ErrorKind::NotADirectory);
     }
 }
 
@@ -143,29 +159,29 @@ fn the_store_itself_may_be_a_symbolic_link() {
     let place = tempfile::tempdir().unwrap();
     fs::create_dir(place.path().join("real")).unwrap();
     symlink("real", place.path().join("store")).unwrap();
-    let disk = NativeDisk::open(&place.path().join("store"), true).unwrap();
-    disk.create(FileName::Log(1)).unwrap();
-    assert!(place.path().join("real").join(FileName::Log(1).to_string()).exists());
+    let disk = NativeDisk::open(&place.path().join("store"), KINDS, true).unwrap();
+    disk.create(FileName::Of(LOG, 1)).unwrap();
+    assert!(place.path().join("real").join(FileName::Of(LOG, 1).to_string()).exists());
 }
 
 #[test]
 fn only_regular_files_are_opened() {
     let place = tempfile::tempdir().unwrap();
     let path = |name: FileName| place.path().join(name.to_string());
-    let disk = NativeDisk::open(place.path(), true).unwrap();
+    let disk = NativeDisk::open(place.path(), KINDS, true).unwrap();
     fs::write(place.path().join("target"), "precious").unwrap();
-    symlink("target", path(FileName::Log(1))).unwrap();
-    symlink("nothing", path(FileName::Log(2))).unwrap();
-    fs::create_dir(path(FileName::Log(3))).unwrap();
-    let made = Command::new("mkfifo").arg(path(FileName::Log(4))).status().unwrap();
+    symlink("target", path(FileName::Of(LOG, 1))).unwrap();
+    symlink("nothing", path(FileName::Of(LOG, 2))).unwrap();
+    fs::create_dir(path(FileName::Of(LOG, 3))).unwrap();
+    let made = Command::new("mkfifo").arg(path(FileName::Of(LOG, 4))).status().unwrap();
     assert!(made.success());
-    let _socket = std::os::unix::net::UnixListener::bind(path(FileName::Log(5))).unwrap();
+    let _socket = std::os::unix::net::UnixListener::bind(path(FileName::Of(LOG, 5))).unwrap();
     for number in 1..=5 {
-        let name = FileName::Log(number);
+        let name = FileName::Of(LOG, number);
         assert_eq!(disk.open(name).unwrap_err().kind(), ErrorKind::InvalidData, "{name}");
         assert_eq!(disk.create(name).unwrap_err().kind(), ErrorKind::AlreadyExists, "{name}");
     }
-    symlink("target", path(FileName::Lock)).unwrap();
+    symlink("target", path(FileName::LOCK)).unwrap();
     match disk.lock() {
         Err(LockFailure::Io(error)) => assert_eq!(error.kind(), ErrorKind::InvalidData),
         _ => panic!("a lock through a symbolic link"),
@@ -180,10 +196,10 @@ fn only_regular_files_are_opened() {
 #[test]
 fn what_is_allocated_has_blocks_also_where_only_the_length_was_there() {
     let place = tempfile::tempdir().unwrap();
-    let disk = NativeDisk::open(place.path(), true).unwrap();
-    let path = place.path().join(FileName::Reserve.to_string());
+    let disk = NativeDisk::open(place.path(), KINDS, true).unwrap();
+    let path = place.path().join(RESERVE.to_string());
     let blocks = || fs::metadata(&path).unwrap().blocks() * 512;
-    let file = disk.create(FileName::Reserve).unwrap();
+    let file = disk.create(RESERVE).unwrap();
     // As a copy of the store may be, or a backup come back.
     fs::OpenOptions::new().write(true).open(&path).unwrap().set_len(1 << 20).unwrap();
     assert_eq!(blocks(), 0);
@@ -198,8 +214,8 @@ fn what_is_allocated_has_blocks_also_where_only_the_length_was_there() {
 #[test]
 fn a_link_is_the_same_inode() {
     let place = tempfile::tempdir().unwrap();
-    let disk = NativeDisk::open(&place.path().join("store"), true).unwrap();
-    let name = FileName::Table(1);
+    let disk = NativeDisk::open(&place.path().join("store"), KINDS, true).unwrap();
+    let name = FileName::Of(TABLE, 1);
     disk.create(name).unwrap().write_all_at(0, b"once").unwrap();
     let copy = disk.new_directory(&place.path().join("copy")).unwrap();
     disk.link(name, &*copy).unwrap();
@@ -217,7 +233,7 @@ fn long_name() -> String {
 fn a_directory_that_cannot_be_made_is_an_error_with_or_without_missing_parents() {
     let place = tempfile::tempdir().unwrap();
     for path in [place.path().join(long_name()), place.path().join("missing").join(long_name())] {
-        assert_eq!(NativeDisk::open(&path, true).unwrap_err().kind(), ErrorKind::InvalidFilename);
+        assert_eq!(NativeDisk::open(&path, KINDS, true).unwrap_err().kind(), ErrorKind::InvalidFilename);
     }
     assert!(place.path().join("missing").is_dir(), "parents are made first");
 }
@@ -225,8 +241,8 @@ fn a_directory_that_cannot_be_made_is_an_error_with_or_without_missing_parents()
 #[test]
 fn a_rename_or_removal_that_fails_leaves_open_files_as_they_were() {
     let place = tempfile::tempdir().unwrap();
-    let disk = NativeDisk::open(place.path(), true).unwrap();
-    let [held, gone] = [FileName::Log(1), FileName::Log(2)];
+    let disk = NativeDisk::open(place.path(), KINDS, true).unwrap();
+    let [held, gone] = [FileName::Of(LOG, 1), FileName::Of(LOG, 2)];
     let file = disk.create(held).unwrap();
     file.write_all_at(0, b"held").unwrap();
     assert_eq!(disk.rename(gone, held).unwrap_err().kind(), ErrorKind::NotFound);
@@ -246,10 +262,10 @@ fn a_link_to_another_file_system_is_a_copy() {
         println!("SKIP: /dev/shm cannot be written to");
         return;
     };
-    let disk = NativeDisk::open(place.path(), true).unwrap();
-    let name = FileName::Table(1);
+    let disk = NativeDisk::open(place.path(), KINDS, true).unwrap();
+    let name = FileName::Of(TABLE, 1);
     disk.create(name).unwrap().write_all_at(0, b"once").unwrap();
-    let copy = NativeDisk::open(other_place.path(), false).unwrap();
+    let copy = NativeDisk::open(other_place.path(), KINDS, false).unwrap();
     disk.link(name, &*copy).unwrap();
     assert_eq!(fs::read(other_place.path().join(name.to_string())).unwrap(), b"once");
     assert_eq!(disk.link(name, &*copy).unwrap_err().kind(), ErrorKind::AlreadyExists);
@@ -258,8 +274,8 @@ fn a_link_to_another_file_system_is_a_copy() {
 #[test]
 fn a_copy_that_does_not_fit_leaves_nothing() {
     let place = tempfile::tempdir().unwrap();
-    let disk = NativeDisk::open(place.path(), true).unwrap();
-    let name = FileName::Table(1);
+    let disk = NativeDisk::open(place.path(), KINDS, true).unwrap();
+    let name = FileName::Of(TABLE, 1);
     disk.create(name).unwrap().write_all_at(0, &[7; 1000]).unwrap();
     let small = MemoryDisk::new(1);
     small.set_capacity(Some(100));
@@ -270,10 +286,10 @@ fn a_copy_that_does_not_fit_leaves_nothing() {
 #[test]
 fn disks_and_files_are_shown_by_their_paths() {
     let place = tempfile::tempdir().unwrap();
-    let disk = NativeDisk::open(place.path(), true).unwrap();
+    let disk = NativeDisk::open(place.path(), KINDS, true).unwrap();
     let path = place.path().display().to_string();
     assert!(format!("{disk:?}").contains(&path));
-    let name = FileName::Log(1);
+    let name = FileName::Of(LOG, 1);
     let shown = format!("{:?}", disk.create(name).unwrap());
     assert!(shown.contains(&path) && shown.contains(&name.to_string()), "{shown}");
 }
@@ -285,11 +301,11 @@ fn child_that_opens_a_relative_path() {
         return;
     }
     let here = std::env::current_dir().unwrap();
-    NativeDisk::open(Path::new("store"), true).unwrap().create(FileName::Log(1)).unwrap();
-    assert!(here.join("store").join(FileName::Log(1).to_string()).is_file());
+    NativeDisk::open(Path::new("store"), KINDS, true).unwrap().create(FileName::Of(LOG, 1)).unwrap();
+    assert!(here.join("store").join(FileName::Of(LOG, 1).to_string()).is_file());
     // Nothing can be made in a directory that is gone.
     fs::remove_dir_all(&here).unwrap();
-    assert_eq!(NativeDisk::open(Path::new("store"), true).unwrap_err().kind(), ErrorKind::NotFound);
+    assert_eq!(NativeDisk::open(Path::new("store"), KINDS, true).unwrap_err().kind(), ErrorKind::NotFound);
 }
 
 #[test]
@@ -315,7 +331,7 @@ fn child_that_tries_the_lock() {
     let Ok(place) = std::env::var(CHILD_PLACE) else {
         return;
     };
-    let disk = NativeDisk::open(Path::new(&place), false).unwrap();
+    let disk = NativeDisk::open(Path::new(&place), KINDS, false).unwrap();
     match disk.lock() {
         Ok(_) => println!("lock: free"),
         Err(LockFailure::HeldByReaders) => println!("lock: held by readers"),
@@ -327,7 +343,7 @@ fn child_that_tries_the_lock() {
 #[test]
 fn a_second_process_learns_who_has_the_lock() {
     let place = tempfile::tempdir().unwrap();
-    let disk = NativeDisk::open(place.path(), true).unwrap();
+    let disk = NativeDisk::open(place.path(), KINDS, true).unwrap();
     let says = || {
         let child = Command::new(std::env::current_exe().unwrap())
             .args(["--exact", "child_that_tries_the_lock", "--nocapture"])

@@ -144,7 +144,7 @@ impl Subject {
             let name = entry.file_name();
             let name = name
                 .to_str()
-                .and_then(FileName::parse)
+                .and_then(|text| FileName::parse(text, kvilt_sim::world::KINDS))
                 .with_context(|| format!("{name:?} is no file of a store"))?;
             copy.replace(name, std::fs::read(entry.path())?);
         }

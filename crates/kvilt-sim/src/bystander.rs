@@ -22,6 +22,7 @@ use std::{
 };
 
 use kvilt_base::{Disk, Engine, Error, File, FileName, Listed, disk::LockFailure};
+use kvilt_format::names::{LOG, MANIFEST, MANIFEST_TEMP, TABLE};
 
 use crate::{
     dice::Dice,
@@ -243,31 +244,23 @@ impl std::fmt::Debug for AttendedFile {
 impl File for AttendedFile {
     fn read_at(&self, offset: u64, buffer: &mut [u8]) -> io::Result<usize> {
         match self.name() {
-            FileName::Table(_) => self.bystander.look(Moment::TableRead),
-            FileName::Log(_) => self.bystander.look(Moment::LogRead),
+            FileName::Of(TABLE, _) => self.bystander.look(Moment::TableRead),
+            FileName::Of(LOG, _) => self.bystander.look(Moment::LogRead),
             _ => {}
         }
         self.file.read_at(offset, buffer)
     }
 
     fn write_at(&self, offset: u64, bytes: &[u8]) -> io::Result<usize> {
-        if matches!(self.name(), FileName::Table(_) | FileName::Manifest(_) | FileName::ManifestTemp(_)) {
+        if matches!(self.name(), FileName::Of(TABLE | MANIFEST | MANIFEST_TEMP, _)) {
             self.bystander.look(Moment::Making);
         }
         self.file.write_at(offset, bytes)
     }
 
     fn sync(&self) -> io::Result<()> {
-        let is_free = match self.name() {
-            FileName::Table(_) | FileName::Log(_) | FileName::Manifest(_) | FileName::ManifestTemp(_) => true,
-            // With the commit log's tail, or before the store is open.
-            FileName::Commit(_)
-            | FileName::Witness
-            | FileName::Lock
-            | FileName::Reserve
-            | FileName::Unfinished => false,
-        };
-        if is_free {
+        // The others are synced with the commit log's tail held, or before the store is open.
+        if matches!(self.name(), FileName::Of(TABLE | LOG | MANIFEST | MANIFEST_TEMP, _)) {
             self.bystander.look(Moment::Making);
         }
         self.file.sync()

@@ -11,7 +11,8 @@
 
 use std::sync::Arc;
 
-use kvilt_base::{Direction, FileName};
+use kvilt_base::Direction;
+use kvilt_format::names::RESERVE;
 use kvilt_io::MemoryDisk;
 
 use crate::{
@@ -52,6 +53,6 @@ pub fn settled_bytes(even: &Even, disk: &Arc<MemoryDisk>) -> Result<u64, Complai
     }
     check_soundness(&*engine)?;
     engine.close().map_err(refused("close"))?;
-    let reserve_bytes = disk.contents(FileName::Reserve).map_or(0, |bytes| bytes.len() as u64);
+    let reserve_bytes = disk.contents(RESERVE).map_or(0, |bytes| bytes.len() as u64);
     Ok(disk.total_bytes() - reserve_bytes)
 }

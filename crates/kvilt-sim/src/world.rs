@@ -11,6 +11,7 @@ use std::{
 };
 
 use kvilt_base::{Clock, Disk, Engine, Hand, Result, Rng, Spawn, Worker};
+pub use kvilt_even::KINDS;
 use kvilt_even::{Durability, Options, options::Compression};
 use kvilt_io::{ManualClock, MemoryDisk, NativeClock, NativeSpawn, SeededRng, StepSpawn};
 use kvilt_sync::{budget::Budget, published::settle};

@@ -228,7 +228,9 @@ impl Builder {
         }
         let disk = match found {
             Some(disk) => disk,
-            None => NativeDisk::open(&self.path, true).map_err(|error| self.not_opened(error))?,
+            None => {
+                NativeDisk::open(&self.path, engines::KINDS, true).map_err(|error| self.not_opened(error))?
+            }
         };
         let settings = self.settings(!has_store, is_unfinished);
         let engine = self.engine.descriptor().open(disk, env.world()?, &settings)?;
@@ -245,7 +247,7 @@ impl Builder {
             };
             return Err(self.refuse(reason).by_setting(setting));
         }
-        match NativeDisk::store_around(&self.path) {
+        match NativeDisk::store_around(&self.path, engines::KINDS) {
             None => Ok(()),
             Some(store) => Err(Error::invalid(format!(
                 "cannot make a store in {}: it would be inside {}, which is the directory of a store; name a directory outside of it",
@@ -287,15 +289,16 @@ impl Builder {
     pub(crate) fn made_disk(&self) -> Result<Arc<dyn Disk>> {
         let found = self.found_disk()?;
         self.allow_making(found.as_deref())?;
-        let disk = NativeDisk::open(&self.path, true).map_err(|error| self.not_opened(error))?;
+        let disk =
+            NativeDisk::open(&self.path, engines::KINDS, true).map_err(|error| self.not_opened(error))?;
         Ok(disk)
     }
 
     /// The directory, if there is one.
     fn found_disk(&self) -> Result<Option<Arc<dyn Disk>>> {
         let found = match self.settings.read_only {
-            true => NativeDisk::open_to_read(&self.path),
-            false => NativeDisk::open(&self.path, false),
+            true => NativeDisk::open_to_read(&self.path, engines::KINDS),
+            false => NativeDisk::open(&self.path, engines::KINDS, false),
         };
         match found {
             Ok(disk) => Ok(Some(disk)),

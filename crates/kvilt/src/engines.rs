@@ -1,6 +1,6 @@
 //! `Engine`: which engine keeps the rows; the one list of all engines that there are.
 
-use kvilt_base::{Descriptor, Listed, Recognised};
+use kvilt_base::{Descriptor, Listed, Recognised, disk::Kind};
 
 use crate::even;
 
@@ -28,6 +28,9 @@ impl Engine {
         }
     }
 }
+
+/// The kinds of files of all engines.
+pub(crate) const KINDS: &[Kind] = kvilt_even::KINDS;
 
 /// Every engine, with its defaults.
 fn all() -> [Engine; 1] {

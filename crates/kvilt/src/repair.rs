@@ -8,7 +8,7 @@ use kvilt_base::{
 use kvilt_even::Unfinished;
 use kvilt_io::NativeDisk;
 
-use crate::{Builder, Db};
+use crate::{Builder, Db, engines};
 
 /// Rows are written in batches of about so many bytes.
 const BATCH_BYTES: usize = 256 << 10;
@@ -55,7 +55,7 @@ pub fn repair_with(
     mut progress: impl FnMut(Progress),
 ) -> Result<RepairReport> {
     let dir = dir.as_ref();
-    let disk = NativeDisk::open_to_read(dir).map_err(|error| match error.kind() {
+    let disk = NativeDisk::open_to_read(dir, engines::KINDS).map_err(|error| match error.kind() {
         io::ErrorKind::NotFound => Error::invalid(format!(
             "there is no directory {}; name the directory of a damaged store",
             dir.display()
@@ -77,7 +77,7 @@ pub fn repair_with(
     let env = into.checked_env()?;
     let new = into.made_disk()?;
     let listed = new.list().map_err(|error| Error::io("list the directory", error).in_file(new.place()))?;
-    if !listed.contains(&Listed::Ours(FileName::Unfinished)) && into.has_store(&*new, false)? {
+    if !listed.contains(&Listed::Ours(FileName::UNFINISHED)) && into.has_store(&*new, false)? {
         return Err(into.refuse("there is a store already").by_setting("error_if_exists"));
     }
     let mut unfinished = Unfinished::begin(Arc::clone(&new))?;

@@ -4,6 +4,7 @@
 use std::sync::Arc;
 
 use kvilt_base::{EntryRef, ErrorKind, FileName, KeyRange, Kind, Value, Version};
+use kvilt_format::names::LOG;
 use kvilt_io::{Call, Fault, FaultyDisk, MemoryDisk, Times};
 use kvilt_sync::published::pin;
 
@@ -144,7 +145,7 @@ fn a_munk_whose_entries_do_not_come_in_order_is_e_4() {
 fn a_changed_byte_of_a_log_is_f_2_with_its_file_and_place() {
     let disk = MemoryDisk::new(1);
     let store = store_on(disk.clone());
-    let log = disk.snapshot().into_keys().find(|name| matches!(name, FileName::Log(_))).unwrap();
+    let log = disk.snapshot().into_keys().find(|name| matches!(name, FileName::Of(LOG, _))).unwrap();
     assert!(disk.flip_bit(log, 80, 3));
     let report = store.check(&mut |_| true).unwrap();
     let [damage] = &report.damages[..] else { panic!("one damage: {report:?}") };

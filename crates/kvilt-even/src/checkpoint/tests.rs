@@ -14,7 +14,10 @@ use std::{
 };
 
 use kvilt_base::{Disk, EntryRef, ErrorKind, File, FileName, Kind, Listed, Version, disk::LockFailure};
-use kvilt_format::manifest::{Edit, FileKind, FileRecord};
+use kvilt_format::{
+    manifest::{Edit, FileKind, FileRecord},
+    names::{LOG, TABLE},
+};
 use kvilt_io::{Call, Fault, FaultyDisk, Keep, MemoryDisk, Times};
 
 use super::Durable;
@@ -87,7 +90,7 @@ fn logs_are_all_written_and_then_synced() {
 /// A table without an entry in the store that a chunk could have.
 fn table(store: &Store) -> Arc<TableFile> {
     let (number, hold) = (store.files.next_number(), Hold::default());
-    let file = store.files.create(FileName::Table(number), &hold).unwrap();
+    let file = store.files.create(FileName::Of(TABLE, number), &hold).unwrap();
     let table = TableFile::new(&store.files, number, 0, None, hold);
     store.unsynced_tables.add(&table, file);
     table
@@ -224,7 +227,7 @@ fn nobody_takes_new_names_for_durable_while_another_syncs_them() {
             let _ = return_.send(());
         });
         while !other.is_finished() && !disk.was_early.load(Ordering::SeqCst) {
-            files.create(FileName::Log(files.next_number()), &hold).unwrap();
+            files.create(FileName::Of(LOG, files.next_number()), &hold).unwrap();
             files.sync_names().unwrap();
         }
     });

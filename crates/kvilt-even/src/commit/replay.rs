@@ -8,7 +8,10 @@
 use std::io;
 
 use kvilt_base::{Error, ErrorKind, File, FileName, KeyRange, Mutant, Result, mutant};
-use kvilt_format::commit::{Change as Logged, Changes, CommitReader};
+use kvilt_format::{
+    commit::{Change as Logged, Changes, CommitReader},
+    names::COMMIT,
+};
 
 use crate::{
     chunk::put::{Change, settle},
@@ -73,7 +76,7 @@ impl Store {
     /// Applies what these commit logs say, in order; new ones will go on behind it.
     pub(crate) fn replay(&self, numbers: &[u64]) -> Result<()> {
         for &number in numbers {
-            self.files.know(FileName::Commit(number), &Hold::default());
+            self.files.know(FileName::Of(COMMIT, number), &Hold::default());
         }
         if self.config.is_read_only && mutant(Mutant::CommitNotShown) {
             return Ok(());
@@ -90,7 +93,7 @@ impl Store {
         let begun = self.checkpoint.with_durable(|root| root.commit_is_begun.then_some(root.commit_first));
         if let Some(number) = begun.filter(|number| !numbers.contains(number)) {
             let message = "a commit log that the manifest names is missing";
-            return Err(Error::corrupted(FileName::Commit(number), 0, message));
+            return Err(Error::corrupted(FileName::Of(COMMIT, number), 0, message));
         }
         let batches = if begun.is_some() { None } else { Some(0) };
         let mut chain = Chain { batches, end: None, torn: 0 };
@@ -107,7 +110,7 @@ impl Store {
         chain: &mut Chain,
         what_for: &mut dyn Use,
     ) -> Result<()> {
-        let name = FileName::Commit(number);
+        let name = FileName::Of(COMMIT, number);
         let file = self.files.open(name)?;
         what_for.begin(name, &*file)?;
         let mut reader = CommitReader::open(file, self.files.identity(number))?;

@@ -6,6 +6,7 @@ use std::{
 };
 
 use kvilt_base::{Disk as _, FileName, KeyRange, Swap, Version};
+use kvilt_format::names::COMMIT;
 use kvilt_io::MemoryDisk;
 
 use super::{Deed, Open, Task, scrub};
@@ -86,7 +87,7 @@ fn a_swap_sees_what_comes_before_it_in_its_group() {
 fn zeros_are_written_over_all_that_a_failed_append_may_have_left() {
     let disk = MemoryDisk::new(1);
     for (offset, len) in [(100, 300_000), (70_000, 300_000), (70_000, 70_000), (200_000, 200_001)] {
-        let name = FileName::Commit(1);
+        let name = FileName::Of(COMMIT, 1);
         disk.replace(name, vec![7; len]);
         let open = Open {
             number: 1,

@@ -39,6 +39,7 @@ use kvilt_base::{
 use kvilt_format::{
     FileIdentity,
     log::{HEADER_BYTES, Outline, SUMMARY_BYTES_MAX},
+    names::LOG,
 };
 use kvilt_sync::published::{Published, pin};
 use parking_lot::Mutex;
@@ -159,7 +160,7 @@ impl ChunkLog {
         summary: Option<u64>,
     ) -> Arc<Self> {
         let log = Self::with(files, (number, base), len, summary);
-        files.know(FileName::Log(number), &log.hold);
+        files.know(FileName::Of(LOG, number), &log.hold);
         Arc::new(log)
     }
 
@@ -305,7 +306,7 @@ impl ChunkLog {
     // ---- reading ----
 
     fn name(&self) -> FileName {
-        FileName::Log(self.number)
+        FileName::Of(LOG, self.number)
     }
 
     // ---- index and order ----

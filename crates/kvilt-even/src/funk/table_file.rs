@@ -6,7 +6,7 @@ use std::sync::{
 };
 
 use kvilt_base::{FileName, Result};
-use kvilt_format::table::Table;
+use kvilt_format::{names::TABLE, table::Table};
 use kvilt_sync::budget::{Charge, Part};
 use parking_lot::Mutex;
 
@@ -39,7 +39,7 @@ impl TableFile {
     ) -> Arc<Self> {
         // Relaxed, here and where logs are written: a statistic.
         hold.store(len, Ordering::Relaxed);
-        files.know(FileName::Table(number), &hold);
+        files.know(FileName::Of(TABLE, number), &hold);
         let keys = &files.long_keys;
         let span = span.map(|(first, last)| (keys.keep_low(&first), keys.keep_high(&last)));
         Arc::new(TableFile {
@@ -83,7 +83,7 @@ impl TableFile {
             return Ok(Arc::clone(table));
         }
         debug_assert!(Arc::strong_count(&self.hold) > 0);
-        let file = files.open(FileName::Table(self.number))?;
+        let file = files.open(FileName::Of(TABLE, self.number))?;
         let table = Table::open(file, files.identity(self.number), self.len)?
             .streaming_above(files.streamed_bytes_min);
         let table = Arc::new(table);

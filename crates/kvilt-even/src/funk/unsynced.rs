@@ -7,6 +7,7 @@
 use std::sync::{Arc, Weak};
 
 use kvilt_base::{File, FileName, Result};
+use kvilt_format::names::TABLE;
 use parking_lot::Mutex;
 
 use super::{log::sync_failed, table_file::TableFile};
@@ -55,7 +56,7 @@ impl UnsyncedTables {
 pub(crate) fn sync_tables(tables: &[UnsyncedTable]) -> Result<()> {
     let in_use = tables.iter().filter_map(|unsynced| Some((unsynced.table.upgrade()?, &unsynced.file)));
     for (table, file) in in_use {
-        file.sync().map_err(|error| sync_failed(error, FileName::Table(table.number())))?;
+        file.sync().map_err(|error| sync_failed(error, FileName::Of(TABLE, table.number())))?;
     }
     Ok(())
 }

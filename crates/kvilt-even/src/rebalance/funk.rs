@@ -12,7 +12,10 @@
 use std::sync::{Arc, atomic::Ordering};
 
 use kvilt_base::{Direction, EntryRef, FileName, Kind, Merge, Mutant, Result, Streamed, mutant};
-use kvilt_format::table::{Compression, TableOptions, TableWriter};
+use kvilt_format::{
+    names::TABLE,
+    table::{Compression, TableOptions, TableWriter},
+};
 use kvilt_sync::published::{pin, settle};
 
 use super::munk::FrozenMunk;
@@ -249,8 +252,9 @@ impl<'s> Tables<'s> {
         let Some(OpenTable { number, bound, writer, file, hold }) = self.open.take() else {
             return Ok(());
         };
-        let summary =
-            writer.finish().inspect_err(|_| self.store.files.remove_unfinished(FileName::Table(number)))?;
+        let summary = writer
+            .finish()
+            .inspect_err(|_| self.store.files.remove_unfinished(FileName::Of(TABLE, number)))?;
         self.store.counters.table_bytes_written.add(summary.len);
         let span = Some((summary.first_key, summary.last_key));
         let table = TableFile::new(&self.store.files, number, summary.len, span, hold);
@@ -269,7 +273,7 @@ impl Drop for Tables<'_> {
         let open = self.open.take().map(|open| open.number);
         let done = std::mem::take(&mut self.done).into_iter().map(|(_, part)| part.number());
         for number in done.chain(open) {
-            self.store.files.remove_unfinished(FileName::Table(number));
+            self.store.files.remove_unfinished(FileName::Of(TABLE, number));
         }
     }
 }
@@ -278,7 +282,7 @@ impl OpenTable {
     fn create(store: &Store, bound: &[u8]) -> Result<Self> {
         let number = store.files.next_number();
         let hold = Hold::default();
-        let file = store.files.create(FileName::Table(number), &hold)?;
+        let file = store.files.create(FileName::Of(TABLE, number), &hold)?;
         let options = TableOptions {
             block_bytes: store.config.block_bytes,
             compression: store.config.compression,

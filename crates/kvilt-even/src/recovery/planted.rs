@@ -2,6 +2,7 @@
 //! `mutants`.
 
 use kvilt_base::{FileName, Mutant, mutant};
+use kvilt_format::names::LOG;
 
 use crate::{
     funk::{Funk, Part, PartFile, log::ChunkLog},
@@ -15,7 +16,7 @@ impl Store {
             && let Some(Part { file: PartFile::Log(log), .. }) = funk.parts.last()
         {
             let (number, base) = (log.number(), log.base());
-            let len = self.files.disk.len(FileName::Log(number)).unwrap_or(0).max(log.durable_len());
+            let len = self.files.disk.len(FileName::Of(LOG, number)).unwrap_or(0).max(log.durable_len());
             funk.log = Some(ChunkLog::reopened_for_append(&self.files, number, base, len));
             funk.parts.pop();
         }

@@ -1,5 +1,7 @@
 //! Walks the table at the head of `reserve.rs`.
 
+use kvilt_base::FileName;
+use kvilt_format::names::{LOG, RESERVE};
 use kvilt_io::{Call, Fault, FaultyDisk, MemoryDisk, Times};
 
 use super::*;
@@ -12,7 +14,7 @@ fn on(disk: &Arc<MemoryDisk>) -> Reserve {
 }
 
 fn bytes_in(disk: &MemoryDisk) -> u64 {
-    disk.contents(FileName::Reserve).map_or(0, |bytes| bytes.len() as u64)
+    disk.contents(RESERVE).map_or(0, |bytes| bytes.len() as u64)
 }
 
 /// A whole reserve on a disk without a free byte.
@@ -85,7 +87,7 @@ fn data_waits_until_it_is_whole_again_and_nobody_has_a_lease() {
     let (disk, reserve) = whole_on_a_full_disk();
     let lease = reserve.give(Use::Deletes, 100);
     // What was given is written.
-    disk.create(FileName::Log(1)).unwrap().write_all_at(0, &[1; 100]).unwrap();
+    disk.create(FileName::Of(LOG, 1)).unwrap().write_all_at(0, &[1; 100]).unwrap();
     assert!(reserve.rewrite_alone().is_none(), "a rewrite beside one who tries again");
     assert_eq!(reserve.allow_data().unwrap_err().kind(), ErrorKind::NoSpace);
     disk.set_capacity(None);
@@ -101,7 +103,7 @@ fn an_open_knows_that_the_run_before_gave_of_it() {
     let (disk, reserve) = whole_on_a_full_disk();
     assert!(!on(&disk).is_short());
     drop(reserve.give(Use::Deletes, 100));
-    disk.create(FileName::Log(1)).unwrap().write_all_at(0, &[1; 100]).unwrap();
+    disk.create(FileName::Of(LOG, 1)).unwrap().write_all_at(0, &[1; 100]).unwrap();
     let next = on(&disk);
     assert_eq!(next.allow_data().unwrap_err().kind(), ErrorKind::NoSpace);
     disk.set_capacity(None);

@@ -129,7 +129,7 @@ mod tests {
     #[test]
     fn damage_hides_what_comes_after_it_and_nothing_of_other_chunks() {
         let mut gathering = Gathering::new(range(b"g", b"q"));
-        let error = Error::corrupted(FileName::Table(1), 70, "a block is damaged");
+        let error = Error::corrupted(FileName::Of(kvilt_format::names::TABLE, 1), 70, "a block is damaged");
         gathering.damage(&error, range(b"a", b"g"));
         assert_eq!(gathering.take_losses(), []);
         put(&mut gathering, b"h", 5, b"before");

@@ -9,6 +9,7 @@ use kvilt_format::{
     FileIdentity, HEADER_BYTES,
     log::{decode_header, salvage},
     manifest::{Edit, FileKind, FileRecord, Root, Witness},
+    names::{LOG, TABLE},
     read_identity,
     table::{SalvagedBlock, SalvagedEntry, Table},
 };
@@ -44,7 +45,7 @@ fn as_damage<T>(result: Result<T>) -> Result<Result<T, Error>> {
 impl Parts<'_> {
     /// Takes in a table of `len` bytes.
     pub(super) fn table(&self, number: u64, len: u64, into: &mut Gathering) -> Result<()> {
-        let name = FileName::Table(number);
+        let name = FileName::Of(TABLE, number);
         let id = FileIdentity { store_id: self.store_id, number };
         let opened = self.disk.open(name).map_err(|e| open_failed(e, name));
         let table = match as_damage(opened.and_then(|file| Table::open(file, id, len)))? {
@@ -78,7 +79,7 @@ impl Parts<'_> {
         is_synced: bool,
         into: &mut Gathering,
     ) -> Result<()> {
-        let name = FileName::Log(number);
+        let name = FileName::Of(LOG, number);
         let id = FileIdentity { store_id: self.store_id, number };
         let opened = self.disk.open(name).map_err(|e| open_failed(e, name));
         let bytes = match as_damage(opened.and_then(|file| read_up_to(&*file, name, record.len)))? {
@@ -192,7 +193,7 @@ struct Head {
 fn heads_of(disk: &dyn Disk, files: &BTreeMap<FileName, u64>) -> Result<Vec<Head>> {
     let mut heads = Vec::new();
     for (&name, &len) in files {
-        if !matches!(name, FileName::Table(_) | FileName::Log(_)) {
+        if !matches!(name, FileName::Of(TABLE | LOG, _)) {
             continue;
         }
         let read = disk.open(name).map_err(|e| open_failed(e, name)).and_then(|file| {
@@ -201,10 +202,10 @@ fn heads_of(disk: &dyn Disk, files: &BTreeMap<FileName, u64>) -> Result<Vec<Head
                 file.read_full_at(0, &mut header).map_err(|e| Error::io("read a file", e).in_file(name))?;
             let id = read_identity(&header[..read], name)?;
             let base = match name {
-                FileName::Log(_) => decode_header(&header, name, id)?.base,
+                FileName::Of(LOG, _) => decode_header(&header, name, id)?.base,
                 _ => Version::ZERO,
             };
-            Ok(Head { id, is_log: matches!(name, FileName::Log(_)), base, len })
+            Ok(Head { id, is_log: matches!(name, FileName::Of(LOG, _)), base, len })
         });
         if let Ok(head) = as_damage(read)? {
             heads.push(head);

@@ -2,8 +2,9 @@
 
 use std::{sync::Arc, time::Duration};
 
-use kvilt_base::{Engine, ErrorKind, FileName, KeyRange, WriteBatch};
+use kvilt_base::{Engine, ErrorKind, KeyRange, WriteBatch};
 use kvilt_even::Options;
+use kvilt_format::names::RESERVE;
 use kvilt_io::{Call, Fault, FaultyDisk, Keep, MemoryDisk, Times};
 
 use crate::{
@@ -99,7 +100,7 @@ fn chunk_file_bytes(disk: &MemoryDisk) -> u64 {
 }
 
 fn reserve_bytes(disk: &MemoryDisk) -> u64 {
-    disk.contents(FileName::Reserve).map_or(0, |bytes| bytes.len() as u64)
+    disk.contents(RESERVE).map_or(0, |bytes| bytes.len() as u64)
 }
 
 /// So many checkpoint intervals, with all the work that there is in them.
@@ -209,7 +210,7 @@ fn a_store_on_a_full_disk_is_opened_read_and_closed() {
         db.close().unwrap();
         drop(db);
         if !has_reserve {
-            assert!(disk.lose(FileName::Reserve));
+            assert!(disk.lose(RESERVE));
         }
         disk.set_capacity(Some(disk.total_bytes()));
         for _ in 0..3 {

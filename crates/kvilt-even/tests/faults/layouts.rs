@@ -4,7 +4,10 @@
 use std::{collections::BTreeSet, sync::Arc};
 
 use kvilt_base::{FileName, RepairReport};
-use kvilt_format::manifest::{Claim, FileKind, Root, read_root};
+use kvilt_format::{
+    manifest::{Claim, FileKind, Root, read_root},
+    names::{MANIFEST, RESERVE, TABLE, WITNESS},
+};
 use kvilt_io::MemoryDisk;
 
 use crate::{
@@ -84,7 +87,7 @@ fn check(disk: &MemoryDisk, rows: &Rows) -> (Outcome, RepairReport, usize) {
 /// Whether a hit at this place must be reported. Of a table the first and the last bytes must, for without
 /// its header or footer no block is found; a block need not, where no chunk has its keys any more.
 fn must_be_told((root, claim): &(Root, Claim), name: FileName, at: u64, len: u64) -> bool {
-    if matches!(name, FileName::Manifest(_)) {
+    if matches!(name, FileName::Of(MANIFEST, _)) {
         // Behind it lies the mark that it was synced.
         return at < claim.len;
     }
@@ -111,7 +114,7 @@ fn whatever_the_layout_each_bit_that_is_lost_is_told_or_nobody_needs_it() {
         assert_eq!((report.rows, report.rows_withheld), (rows.len() as u64, 0));
         let (root, witness) = read_root(&*disk).unwrap().unwrap();
         let durable = (root, witness.claim());
-        for name in files(&disk, |name| !matches!(name, FileName::Lock | FileName::Reserve)) {
+        for name in files(&disk, |name| !matches!(*name, FileName::LOCK | RESERVE)) {
             let good = disk.contents(name).unwrap();
             assert!(
                 !is_of_rows(&name) || durable.0.files.contains_key(&name.number()),
@@ -121,7 +124,7 @@ fn whatever_the_layout_each_bit_that_is_lost_is_told_or_nobody_needs_it() {
             for place in 0..PLACES {
                 let at = (len - 1) * place as u64 / (PLACES as u64 - 1);
                 disk.flip_bit(name, at, place as u32 % 8);
-                if name == FileName::Witness {
+                if name == WITNESS {
                     disk.flip_bit(name, (at + len / 2) % len, 0);
                 }
                 let (outcome, report, wrong) = check(&disk, &rows);
@@ -132,7 +135,7 @@ fn whatever_the_layout_each_bit_that_is_lost_is_told_or_nobody_needs_it() {
                     }
                     Outcome::Lost => assert_eq!(report.is_proven, is_of_rows(&name), "{place}"),
                 }
-                if let (Outcome::Harmless, FileName::Table(_)) = (outcome, name) {
+                if let (Outcome::Harmless, FileName::Of(TABLE, _)) = (outcome, name) {
                     unneeded += 1;
                 }
                 disk.replace(name, good.clone());

@@ -4,7 +4,10 @@ use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
 use kvilt_base::{Disk, Engine, ErrorKind, FileName, KeyRange, Kind, RepairReport, Result, Version};
 use kvilt_even::{Salvaged, salvage};
-use kvilt_format::{FileIdentity, HEADER_BYTES, log};
+use kvilt_format::{
+    FileIdentity, HEADER_BYTES, log,
+    names::{COMMIT, LOG, MANIFEST, TABLE, WITNESS},
+};
 use kvilt_io::{Call, Fault, FaultyDisk, Keep, MemoryDisk, Times};
 
 use crate::bed::{self, Bed};
@@ -57,8 +60,8 @@ pub(crate) fn closed_store() -> (Arc<MemoryDisk>, Rows) {
     assert_eq!(rows.len(), 392);
     db.close().unwrap();
     let left = disk.crash_image(Keep::SyncedOnly);
-    let tables = files(&left, |name| matches!(name, FileName::Table(_))).len();
-    let logs = files(&left, |name| matches!(name, FileName::Log(_))).len();
+    let tables = files(&left, |name| matches!(name, FileName::Of(TABLE, _))).len();
+    let logs = files(&left, |name| matches!(name, FileName::Of(LOG, _))).len();
     assert!(tables > 1 && logs > 1, "{tables} tables, {logs} logs");
     (left, rows)
 }
@@ -68,11 +71,11 @@ pub(crate) fn files(disk: &MemoryDisk, is_meant: impl Fn(&FileName) -> bool) -> 
 }
 
 pub(crate) fn is_of_rows(name: &FileName) -> bool {
-    matches!(name, FileName::Table(_) | FileName::Log(_))
+    matches!(name, FileName::Of(TABLE | LOG, _))
 }
 
 fn lose_the_root(disk: &MemoryDisk) {
-    for name in files(disk, |name| matches!(name, FileName::Manifest(_) | FileName::Witness)) {
+    for name in files(disk, |name| matches!(*name, FileName::Of(MANIFEST, _) | WITNESS)) {
         assert!(disk.lose(name));
     }
 }
@@ -118,7 +121,7 @@ fn where_nothing_of_a_store_is_there_is_nothing_to_salvage() {
 #[test]
 fn without_a_manifest_the_witness_says_whose_files_are_ours() {
     let (disk, rows) = closed_store();
-    for name in files(&disk, |name| matches!(name, FileName::Manifest(_))) {
+    for name in files(&disk, |name| matches!(name, FileName::Of(MANIFEST, _))) {
         assert!(disk.lose(name));
     }
     check_unproven(&disk, &rows);
@@ -135,7 +138,7 @@ fn without_a_manifest_and_a_witness_most_headers_say_whose_files_are_ours() {
         let entry =
             kvilt_base::EntryRef { key: b"strange", version: Version::ZERO, kind: Kind::Put, value: b"row" };
         log::encode_record(&mut stranger, id, HEADER_BYTES as u64, Version::ZERO, entry, 0);
-        disk.replace(FileName::Log(id.number), stranger);
+        disk.replace(FileName::Of(LOG, id.number), stranger);
         check_unproven(&disk, &rows);
     }
 }
@@ -143,7 +146,7 @@ fn without_a_manifest_and_a_witness_most_headers_say_whose_files_are_ours() {
 #[test]
 fn with_a_manifest_that_is_good_up_to_somewhere_its_beginning_says_whose_files_are_ours() {
     let (disk, rows, _) = cut_off_store();
-    let manifest = *files(&disk, |name| matches!(name, FileName::Manifest(_))).last().unwrap();
+    let manifest = *files(&disk, |name| matches!(name, FileName::Of(MANIFEST, _))).last().unwrap();
     let bytes = disk.contents(manifest).unwrap();
     // Twelve bytes before each record, the first four its length; this is in the second.
     let first_len: [u8; 4] = bytes[HEADER_BYTES..HEADER_BYTES + 4].try_into().unwrap();
@@ -168,7 +171,7 @@ fn with_no_header_that_can_be_read_nothing_is_salvaged_and_the_error_says_so() {
 fn a_log_that_is_shorter_than_was_synced_is_a_loss_at_its_end() {
     let (disk, rows) = closed_store();
     let mut losses = 0;
-    for log in files(&disk, |name| matches!(name, FileName::Log(_))) {
+    for log in files(&disk, |name| matches!(name, FileName::Of(LOG, _))) {
         let good = disk.contents(log).unwrap();
         let len = good.len() as u64 - 3;
         assert!(disk.truncate(log, len));
@@ -225,7 +228,7 @@ fn a_disk_that_refuses_ends_a_salvage_and_loses_nothing() {
 const HOUR: Duration = Duration::from_secs(3600);
 
 fn commit_logs(disk: &MemoryDisk) -> Vec<FileName> {
-    files(disk, |name| matches!(name, FileName::Commit(_)))
+    files(disk, |name| matches!(name, FileName::Of(COMMIT, _)))
 }
 
 /// A store at level sync that was cut off, with what only its commit log has; its rows; and a commit log of
@@ -255,9 +258,9 @@ fn cut_off_store() -> (Arc<MemoryDisk>, Rows, (FileName, Vec<u8>)) {
 fn what_only_the_commit_log_has_is_salvaged_and_no_older_log_takes_it_back() {
     let (disk, rows, (old, bytes)) = cut_off_store();
     disk.replace(old, bytes);
-    let FileName::Commit(last) = *commit_logs(&disk).last().unwrap() else { panic!("a commit log") };
+    let FileName::Of(COMMIT, last) = *commit_logs(&disk).last().unwrap() else { panic!("a commit log") };
     // One that was made and not begun.
-    disk.replace(FileName::Commit(last + 1), Vec::new());
+    disk.replace(FileName::Of(COMMIT, last + 1), Vec::new());
     let (found, report) = salvaged(&*disk).unwrap();
     assert!(report.is_proven && report.losses.is_empty(), "{report:?}");
     assert!(found == rows, "{found:?}");

@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use kvilt_base::FileName;
 use kvilt_even::{Durability, Options, options::Compression};
+use kvilt_format::names::{LOG, TABLE};
 use kvilt_io::{Keep, MemoryDisk};
 
 use super::{Bed, never, put_rows, rows};
@@ -76,8 +77,7 @@ fn r16_one_damaged_chunk_does_not_stop_all_loads() {
         db.close().unwrap();
     }
     let keys: Vec<_> = (0..200u32).map(|i| format!("key{i:04}")).collect();
-    let data =
-        memory.snapshot().into_iter().filter(|(n, _)| matches!(n, FileName::Table(_) | FileName::Log(_)));
+    let data = memory.snapshot().into_iter().filter(|(n, _)| matches!(n, FileName::Of(TABLE | LOG, _)));
     let mut found = None;
     for (name, bytes) in data {
         let image = memory.crash_image(Keep::All);
@@ -199,7 +199,7 @@ fn r24_one_damaged_log_does_not_stop_evictions() {
         let log = memory
             .snapshot()
             .into_keys()
-            .filter(|n| matches!(n, FileName::Log(_)))
+            .filter(|n| matches!(n, FileName::Of(LOG, _)))
             .max_by_key(|n| n.number());
         if is_damaged {
             assert!(memory.flip_bit(log.unwrap(), 100, 1));

@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use kvilt_base::{ErrorKind, FileName, KeyRange};
 use kvilt_even::{Durability, Options};
+use kvilt_format::names::MANIFEST_TEMP;
 use kvilt_io::{Call, Fault, FaultyDisk, Keep, MemoryDisk, Times};
 
 use super::{Bed, closed_with_rows, never, put_rows, rows};
@@ -143,7 +144,8 @@ fn r26_failed_manifests_do_not_pile_up() {
     let db = bed.open(memory.clone(), options).unwrap();
     db.put(b"key0000", b"x").unwrap();
     memory.set_capacity(Some(memory.total_bytes() + 300));
-    let temps = || memory.snapshot().into_keys().filter(|n| matches!(n, FileName::ManifestTemp(_))).count();
+    let temps =
+        || memory.snapshot().into_keys().filter(|n| matches!(n, FileName::Of(MANIFEST_TEMP, _))).count();
     for _ in 0..100 {
         bed.clock.advance(Duration::from_millis(600));
         bed.rests_within(100);

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use kvilt_base::{Error, File, FileName, Result};
 
 use super::{Changes, HEADER_BYTES, RECORD_HEAD_BYTES};
-use crate::{FileIdentity, checksum::checksum, header, record};
+use crate::{FileIdentity, checksum::checksum, header, names::COMMIT, record};
 
 /// How much a reader fetches at a time.
 pub(super) const PIECE_BYTES: usize = 256 << 10;
@@ -36,7 +36,7 @@ impl CommitReader {
     /// Errors: `Corrupted` if the header is bad and a mark stands behind it, or is that of another file;
     /// `UnsupportedVersion`, `Io`.
     pub fn open(file: Arc<dyn File>, id: FileIdentity) -> Result<CommitReader> {
-        let name = FileName::Commit(id.number);
+        let name = FileName::Of(COMMIT, id.number);
         let file_len = file.len().map_err(|e| Error::io("ask for a commit log's length", e).in_file(name))?;
         let mut reader = CommitReader {
             file,
@@ -83,7 +83,7 @@ impl CommitReader {
         let start = self.next + RECORD_HEAD_BYTES;
         self.next = start + body_len;
         let changes = Changes::decode(&self.buffer[start..self.next])
-            .map_err(|what| Error::corrupted(FileName::Commit(self.id.number), offset, what.0))?;
+            .map_err(|what| Error::corrupted(FileName::Of(COMMIT, self.id.number), offset, what.0))?;
         Ok(Some((offset, changes)))
     }
 
@@ -139,7 +139,7 @@ impl CommitReader {
         self.is_torn = !self.is_zero_from(offset)?;
         if self.is_torn && self.has_mark_from(offset + 1)? {
             let message = "a record is damaged: a mark behind it says that it was synced";
-            return Err(Error::corrupted(FileName::Commit(self.id.number), offset, message));
+            return Err(Error::corrupted(FileName::Of(COMMIT, self.id.number), offset, message));
         }
         self.is_at_end = true;
         Ok(())
@@ -207,7 +207,7 @@ impl CommitReader {
     }
 
     fn read(&self, offset: u64, bytes: &mut [u8]) -> Result<usize> {
-        let name = FileName::Commit(self.id.number);
+        let name = FileName::Of(COMMIT, self.id.number);
         self.file.read_full_at(offset, bytes).map_err(|e| Error::io("read a commit log", e).at(name, offset))
     }
 }

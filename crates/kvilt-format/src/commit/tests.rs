@@ -4,10 +4,10 @@ use kvilt_base::{ErrorKind, FileName, Result};
 use proptest::prelude::*;
 
 use super::{reader::PIECE_BYTES, *};
-use crate::memory::MemoryFile;
+use crate::{memory::MemoryFile, names::COMMIT};
 
 const ID: FileIdentity = FileIdentity { store_id: 21, number: 4 };
-const NAME: FileName = FileName::Commit(4);
+const NAME: FileName = FileName::Of(COMMIT, 4);
 
 type Batch = Vec<(u8, Vec<u8>, Vec<u8>)>;
 
@@ -208,7 +208,7 @@ fn a_header_that_was_never_synced_is_an_empty_log() {
 fn another_files_header_or_records_do_not_pass() {
     let (good, _) = log_of(&small());
     let other = FileIdentity { number: 5, ..ID };
-    let open = |bytes: Vec<u8>| CommitReader::open(MemoryFile::new(FileName::Commit(5), bytes), other);
+    let open = |bytes: Vec<u8>| CommitReader::open(MemoryFile::new(FileName::Of(COMMIT, 5), bytes), other);
     assert_eq!(open(good.clone()).unwrap_err().kind(), ErrorKind::Corrupted);
     let mut stale = encode_header(other, 7).to_vec();
     stale.extend_from_slice(&good[64..]);

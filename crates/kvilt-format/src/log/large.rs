@@ -9,7 +9,7 @@ use std::sync::Arc;
 use kvilt_base::{EntryRef, Error, File, FileName, Mutant, Result, Streamed, Version, mutant};
 
 use super::{CHECKSUM_BYTES, Frame, PIECE_BYTES, RecordHead, decode_frame};
-use crate::{FileIdentity, checksum::Running};
+use crate::{FileIdentity, checksum::Running, names::LOG};
 
 /// Where a record lies, and what it says of itself.
 #[derive(Clone, Debug)]
@@ -61,7 +61,7 @@ impl Streamed for LargeRecord {
     }
 
     fn copy(&self, to: &mut dyn FnMut(&[u8]) -> Result<()>) -> Result<()> {
-        let name = FileName::Log(self.id.number);
+        let name = FileName::Of(LOG, self.id.number);
         let (len, value_at) = (self.record_len(), self.head.head_len + self.head.key_len);
         let mut running = Running::new(self.id.salt(self.offset));
         let mut expected = [0; CHECKSUM_BYTES];

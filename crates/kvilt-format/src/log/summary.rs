@@ -353,7 +353,7 @@ mod tests {
                 }
             }
             let read = |is_told: &dyn Fn(u64) -> bool| {
-                let file = MemoryFile::new(FileName::Log(9), bytes.clone());
+                let file = MemoryFile::new(FileName::Of(crate::names::LOG, 9), bytes.clone());
                 let mut reader = LogReader::open(file, ID, bytes.len() as u64).unwrap();
                 let mut all = Vec::new();
                 while let Some((offset, entry, _)) = reader.next().unwrap() {

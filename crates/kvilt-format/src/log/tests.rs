@@ -4,10 +4,10 @@ use kvilt_base::ErrorKind;
 use proptest::prelude::*;
 
 use super::*;
-use crate::memory::MemoryFile;
+use crate::{memory::MemoryFile, names::LOG};
 
 const ID: FileIdentity = FileIdentity { store_id: 0x1122_3344_5566_7788, number: 9 };
-const NAME: FileName = FileName::Log(9);
+const NAME: FileName = FileName::Of(LOG, 9);
 const BASE: Version = Version::new(3, 5);
 
 /// Key, version's distance from the base, kind, value, batch.

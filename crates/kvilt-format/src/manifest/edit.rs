@@ -8,6 +8,7 @@ use kvilt_base::{FileName, Version, limits};
 use crate::{
     coding::{Decoder, Malformed, push_prefixed, push_varint},
     header::HEADER_BYTES,
+    names::{LOG, TABLE},
 };
 
 /// What kind of file.
@@ -23,8 +24,8 @@ impl FileKind {
     /// The name of the file of this kind that has this number.
     pub fn name(self, number: u64) -> FileName {
         match self {
-            FileKind::Table => FileName::Table(number),
-            FileKind::Log => FileName::Log(number),
+            FileKind::Table => FileName::Of(TABLE, number),
+            FileKind::Log => FileName::Of(LOG, number),
         }
     }
 }
@@ -85,8 +86,8 @@ const CHUNK_UPSERTED: u8 = 8;
 const CHUNK_REMOVED: u8 = 9;
 const COMMIT_IS_BEGUN: u8 = 10;
 
-const TABLE: u8 = 0;
-const LOG: u8 = 1;
+const TABLE_TAG: u8 = 0;
+const LOG_TAG: u8 = 1;
 const LOG_WITH_SUMMARY: u8 = 2;
 
 impl Edit {
@@ -117,8 +118,8 @@ impl Edit {
             out.push(FILE_UPSERTED);
             push_varint(out, *number);
             out.push(match (record.kind, record.summary) {
-                (FileKind::Table, _) => TABLE,
-                (FileKind::Log, None) => LOG,
+                (FileKind::Table, _) => TABLE_TAG,
+                (FileKind::Log, None) => LOG_TAG,
                 (FileKind::Log, Some(_)) => LOG_WITH_SUMMARY,
             });
             push_varint(out, record.len);
@@ -166,8 +167,8 @@ impl Edit {
             FILE_UPSERTED => {
                 let number = decoder.varint()?;
                 let (kind, has_summary) = match decoder.u8()? {
-                    TABLE => (FileKind::Table, false),
-                    LOG => (FileKind::Log, false),
+                    TABLE_TAG => (FileKind::Table, false),
+                    LOG_TAG => (FileKind::Log, false),
                     LOG_WITH_SUMMARY => (FileKind::Log, true),
                     _ => return Err(Malformed("a file has an unknown kind")),
                 };

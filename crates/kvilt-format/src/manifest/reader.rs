@@ -9,6 +9,7 @@ use super::{edit::Edit, record, root::Root, witness::Witness};
 use crate::{
     FileIdentity,
     header::{self, HEADER_BYTES},
+    names::{MANIFEST, WITNESS},
 };
 
 /// Reads the manifest with the highest number: the root, that number, and how many of its bytes are good.
@@ -20,7 +21,7 @@ use crate::{
 /// Errors: `Corrupted` with file and offset, `UnsupportedVersion`, `Io`.
 pub fn read_manifest(disk: &dyn Disk) -> Result<Option<(Root, u64, u64)>> {
     let Some(number) = highest_number(disk)? else { return Ok(None) };
-    let name = FileName::Manifest(number);
+    let name = FileName::Of(MANIFEST, number);
     let failed = |e| Error::io("read the manifest", e).in_file(name);
     let file = disk.open(name).map_err(failed)?;
     let len = usize::try_from(file.len().map_err(failed)?)
@@ -41,7 +42,7 @@ pub fn read_root(disk: &dyn Disk) -> Result<Option<(Root, Witness)>> {
     let Some((root, number, valid_len)) = read_manifest(disk)? else {
         return match Witness::read(disk, None) {
             Ok(Some(witness)) if witness.claim().manifest > 0 => Err(Error::corrupted(
-                FileName::Manifest(witness.claim().manifest),
+                FileName::Of(MANIFEST, witness.claim().manifest),
                 0,
                 "the manifest is missing; the witness has seen it",
             )),
@@ -52,15 +53,15 @@ pub fn read_root(disk: &dyn Disk) -> Result<Option<(Root, Witness)>> {
         };
     };
     let witness = Witness::read(disk, Some(root.store_id))?
-        .ok_or_else(|| Error::corrupted(FileName::Witness, 0, "the witness of the manifest is missing"))?;
+        .ok_or_else(|| Error::corrupted(WITNESS, 0, "the witness of the manifest is missing"))?;
     let claim = witness.claim();
     if claim.manifest > number {
         let message = format!("the manifest is missing; the newest there is has number {number}");
-        return Err(Error::corrupted(FileName::Manifest(claim.manifest), 0, message));
+        return Err(Error::corrupted(FileName::Of(MANIFEST, claim.manifest), 0, message));
     }
     if claim.manifest == number && claim.len > valid_len {
         let message = format!("the manifest is good for {valid_len} bytes only; {} were synced", claim.len);
-        return Err(Error::corrupted(FileName::Manifest(number), valid_len, message));
+        return Err(Error::corrupted(FileName::Of(MANIFEST, number), valid_len, message));
     }
     Ok(Some((root, witness)))
 }
@@ -71,7 +72,7 @@ pub fn read_root(disk: &dyn Disk) -> Result<Option<(Root, Witness)>> {
 /// Errors: `Io`.
 pub fn read_prefix(disk: &dyn Disk) -> Result<Option<Root>> {
     let Some(number) = highest_number(disk)? else { return Ok(None) };
-    let name = FileName::Manifest(number);
+    let name = FileName::Of(MANIFEST, number);
     let failed = |e| Error::io("read the manifest", e).in_file(name);
     let file = disk.open(name).map_err(failed)?;
     let len = usize::try_from(file.len().map_err(failed)?).unwrap_or(0);
@@ -97,7 +98,7 @@ pub fn read_prefix(disk: &dyn Disk) -> Result<Option<Root>> {
 fn highest_number(disk: &dyn Disk) -> Result<Option<u64>> {
     let listed = disk.list().map_err(|e| Error::io("list the directory", e))?;
     let numbers = listed.into_iter().filter_map(|listed| match listed {
-        Listed::Ours(FileName::Manifest(number)) => Some(number),
+        Listed::Ours(FileName::Of(MANIFEST, number)) => Some(number),
         Listed::Ours(_) | Listed::Foreign(_) => None,
     });
     Ok(numbers.max())

@@ -7,7 +7,11 @@ use kvilt_base::{Disk, ErrorKind, FileName, Version};
 use proptest::prelude::*;
 
 use super::*;
-use crate::{FileIdentity, memory::MemoryDisk};
+use crate::{
+    FileIdentity,
+    memory::MemoryDisk,
+    names::{MANIFEST, MANIFEST_TEMP, WITNESS},
+};
 
 fn record(kind: FileKind, len: u64) -> FileRecord {
     FileRecord { kind, len, base: Version::new(1, 0), summary: None }
@@ -72,10 +76,10 @@ fn the_root_comes_back_and_a_fresh_manifest_takes_over() {
     let (root, number, valid_len) = read_manifest(&disk).unwrap().unwrap();
     assert_eq!((&root, number, valid_len), (last, 1, *ends.last().unwrap()));
     assert_eq!((root.users(4), root.users(1)), (1, 0));
-    disk.place(FileName::ManifestTemp(2), b"left over".to_vec());
+    disk.place(FileName::Of(MANIFEST_TEMP, 2), b"left over".to_vec());
     let writer = ManifestWriter::create(&disk, &root).unwrap();
     assert_eq!(writer.number(), 3, "above a leftover, too");
-    disk.place(FileName::ManifestTemp(4), b"left over".to_vec());
+    disk.place(FileName::Of(MANIFEST_TEMP, 4), b"left over".to_vec());
     ManifestWriter::create_numbered(&disk, 4, &root).unwrap();
     assert_eq!(read_manifest(&disk).unwrap().unwrap().0, *last);
     assert_eq!(read_manifest(&disk).unwrap().unwrap().1, 4);
@@ -85,12 +89,12 @@ fn the_root_comes_back_and_a_fresh_manifest_takes_over() {
 #[test]
 fn every_flipped_bit_is_corruption_or_the_newest_root() {
     let (disk, roots, ends) = lived();
-    let good = disk.bytes(FileName::Manifest(1));
+    let good = disk.bytes(FileName::Of(MANIFEST, 1));
     let last_mark = *ends.last().unwrap() as usize - record::HEAD_BYTES;
     for bit in 0..good.len() * 8 {
         let mut bad = good.clone();
         bad[bit / 8] ^= 1 << (bit % 8);
-        match reader::replay(&bad, FileName::Manifest(1)) {
+        match reader::replay(&bad, FileName::Of(MANIFEST, 1)) {
             Ok((root, _)) => {
                 assert_eq!(&root, roots.last().unwrap(), "bit {bit}");
                 assert!(bit / 8 >= last_mark, "only the last mark may be hurt in silence");
@@ -103,11 +107,11 @@ fn every_flipped_bit_is_corruption_or_the_newest_root() {
 #[test]
 fn every_truncation_is_corruption_or_a_root_that_was() {
     let (disk, roots, ends) = lived();
-    let good = disk.bytes(FileName::Manifest(1));
+    let good = disk.bytes(FileName::Of(MANIFEST, 1));
     for cut in 0..good.len() {
         // The mark behind a record is not needed to read it.
         let whole = ends.iter().filter(|&&end| end as usize - record::HEAD_BYTES <= cut).count();
-        match reader::replay(&good[..cut], FileName::Manifest(1)) {
+        match reader::replay(&good[..cut], FileName::Of(MANIFEST, 1)) {
             Ok((root, valid_len)) => {
                 assert_eq!(root, roots[whole - 1], "cut {cut}");
                 assert!(valid_len <= cut as u64);
@@ -120,20 +124,20 @@ fn every_truncation_is_corruption_or_a_root_that_was() {
 #[test]
 fn a_torn_append_is_left_out_whatever_of_it_reached_the_disk() {
     let (disk, roots, ends) = lived();
-    let good = disk.bytes(FileName::Manifest(1));
+    let good = disk.bytes(FileName::Of(MANIFEST, 1));
     let start = ends[2] as usize;
     let record_end = ends[3] as usize - record::HEAD_BYTES;
     for byte in start..record_end {
         // The record reached the disk but for one byte; its mark was not written, as the sync never returned.
         let mut torn = good[..record_end].to_vec();
         torn[byte] ^= 0xa5;
-        let (root, valid_len) = reader::replay(&torn, FileName::Manifest(1)).unwrap();
+        let (root, valid_len) = reader::replay(&torn, FileName::Of(MANIFEST, 1)).unwrap();
         assert_eq!((&root, valid_len), (&roots[2], start as u64));
     }
     for filler in [0, 0xff] {
         let mut torn = good[..start].to_vec();
         torn.resize(start + 700, filler);
-        assert_eq!(reader::replay(&torn, FileName::Manifest(1)).unwrap().0, roots[2]);
+        assert_eq!(reader::replay(&torn, FileName::Of(MANIFEST, 1)).unwrap().0, roots[2]);
     }
 }
 
@@ -142,7 +146,7 @@ fn a_torn_append_is_left_out_whatever_of_it_reached_the_disk() {
 #[test]
 fn a_torn_mark_before_an_append_that_was_not_synced_is_a_torn_end() {
     let (disk, roots, ends) = lived();
-    let whole = disk.bytes(FileName::Manifest(1));
+    let whole = disk.bytes(FileName::Of(MANIFEST, 1));
     let edit_start = ends[ends.len() - 2] as usize;
     let mark_start = edit_start - record::HEAD_BYTES;
     let edit_end = whole.len() - record::HEAD_BYTES;
@@ -150,13 +154,13 @@ fn a_torn_mark_before_an_append_that_was_not_synced_is_a_torn_end() {
     for lost in 5..=record::HEAD_BYTES {
         let mut torn = whole[..edit_end].to_vec();
         torn[mark_start..mark_start + lost].fill(0);
-        let (root, valid_len) = reader::replay(&torn, FileName::Manifest(1)).unwrap();
+        let (root, valid_len) = reader::replay(&torn, FileName::Of(MANIFEST, 1)).unwrap();
         assert_eq!((&root, valid_len), (&roots[roots.len() - 2], mark_start as u64), "{lost} bytes lost");
 
         // The mark behind the edit says that both were synced.
         let mut damaged = whole.clone();
         damaged[mark_start..mark_start + lost].fill(0);
-        let error = reader::replay(&damaged, FileName::Manifest(1)).unwrap_err();
+        let error = reader::replay(&damaged, FileName::Of(MANIFEST, 1)).unwrap_err();
         assert_eq!((error.kind(), error.offset()), (ErrorKind::Corrupted, Some(mark_start as u64)));
     }
 }
@@ -187,50 +191,50 @@ fn corrupted_in(disk: &MemoryDisk) -> Option<String> {
 #[test]
 fn what_the_witness_has_seen_of_the_manifest_must_be_there() {
     let (disk, root) = witnessed();
-    let good = disk.bytes(FileName::Manifest(1));
+    let good = disk.bytes(FileName::Of(MANIFEST, 1));
     let (found, witness) = read_root(&disk).unwrap().unwrap();
     assert_eq!((&found, witness.store_id()), (&root, 99));
     let synced = witness.claim().len as usize;
     for cut in 0..=good.len() {
-        disk.place(FileName::Manifest(1), good[..cut].to_vec());
+        disk.place(FileName::Of(MANIFEST, 1), good[..cut].to_vec());
         let expected = (cut < synced).then(|| "0000000000000001.manifest".to_string());
         assert_eq!(corrupted_in(&disk), expected, "cut {cut}");
     }
     for bit in 0..good.len() * 8 {
         let mut bad = good.clone();
         bad[bit / 8] ^= 1 << (bit % 8);
-        disk.place(FileName::Manifest(1), bad);
+        disk.place(FileName::Of(MANIFEST, 1), bad);
         match read_root(&disk) {
             Ok(found) => assert!(bit / 8 >= synced && found.unwrap().0 == root, "bit {bit}"),
             Err(e) => assert_eq!(e.kind(), ErrorKind::Corrupted, "bit {bit}"),
         }
     }
-    disk.remove(FileName::Manifest(1)).unwrap();
+    disk.remove(FileName::Of(MANIFEST, 1)).unwrap();
     assert_eq!(corrupted_in(&disk).as_deref(), Some("0000000000000001.manifest"));
 }
 
 #[test]
 fn one_good_half_of_the_witness_is_enough_and_none_is_corruption() {
     let (disk, root) = witnessed();
-    let good = disk.bytes(FileName::Witness);
+    let good = disk.bytes(WITNESS);
     assert_eq!(good.len(), 1024);
     let claim = Witness::read(&disk, Some(99)).unwrap().unwrap().claim();
     for bit in 0..good.len() * 8 {
         let mut bad = good.clone();
         bad[bit / 8] ^= 1 << (bit % 8);
-        disk.place(FileName::Witness, bad);
+        disk.place(WITNESS, bad);
         let (found, witness) = read_root(&disk).unwrap().unwrap();
         assert!(found == root && witness.claim() <= claim, "bit {bit}");
     }
     let halves = good.split_at(512);
     let both = |a: &[u8], b: &[u8]| [a, b].concat();
     for bad in [vec![], good[..511].to_vec(), vec![0; 1024], both(halves.1, halves.0)] {
-        disk.place(FileName::Witness, bad);
+        disk.place(WITNESS, bad);
         assert_eq!(corrupted_in(&disk).as_deref(), Some("WITNESS"));
     }
-    disk.place(FileName::Witness, both(halves.0, halves.0));
+    disk.place(WITNESS, both(halves.0, halves.0));
     assert!(corrupted_in(&disk).is_none());
-    disk.remove(FileName::Witness).unwrap();
+    disk.remove(WITNESS).unwrap();
     assert_eq!(corrupted_in(&disk).as_deref(), Some("WITNESS"), "no witness is no excuse");
     Witness::create(&disk, 98).unwrap();
     assert_eq!(corrupted_in(&disk).as_deref(), Some("WITNESS"), "another store's");
@@ -243,34 +247,30 @@ fn claims_take_turns_and_the_one_before_is_synced_first() {
     let mut witness = Witness::create(&disk, 7).unwrap();
     assert!(read_root(&disk).unwrap().is_none(), "a store whose making was cut short");
     for len in 1..6 {
-        let before = disk.bytes(FileName::Witness);
+        let before = disk.bytes(WITNESS);
         let claim = Claim { manifest: 3, len };
         witness.write(claim).unwrap();
         witness.verify().unwrap();
         assert_eq!(Witness::read(&disk, None).unwrap().unwrap().claim(), claim);
-        let after = disk.bytes(FileName::Witness);
+        let after = disk.bytes(WITNESS);
         let is_same = |half: std::ops::Range<usize>| before[half.clone()] == after[half];
         assert_eq!((is_same(0..512), is_same(512..1024)), (len % 2 == 1, len % 2 == 0));
     }
     assert!(corrupted_in(&disk).is_some(), "its manifest is missing");
-    let good = disk.bytes(FileName::Witness);
+    let good = disk.bytes(WITNESS);
     for bit in 0..good.len() * 8 {
         let mut bad = good.clone();
         bad[bit / 8] ^= 1 << (bit % 8);
-        disk.place(FileName::Witness, bad);
+        disk.place(WITNESS, bad);
         let hurt = Witness::read(&disk, None).unwrap().unwrap();
         hurt.verify().expect("a half that was bad before may be a torn write");
     }
-    let file = disk.open(FileName::Witness).unwrap();
+    let file = disk.open(WITNESS).unwrap();
     file.write_all_at(0, &good).unwrap();
     disk.0.fail_sync.store(true, SeqCst);
-    let before = disk.bytes(FileName::Witness);
+    let before = disk.bytes(WITNESS);
     assert_eq!(witness.write(Claim { manifest: 4, len: 1 }).unwrap_err().kind(), ErrorKind::Poisoned);
-    assert_eq!(
-        disk.bytes(FileName::Witness),
-        before,
-        "never over the good half while the other is not synced"
-    );
+    assert_eq!(disk.bytes(WITNESS), before, "never over the good half while the other is not synced");
     disk.0.fail_sync.store(false, SeqCst);
     assert_eq!(witness.sync().unwrap_err().kind(), ErrorKind::Poisoned, "a failed sync is never tried again");
 }
@@ -278,7 +278,7 @@ fn claims_take_turns_and_the_one_before_is_synced_first() {
 #[test]
 fn forged_heads_cost_no_more_than_their_bytes() {
     let (disk, ..) = lived();
-    let mut bytes = disk.bytes(FileName::Manifest(1));
+    let mut bytes = disk.bytes(FileName::Of(MANIFEST, 1));
     let id = FileIdentity { store_id: 99, number: 1 };
     let end = bytes.len() + (1 << 20);
     bytes.push(0xff);
@@ -291,14 +291,14 @@ fn forged_heads_cost_no_more_than_their_bytes() {
         bytes.extend_from_slice(&crate::checksum::checksum(id.salt(offset), &head).to_le_bytes());
     }
     bytes.resize(end, 0);
-    let e = reader::replay(&bytes, FileName::Manifest(1)).unwrap_err();
+    let e = reader::replay(&bytes, FileName::Of(MANIFEST, 1)).unwrap_err();
     assert_eq!(e.kind(), ErrorKind::Corrupted);
 }
 
 #[test]
 fn a_manifest_under_another_number_is_refused() {
     let (disk, ..) = lived();
-    disk.place(FileName::Manifest(2), disk.bytes(FileName::Manifest(1)));
+    disk.place(FileName::Of(MANIFEST, 2), disk.bytes(FileName::Of(MANIFEST, 1)));
     let e = read_manifest(&disk).unwrap_err();
     assert_eq!((e.kind(), e.file()), (ErrorKind::Corrupted, Some("0000000000000002.manifest")));
 }
@@ -321,7 +321,7 @@ fn a_full_disk_lets_the_append_be_tried_again_and_a_failed_sync_does_not() {
     assert_eq!(writer.append(&short).unwrap_err().kind(), ErrorKind::Poisoned);
     disk.0.fail_sync.store(false, SeqCst);
     assert_eq!(writer.append(&short).unwrap_err().kind(), ErrorKind::Poisoned);
-    assert_eq!(disk.open(FileName::Manifest(1)).unwrap().name(), FileName::Manifest(1));
+    assert_eq!(disk.open(FileName::Of(MANIFEST, 1)).unwrap().name(), FileName::Of(MANIFEST, 1));
 }
 
 /// An edit that must be refused, and leave the root as it was.
@@ -464,8 +464,8 @@ proptest! {
             record::push(&mut bytes, &body, id, offset).unwrap();
         }
         bytes.extend_from_slice(&tail);
-        let _ = reader::replay(&bytes, FileName::Manifest(1));
-        let _ = reader::replay(&tail, FileName::Manifest(1));
+        let _ = reader::replay(&bytes, FileName::Of(MANIFEST, 1));
+        let _ = reader::replay(&tail, FileName::Of(MANIFEST, 1));
     }
 
     /// The model: a root is its plain fields, and apply is the obvious thing.

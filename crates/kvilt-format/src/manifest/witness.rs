@@ -9,9 +9,9 @@
 
 use std::{io, sync::Arc};
 
-use kvilt_base::{Disk, Error, ErrorKind, File, FileName, Mutant, Result, mutant};
+use kvilt_base::{Disk, Error, ErrorKind, File, Mutant, Result, mutant};
 
-use crate::{FileIdentity, checksum::checksum, header};
+use crate::{FileIdentity, checksum::checksum, header, names::WITNESS};
 
 /// Bytes of one half: a sector, so that disks write it whole or not at all.
 const SLOT_BYTES: usize = 512;
@@ -52,9 +52,9 @@ impl Witness {
     ///
     /// Errors: `NoSpace`, `Io`, `Poisoned`.
     pub fn create(disk: &dyn Disk, store_id: u64) -> Result<Witness> {
-        let failed = |doing: &str, e| Error::io(doing, e).in_file(FileName::Witness);
-        let file = match disk.create(FileName::Witness) {
-            Err(e) if e.kind() == io::ErrorKind::AlreadyExists => disk.open(FileName::Witness),
+        let failed = |doing: &str, e| Error::io(doing, e).in_file(WITNESS);
+        let file = match disk.create(WITNESS) {
+            Err(e) if e.kind() == io::ErrorKind::AlreadyExists => disk.open(WITNESS),
             created => created,
         };
         let file = file.map_err(|e| failed("create the witness", e))?;
@@ -78,12 +78,12 @@ impl Witness {
     ///
     /// Errors: `Corrupted` if no half is good, `UnsupportedVersion`, `Io`.
     pub fn read(disk: &dyn Disk, store_id: Option<u64>) -> Result<Option<Witness>> {
-        let failed = |e| Error::io("read the witness", e).in_file(FileName::Witness);
-        let file = match disk.open(FileName::Witness) {
+        let failed = |e| Error::io("read the witness", e).in_file(WITNESS);
+        let file = match disk.open(WITNESS) {
             Err(e) if e.kind() == io::ErrorKind::NotFound => return Ok(None),
             // A link, or a directory.
             Err(e) if e.kind() == io::ErrorKind::InvalidData => {
-                return Err(Error::corrupted(FileName::Witness, 0, e.to_string()));
+                return Err(Error::corrupted(WITNESS, 0, e.to_string()));
             }
             opened => opened.map_err(failed)?,
         };
@@ -139,7 +139,7 @@ impl Witness {
             return Ok(());
         }
         let mut bytes = [0; 2 * SLOT_BYTES];
-        let failed = |e| Error::io("read the witness", e).in_file(FileName::Witness);
+        let failed = |e| Error::io("read the witness", e).in_file(WITNESS);
         let len = self.file.read_full_at(0, &mut bytes).map_err(failed)?;
         for generation in self.generation + 1 - self.own_halves..=self.generation {
             let half = (generation % 2) as usize;
@@ -148,7 +148,7 @@ impl Witness {
             let slot = decode(there, half, Some(self.store_id))?;
             if slot.generation != generation {
                 let message = format!("a half has generation {}; {generation} was written", slot.generation);
-                return Err(Error::corrupted(FileName::Witness, start as u64, message));
+                return Err(Error::corrupted(WITNESS, start as u64, message));
             }
         }
         Ok(())
@@ -161,7 +161,7 @@ impl Witness {
     pub fn sync(&mut self) -> Result<()> {
         if self.is_broken {
             let message = "an earlier sync of the witness failed";
-            return Err(Error::new(ErrorKind::Poisoned, message).in_file(FileName::Witness));
+            return Err(Error::new(ErrorKind::Poisoned, message).in_file(WITNESS));
         }
         if !self.is_synced {
             self.file.sync().map_err(|e| {
@@ -189,7 +189,7 @@ impl Witness {
         if written.is_err() {
             self.own_halves = self.own_halves.min(1);
         }
-        written.map_err(|e| Error::io("write the witness", e).at(FileName::Witness, offset))?;
+        written.map_err(|e| Error::io("write the witness", e).at(WITNESS, offset))?;
         (self.generation, self.claim) = (generation, claim);
         (self.own_halves, self.is_synced) = ((self.own_halves + 1).min(2), false);
         Ok(())
@@ -198,8 +198,7 @@ impl Witness {
 
 /// After a failed sync nobody knows what the disk holds (D-5).
 fn sync_failed(error: io::Error) -> Error {
-    Error::new(ErrorKind::Poisoned, format!("a sync of the witness failed: {error}"))
-        .in_file(FileName::Witness)
+    Error::new(ErrorKind::Poisoned, format!("a sync of the witness failed: {error}")).in_file(WITNESS)
 }
 
 struct Slot {
@@ -221,8 +220,8 @@ fn encode(store_id: u64, generation: u64, claim: Claim) -> [u8; SLOT_BYTES] {
 
 fn decode(bytes: &[u8], half: usize, store_id: Option<u64>) -> Result<Slot> {
     let offset = (half * SLOT_BYTES) as u64;
-    let damaged = |what: &str| Error::corrupted(FileName::Witness, offset, what);
-    let header = header::decode(bytes, header::WITNESS_MAGIC, FileName::Witness)
+    let damaged = |what: &str| Error::corrupted(WITNESS, offset, what);
+    let header = header::decode(bytes, header::WITNESS_MAGIC, WITNESS)
         .map_err(|e| if e.kind() == ErrorKind::Corrupted { damaged(e.message()) } else { e })?;
     let bytes: &[u8; SLOT_BYTES] = bytes.try_into().map_err(|_| damaged("the witness ends within a half"))?;
     let sum = checksum(header.id.salt(half as u64), &bytes[..CHECKSUM_OFFSET]);

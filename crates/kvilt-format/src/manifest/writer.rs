@@ -12,6 +12,7 @@ use super::{edit::Edit, record, root::Root, witness::Claim};
 use crate::{
     FileIdentity,
     header::{self, HEADER_BYTES},
+    names::{MANIFEST, MANIFEST_TEMP},
 };
 
 /// The open end of a manifest.
@@ -36,7 +37,7 @@ impl ManifestWriter {
     pub fn create(disk: &dyn Disk, root: &Root) -> Result<ManifestWriter> {
         let listed = disk.list().map_err(|e| Error::io("list the directory", e))?;
         let numbers = listed.into_iter().filter_map(|listed| match listed {
-            Listed::Ours(FileName::Manifest(number) | FileName::ManifestTemp(number)) => Some(number),
+            Listed::Ours(FileName::Of(MANIFEST | MANIFEST_TEMP, number)) => Some(number),
             Listed::Ours(_) | Listed::Foreign(_) => None,
         });
         let number = numbers.max().unwrap_or(0).checked_add(1).ok_or_else(|| {
@@ -49,7 +50,7 @@ impl ManifestWriter {
     /// under the temporary name is replaced.
     pub fn create_numbered(disk: &dyn Disk, number: u64, root: &Root) -> Result<ManifestWriter> {
         let id = FileIdentity { store_id: root.store_id, number };
-        let (temp, name) = (FileName::ManifestTemp(number), FileName::Manifest(number));
+        let (temp, name) = (FileName::Of(MANIFEST_TEMP, number), FileName::Of(MANIFEST, number));
         let failed = |doing: &str, e| Error::io(doing, e).in_file(temp);
         let mut bytes = Large::from(header::encode(header::MANIFEST_MAGIC, id, 0).to_vec());
         bytes.reserve(root.encoded_bytes_max());
@@ -91,7 +92,7 @@ impl ManifestWriter {
     ///
     /// Errors: `NoSpace`, `Io`, `Poisoned`; `LimitReached` if the edit exceeds 4 GiB.
     pub fn append(&mut self, edit: &Edit) -> Result<u64> {
-        let name = FileName::Manifest(self.id.number);
+        let name = FileName::Of(MANIFEST, self.id.number);
         if self.is_broken {
             return Err(
                 Error::new(ErrorKind::Poisoned, "an earlier sync of the manifest failed").in_file(name)

@@ -19,6 +19,7 @@ use crate::{
     bloom::{self, Filter},
     coding::Malformed,
     header::{self, HEADER_BYTES},
+    names::TABLE,
 };
 
 /// A thread keeps buffers for its gets, unless a large value made them larger than this.
@@ -42,7 +43,7 @@ impl Table {
     ///
     /// Errors: `Corrupted`, `UnsupportedVersion`, `Io`.
     pub fn open(file: Arc<dyn File>, id: FileIdentity, len: u64) -> Result<Table> {
-        let name = FileName::Table(id.number);
+        let name = FileName::Of(TABLE, id.number);
         let file_len = file.len().map_err(|e| Error::io("ask for a table's length", e).in_file(name))?;
         if file_len < len || len < (HEADER_BYTES + FOOTER_BYTES) as u64 {
             let message = format!("the table has {file_len} bytes; {len} were synced");
@@ -171,7 +172,7 @@ impl Table {
     }
 
     pub(super) fn name(&self) -> FileName {
-        FileName::Table(self.id.number)
+        FileName::Of(TABLE, self.id.number)
     }
 
     pub(super) fn corrupted(&self, block: usize, what: Malformed) -> Error {

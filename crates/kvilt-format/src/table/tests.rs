@@ -9,10 +9,10 @@ use kvilt_base::{
 use proptest::prelude::*;
 
 use super::*;
-use crate::{FileIdentity, memory::MemoryFile};
+use crate::{FileIdentity, memory::MemoryFile, names::TABLE};
 
 const ID: FileIdentity = FileIdentity { store_id: 0xabcd, number: 3 };
-const NAME: FileName = FileName::Table(3);
+const NAME: FileName = FileName::Of(TABLE, 3);
 
 /// Key, version, value or tombstone; in the order of a table.
 type Row = (Vec<u8>, u64, Option<Vec<u8>>);

@@ -21,6 +21,7 @@ use crate::{
     bloom::{self, Filter},
     checksum::Running,
     header,
+    names::TABLE,
 };
 
 /// Bytes collected before they are written.
@@ -278,7 +279,7 @@ impl TableWriter {
         let TableWriter { file, written, id, .. } = self;
         let mut write = |part: &[u8]| {
             file.write_all_at(*written, part)
-                .map_err(|e| Error::io("write a table", e).at(FileName::Table(id.number), *written))?;
+                .map_err(|e| Error::io("write a table", e).at(FileName::Of(TABLE, id.number), *written))?;
             *written += part.len() as u64;
             Ok(())
         };
@@ -321,9 +322,9 @@ impl TableWriter {
         if self.buffer.is_empty() {
             return Ok(());
         }
-        self.file
-            .write_all_at(self.written, &self.buffer)
-            .map_err(|e| Error::io("write a table", e).at(FileName::Table(self.id.number), self.written))?;
+        self.file.write_all_at(self.written, &self.buffer).map_err(|e| {
+            Error::io("write a table", e).at(FileName::Of(TABLE, self.id.number), self.written)
+        })?;
         self.written += self.buffer.len() as u64;
         self.buffer.clear();
         self.buffer.shrink_to(4 * PIECE_BYTES);

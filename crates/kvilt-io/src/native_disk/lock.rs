@@ -166,17 +166,17 @@ fn holder(directory: &Directory) -> Option<u32> {
 impl Directory {
     /// The lock file, if there is one.
     fn open_lock(&self) -> io::Result<OwnedFd> {
-        descriptors::open_within_limit(|| self.open_with(FileName::Lock, OFlags::RDWR))
+        descriptors::open_within_limit(|| self.open_with(FileName::LOCK, OFlags::RDWR))
     }
 
     fn open_lock_to_read(&self) -> io::Result<OwnedFd> {
-        descriptors::open_within_limit(|| self.open_with(FileName::Lock, OFlags::RDONLY))
+        descriptors::open_within_limit(|| self.open_with(FileName::LOCK, OFlags::RDONLY))
     }
 
     fn open_or_make_lock(&self) -> io::Result<OwnedFd> {
-        descriptors::open_within_limit(|| match self.open_new(FileName::Lock) {
+        descriptors::open_within_limit(|| match self.open_new(FileName::LOCK) {
             Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {
-                self.open_with(FileName::Lock, OFlags::RDWR)
+                self.open_with(FileName::LOCK, OFlags::RDWR)
             }
             made => made,
         })
@@ -202,7 +202,7 @@ mod tests {
     #[test]
     fn a_lock_given_back_is_free_though_a_process_being_started_still_has_its_descriptors() {
         let dir = tempfile::tempdir().unwrap();
-        let disk = NativeDisk::open(dir.path(), true).unwrap();
+        let disk = NativeDisk::open(dir.path(), &[], true).unwrap();
         let held = HeldLock::alone(&disk.directory).unwrap();
         held.sign(&disk.directory).unwrap();
         // What a fork by another thread leaves, until the new process runs its program.
@@ -222,7 +222,7 @@ mod tests {
     #[test]
     fn a_forked_process_that_drops_its_copy_gives_nothing_back() {
         let dir = tempfile::tempdir().unwrap();
-        let disk = NativeDisk::open(dir.path(), true).unwrap();
+        let disk = NativeDisk::open(dir.path(), &[], true).unwrap();
         let held = HeldLock::alone(&disk.directory).unwrap();
         held.sign(&disk.directory).unwrap();
         // The copy in a child: the same open files, another process.
@@ -239,7 +239,7 @@ mod tests {
     #[test]
     fn who_reads_where_there_is_no_lock_file_keeps_a_writer_out_all_the_same() {
         let dir = tempfile::tempdir().unwrap();
-        let disk = NativeDisk::open(dir.path(), true).unwrap();
+        let disk = NativeDisk::open(dir.path(), &[], true).unwrap();
         let readers = [disk.lock_shared().unwrap(), disk.lock_shared().unwrap()];
         assert!(matches!(disk.lock(), Err(LockFailure::HeldByReaders)));
         assert!(disk.list().unwrap().is_empty(), "nobody has made a file");
@@ -257,7 +257,7 @@ mod tests {
     fn a_writer_that_readers_keep_out_is_not_told_of_the_writer_before() {
         let dir = tempfile::tempdir().unwrap();
         std::fs::write(dir.path().join("LOCK"), "4711\n").unwrap();
-        let disk = NativeDisk::open(dir.path(), true).unwrap();
+        let disk = NativeDisk::open(dir.path(), &[], true).unwrap();
         let reader = disk.lock_shared().unwrap();
         assert!(matches!(disk.lock(), Err(LockFailure::HeldByReaders)));
         drop(reader);

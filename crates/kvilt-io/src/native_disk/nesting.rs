@@ -9,30 +9,31 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use kvilt_base::FileName;
-
-/// One of these is in every directory of a store: only where one is, the directory is listed.
-const SIGNS: [FileName; 3] = [FileName::Lock, FileName::Witness, FileName::Reserve];
+use kvilt_base::{FileName, disk::Kind};
 
 /// The directory of a store that `path` is in, the innermost. `path` need not be there, and is not looked at
 /// itself.
-pub(super) fn store_around(path: &Path) -> Option<PathBuf> {
+pub(super) fn store_around(path: &Path, kinds: &[Kind]) -> Option<PathBuf> {
     let path = std::path::absolute(path).ok()?;
     let (there, known) =
         path.ancestors().find_map(|ancestor| Some((ancestor, fs::canonicalize(ancestor).ok()?)))?;
     let passed = usize::from(there == path);
-    known.ancestors().skip(passed).find(|directory| is_store(directory)).map(Path::to_path_buf)
+    known.ancestors().skip(passed).find(|directory| is_store(directory, kinds)).map(Path::to_path_buf)
 }
 
-fn is_store(directory: &Path) -> bool {
-    let is_file = |name: FileName| {
+/// Whether there is one of the files that a store has once, and another. Only where one of the first is, the
+/// directory is listed.
+fn is_store(directory: &Path, kinds: &[Kind]) -> bool {
+    let signs: Vec<FileName> = FileName::once_of(kinds).chain([FileName::LOCK]).collect();
+    let is_file = |name: &FileName| {
         fs::symlink_metadata(directory.join(name.to_string())).is_ok_and(|found| found.is_file())
     };
-    SIGNS.into_iter().any(is_file)
+    signs.iter().any(is_file)
         && fs::read_dir(directory).is_ok_and(|mut entries| {
             entries.any(|entry| {
-                let name = entry.ok().and_then(|entry| FileName::parse(&entry.file_name().to_string_lossy()));
-                name.is_some_and(|name| !SIGNS.contains(&name))
+                let text = entry.map(|entry| entry.file_name().to_string_lossy().into_owned());
+                let name = text.ok().and_then(|text| FileName::parse(&text, kinds));
+                name.is_some_and(|name| !signs.contains(&name))
             })
         })
 }
@@ -53,7 +54,7 @@ mod tests {
         let inside =
             ["store/x", "store/x/y", "store/below", "store/below/empty", "link/x", "other/../store/x"];
         let outside = ["store", "other/x", "x", "store/out/x", "store/../x"];
-        let found = |path: &str| store_around(&root.join(path));
+        let found = |path: &str| store_around(&root.join(path), &[Kind::new("manifest")]);
         fs::write(store.join("LOCK"), "").unwrap();
         fs::write(store.join("0001.manifest"), "").unwrap();
         assert!(inside.iter().all(|path| found(path).is_none()), "a lock alone, or a like name, is no store");

@@ -8,7 +8,10 @@ use std::{
 
 use kvilt_base::{Engine, FileName, KeyRange, Result};
 use kvilt_even::options::{Compression, Durability};
-use kvilt_format::manifest::{read_manifest, read_root};
+use kvilt_format::{
+    manifest::{read_manifest, read_root},
+    names::{MANIFEST, RESERVE},
+};
 use kvilt_io::{Keep, MemoryDisk};
 
 use crate::{
@@ -51,9 +54,9 @@ impl Reference {
         let Life { subject, disk, rows, keys, generations, .. } = life;
         let image = disk.crash_image(Keep::All);
         let mut files = image.snapshot();
-        files.remove(&FileName::Lock);
+        files.remove(&FileName::LOCK);
         // It has no bytes that matter.
-        files.remove(&FileName::Reserve);
+        files.remove(&RESERVE);
         let mut older = generations;
         for (name, all) in &mut older {
             all.retain(|bytes| files.get(name) != Some(bytes));
@@ -92,7 +95,7 @@ fn synced_of(disk: &MemoryDisk) -> Result<BTreeMap<FileName, u64>> {
     let (root, witness) = read_root(disk)?.expect("the reference is a store");
     let (_, number, _) = read_manifest(disk)?.expect("the reference has a manifest");
     assert_eq!(witness.claim().manifest, number, "the last checkpoint's claim is there");
-    let mut synced = BTreeMap::from([(FileName::Manifest(number), witness.claim().len)]);
+    let mut synced = BTreeMap::from([(FileName::Of(MANIFEST, number), witness.claim().len)]);
     for (number, record) in &root.files {
         synced.insert(record.kind.name(*number), record.len);
     }

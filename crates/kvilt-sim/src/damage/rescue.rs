@@ -11,7 +11,7 @@ use super::reference::Reference;
 /// Rescues what there is, and compares it with what was.
 pub(super) fn rescue(disk: &MemoryDisk, reference: &Reference, is_hurt: bool) -> Result<(), String> {
     let files =
-        || disk.snapshot().into_iter().filter(|(name, _)| *name != FileName::Lock).collect::<Vec<_>>();
+        || disk.snapshot().into_iter().filter(|(name, _)| *name != FileName::LOCK).collect::<Vec<_>>();
     let before = files();
     let mut rows: BTreeMap<Vec<u8>, Vec<u8>> = BTreeMap::new();
     let mut save = |salvaged: Salvaged<'_>| {

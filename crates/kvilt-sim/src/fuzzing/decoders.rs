@@ -8,6 +8,7 @@ use kvilt_format::{
     commit::{Change, CommitReader, RECORD_HEAD_BYTES, encode_record as encode_commit},
     log::{Decoded, LogReader, Summary, decode_record, encode_record, read_record_at},
     manifest::{Edit, read_manifest},
+    names::{COMMIT, LOG, MANIFEST, TABLE},
     table::{Table, TableSource},
 };
 
@@ -35,7 +36,7 @@ pub fn log(input: &[u8]) {
     // The second bit cuts the durable length, as if the last record had never been synced whole.
     let durable_len =
         bytes.len() as u64 - if how & 2 == 0 { 0 } else { u64::from(how >> 2).min(bytes.len() as u64) };
-    let file = PlainFile::new(FileName::Log(ID.number), bytes.clone());
+    let file = PlainFile::new(FileName::Of(LOG, ID.number), bytes.clone());
     let Ok(mut reader) = LogReader::open(file.clone(), ID, durable_len) else { return };
     let base = reader.header().base;
     let mut scratch = Vec::new();
@@ -87,7 +88,7 @@ fn read_summary(record: &[u8], offset: u64, base: Version) {
 /// The commit log: what is read comes back when it is written again.
 pub fn commit(input: &[u8]) {
     let Some((_, bytes)) = file_in(input, Kind::Commit) else { return };
-    let file = PlainFile::new(FileName::Commit(ID.number), bytes.clone());
+    let file = PlainFile::new(FileName::Of(COMMIT, ID.number), bytes.clone());
     let Ok(mut reader) = CommitReader::open(file, ID) else { return };
     let mut end = HEADER_BYTES as u64;
     while let Ok(Some((at, changes))) = reader.next() {
@@ -106,7 +107,7 @@ pub fn commit(input: &[u8]) {
 pub fn manifest(input: &[u8]) {
     let Some((_, bytes)) = file_in(input, Kind::Manifest) else { return };
     let len = bytes.len() as u64;
-    let disk = PlainDisk(PlainFile::new(FileName::Manifest(ID.number), bytes));
+    let disk = PlainDisk(PlainFile::new(FileName::Of(MANIFEST, ID.number), bytes));
     let Ok(Some((root, number, valid_len))) = read_manifest(&disk) else { return };
     assert!(number == ID.number && valid_len <= len);
     let edit = root.to_edit();
@@ -121,7 +122,7 @@ type Row = (Vec<u8>, Version, EntryKind, Vec<u8>);
 pub fn table(input: &[u8]) {
     let Some((how, bytes)) = file_in(input, Kind::Table) else { return };
     let len = bytes.len() as u64;
-    let file = PlainFile::new(FileName::Table(ID.number), bytes);
+    let file = PlainFile::new(FileName::Of(TABLE, ID.number), bytes);
     let Ok(table) = Table::open(file, ID, len) else { return };
     let table = Arc::new(table);
     let verified = table.verify(&mut |_| true);

@@ -6,7 +6,11 @@
 
 use kvilt_base::{Direction, Engine, FileName, KeyRange, RowBatch};
 use kvilt_even::Durability;
-use kvilt_format::{FileIdentity, manifest::Witness};
+use kvilt_format::{
+    FileIdentity,
+    manifest::Witness,
+    names::{COMMIT, LOG, MANIFEST, TABLE},
+};
 use kvilt_io::MemoryDisk;
 
 use super::mend::{IDENTITY, Kind, mend_as};
@@ -22,10 +26,10 @@ const STEPS: u16 = 60;
 /// Appends a file as an input names it.
 pub(super) fn push_file(out: &mut Vec<u8>, name: FileName, bytes: &[u8]) -> Option<()> {
     let kind = match name {
-        FileName::Log(_) => 0,
-        FileName::Commit(_) => 1,
-        FileName::Table(_) => 2,
-        FileName::Manifest(_) => 3,
+        FileName::Of(LOG, _) => 0,
+        FileName::Of(COMMIT, _) => 1,
+        FileName::Of(TABLE, _) => 2,
+        FileName::Of(MANIFEST, _) => 3,
         // The lock, what is half made, and whatever has no target yet.
         _ => return None,
     };
@@ -55,10 +59,10 @@ pub fn directory(input: &[u8]) {
             mend_as(kind, &mut bytes, FileIdentity { number, ..IDENTITY });
         }
         let name = match kind {
-            Kind::Log => FileName::Log(number),
-            Kind::Commit => FileName::Commit(number),
-            Kind::Table => FileName::Table(number),
-            Kind::Manifest => FileName::Manifest(number),
+            Kind::Log => FileName::Of(LOG, number),
+            Kind::Commit => FileName::Of(COMMIT, number),
+            Kind::Table => FileName::Of(TABLE, number),
+            Kind::Manifest => FileName::Of(MANIFEST, number),
         };
         memory.replace(name, bytes);
         rest = behind;

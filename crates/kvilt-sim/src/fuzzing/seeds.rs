@@ -3,7 +3,10 @@
 use std::collections::BTreeMap;
 
 use kvilt_base::FileName;
-use kvilt_format::FileIdentity;
+use kvilt_format::{
+    FileIdentity,
+    names::{COMMIT, LOG, MANIFEST, TABLE},
+};
 
 use super::{
     directory::push_file,
@@ -40,10 +43,10 @@ fn of_kind(kind: Kind) -> Vec<Vec<u8>> {
     let mut seeds = Vec::new();
     for (name, mut bytes) in STORES.flat_map(files) {
         let is_kind = match name {
-            FileName::Log(_) => kind == Kind::Log,
-            FileName::Commit(_) => kind == Kind::Commit,
-            FileName::Table(_) => kind == Kind::Table,
-            FileName::Manifest(_) => kind == Kind::Manifest,
+            FileName::Of(LOG, _) => kind == Kind::Log,
+            FileName::Of(COMMIT, _) => kind == Kind::Commit,
+            FileName::Of(TABLE, _) => kind == Kind::Table,
+            FileName::Of(MANIFEST, _) => kind == Kind::Manifest,
             _ => false,
         };
         if is_kind && bytes.len() > 64 && bytes.len() <= file_bytes_max(kind) {
@@ -91,10 +94,10 @@ pub(super) fn directories() -> Vec<Vec<u8>> {
         let mut input = vec![if seed.is_multiple_of(2) { 0 } else { 2 }];
         for (name, mut bytes) in files(seed) {
             let kind = match name {
-                FileName::Log(_) => Kind::Log,
-                FileName::Commit(_) => Kind::Commit,
-                FileName::Table(_) => Kind::Table,
-                FileName::Manifest(_) => Kind::Manifest,
+                FileName::Of(LOG, _) => Kind::Log,
+                FileName::Of(COMMIT, _) => Kind::Commit,
+                FileName::Of(TABLE, _) => Kind::Table,
+                FileName::Of(MANIFEST, _) => Kind::Manifest,
                 _ => continue,
             };
             mend_as(kind, &mut bytes, FileIdentity { number: name.number(), ..IDENTITY });

@@ -3,8 +3,8 @@
 
 use std::time::Duration;
 
-use kvilt_base::FileName;
 use kvilt_even::Durability;
+use kvilt_format::names::RESERVE;
 use kvilt_io::{Keep, MemoryDisk};
 use kvilt_sim::{
     Subject,
@@ -80,7 +80,7 @@ fn a_store_survives_a_thousand_crashes_without_growing() {
         let engine = even.open(&world).unwrap();
         // What nobody names is gone now. Before, files may be there that other tests' threads kept from being
         // swept. The reserve is there or not, as the crash pleases, and always of one size.
-        let reserve_bytes = disk.contents(FileName::Reserve).map_or(0, |bytes| bytes.len() as u64);
+        let reserve_bytes = disk.contents(RESERVE).map_or(0, |bytes| bytes.len() as u64);
         bytes_at_open.push(disk.total_bytes() - reserve_bytes);
         if let Some(before) = life.checked_sub(1) {
             let found = engine.get(b"life", None).unwrap();

@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use kvilt_base::{ErrorKind, FileName};
 use kvilt_even::Durability;
+use kvilt_format::names::{LOG, MANIFEST, WITNESS};
 use kvilt_io::MemoryDisk;
 use kvilt_sim::{
     Subject,
@@ -25,14 +26,14 @@ fn damaged_bytes_are_found_and_never_answer_wrong() {
     let reference = Reference::new(0).unwrap();
     assert!(reference.bytes() >= 64 << 10, "{} bytes", reference.bytes());
     for (name, bytes) in &reference.files {
-        let is_root = matches!(name, FileName::Manifest(_) | FileName::Witness);
+        let is_root = matches!(*name, FileName::Of(MANIFEST, _) | WITNESS);
         let shards = if is_root { 1 } else { 199 };
         let in_file = Blow::flips(*name, bytes.len())
             .chain(Blow::cuts(*name, bytes.len()))
             .chain(Blow::sectors(*name, bytes.len()));
         let tally = run(&reference, in_file, shards);
         assert!(tally.cases > 0, "{name}");
-        if matches!(name, FileName::Manifest(_)) {
+        if matches!(name, FileName::Of(MANIFEST, _)) {
             assert!(tally.refused > tally.harmless, "{tally:?}");
         }
     }
@@ -62,7 +63,7 @@ fn with_damaged_log(durability: Durability) -> (std::sync::Arc<MemoryDisk>, Even
     engine.put(b"key0000", b"in a log").unwrap();
     assert!(engine.stats()["chunks_now"] > 2);
     engine.close().unwrap();
-    let mut logs = disk.snapshot().into_iter().filter(|(name, _)| matches!(name, FileName::Log(_)));
+    let mut logs = disk.snapshot().into_iter().filter(|(name, _)| matches!(name, FileName::Of(LOG, _)));
     let (log, _) = logs
         .rfind(|(_, bytes)| bytes.windows(8).any(|window| window == b"in a log"))
         .expect("the last put is in a log");

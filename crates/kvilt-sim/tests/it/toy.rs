@@ -12,6 +12,7 @@ use kvilt_base::{
     CheckReport, Direction, Disk, Engine, Error, ErrorKind, File, FileName, KeyRange, Listed, Operation,
     Progress, ReadView, Result, Scanned, Stats, Swap, Version, WriteBatch, disk::LockFailure,
 };
+use kvilt_format::names::LOG;
 use kvilt_sim::{
     Subject,
     world::{Loss, World},
@@ -123,10 +124,10 @@ impl Toy {
         })?;
         let (number, rows, end) = recover(&*disk, flaw)?;
         let (log, log_end) = if flaw == Flaw::AppendBehindTornTail && number > 0 {
-            (disk.open(FileName::Log(number)).map_err(io)?, end)
+            (disk.open(FileName::Of(LOG, number)).map_err(io)?, end)
         } else {
             // The new log begins with everything, and replaces the old one only when it is durable.
-            let log = disk.create(FileName::Log(number + 1)).map_err(io)?;
+            let log = disk.create(FileName::Of(LOG, number + 1)).map_err(io)?;
             let changes: Vec<Operation> = rows
                 .iter()
                 .map(|(key, value)| Operation::Put { key: key.clone(), value: value.clone() })
@@ -138,7 +139,7 @@ impl Toy {
                 disk.sync_dir().map_err(io)?;
             }
             for old in logs(&*disk)?.into_iter().filter(|old| *old <= number && flaw != Flaw::OldLogsKept) {
-                disk.remove(FileName::Log(old)).map_err(io)?;
+                disk.remove(FileName::Of(LOG, old)).map_err(io)?;
             }
             (log, record.len() as u64)
         };
@@ -335,7 +336,7 @@ impl Engine for Toy {
     fn checkpoint_to(&self, directory: &Path) -> Result<()> {
         let copy = self.disk.new_directory(directory).map_err(io)?;
         let rows = self.rows(None)?;
-        let log = copy.create(FileName::Log(1)).map_err(io)?;
+        let log = copy.create(FileName::Of(LOG, 1)).map_err(io)?;
         let changes: Vec<Operation> = rows
             .iter()
             .map(|(key, value)| Operation::Put { key: key.clone(), value: value.clone() })
@@ -348,7 +349,7 @@ impl Engine for Toy {
     fn stats(&self) -> Stats {
         let mut stats = Stats::default();
         for number in logs(&*self.disk).unwrap_or_default() {
-            let file = self.disk.open(FileName::Log(number));
+            let file = self.disk.open(FileName::Of(LOG, number));
             stats.files_now += 1;
             stats.disk_bytes_now += file.and_then(|file| file.len()).unwrap_or_default();
         }
@@ -391,7 +392,7 @@ fn logs(disk: &dyn Disk) -> Result<Vec<u64>> {
         .map_err(io)?
         .into_iter()
         .filter_map(|listed| match listed {
-            Listed::Ours(FileName::Log(number)) => Some(number),
+            Listed::Ours(FileName::Of(LOG, number)) => Some(number),
             _ => None,
         })
         .collect();
@@ -403,7 +404,7 @@ fn logs(disk: &dyn Disk) -> Result<Vec<u64>> {
 fn recover(disk: &dyn Disk, flaw: Flaw) -> Result<(u64, Rows, u64)> {
     let numbers = logs(disk)?;
     for &number in numbers.iter().rev() {
-        let file = disk.open(FileName::Log(number)).map_err(io)?;
+        let file = disk.open(FileName::Of(LOG, number)).map_err(io)?;
         let mut bytes = vec![0; file.len().map_err(io)? as usize];
         file.read_exact_at(0, &mut bytes).map_err(io)?;
         let mut rows = Rows::new();
@@ -417,7 +418,7 @@ fn recover(disk: &dyn Disk, flaw: Flaw) -> Result<(u64, Rows, u64)> {
         if records > 0 {
             return Ok((number, rows, bytes.len() as u64));
         }
-        disk.remove(FileName::Log(number)).map_err(io)?;
+        disk.remove(FileName::Of(LOG, number)).map_err(io)?;
     }
     Ok((0, Rows::new(), 0))
 }

@@ -318,7 +318,7 @@ fn engine_of(path: &Path) -> Arc<dyn kvilt_base::Engine> {
         spawn: Arc::new(kvilt_io::NativeSpawn::new()),
         budget: kvilt_base::Budget::new(64 << 20),
     };
-    let disk = kvilt_io::NativeDisk::open(path, false).unwrap();
+    let disk = kvilt_io::NativeDisk::open(path, kvilt_even::KINDS, false).unwrap();
     kvilt_even::open(disk, world, kvilt_even::Options::default()).unwrap()
 }
 

@@ -18,7 +18,10 @@ use std::sync::{Arc, atomic::Ordering};
 use kvilt_base::{
     EntryRef, Error, ErrorKind, FileName, Kind, Mutant, RangeTombstone, Result, Version, mutant,
 };
-use kvilt_format::log::{HEADER_BYTES, encode_header};
+use kvilt_format::{
+    log::{HEADER_BYTES, encode_header},
+    names::LOG,
+};
 use kvilt_sync::{
     budget::{Charge, Part},
     published::{Pin, pin},
@@ -359,7 +362,7 @@ impl ChunkLog {
             match &*file {
                 Some(file) => Arc::clone(file),
                 None => {
-                    let name = FileName::Log(self.number);
+                    let name = FileName::Of(LOG, self.number);
                     let opened =
                         if offset == 0 { files.create(name, &self.hold)? } else { files.open(name)? };
                     Arc::clone(file.insert(opened))
@@ -367,7 +370,7 @@ impl ChunkLog {
             }
         };
         file.write_all_at(offset, bytes)
-            .map_err(|e| Error::io("append to a log", e).at(FileName::Log(self.number), offset))?;
+            .map_err(|e| Error::io("append to a log", e).at(FileName::Of(LOG, self.number), offset))?;
         self.hold.fetch_max(offset + bytes.len() as u64, Ordering::Relaxed);
         files.counters.log_bytes_written.add(bytes.len() as u64);
         files.reserve.grow_with(bytes.len() as u64);
@@ -486,7 +489,7 @@ impl ChunkLog {
         }
         let file = self.file.lock().clone().expect("a log with bytes has a file");
         if !mutant(Mutant::LogNotSynced) {
-            file.sync().map_err(|e| sync_failed(e, FileName::Log(self.number)))?;
+            file.sync().map_err(|e| sync_failed(e, FileName::Of(LOG, self.number)))?;
         }
         self.durable.fetch_max(end, Ordering::AcqRel);
         self.summaries.became_durable(summary);

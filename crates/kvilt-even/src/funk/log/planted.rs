@@ -4,6 +4,7 @@
 use std::sync::{Arc, atomic::Ordering};
 
 use kvilt_base::{FileName, Version};
+use kvilt_format::names::LOG;
 use kvilt_sync::published::pin;
 
 use super::{ChargedIndex, ChunkLog};
@@ -13,7 +14,7 @@ impl ChunkLog {
     /// What it holds is indexed as far as it can be read.
     pub(crate) fn reopened_for_append(files: &Files, number: u64, base: Version, len: u64) -> Arc<Self> {
         let log = Self::with(files, (number, base), len, None);
-        files.know(FileName::Log(number), &log.hold);
+        files.know(FileName::Of(LOG, number), &log.hold);
         log.is_closed.store(false, Ordering::Relaxed);
         log.index.replace(Some(ChargedIndex::new(files)));
         if let Some(index) = log.index.load(&pin()) {

@@ -13,7 +13,10 @@ use std::{
 };
 
 use kvilt_base::{EntryRef, Error, File, FileName, Kind, Large, Mutant, Result, Version, mutant};
-use kvilt_format::log::{Decoded, HEADER_BYTES, LargeRecord, decode_header, decode_key, decode_record};
+use kvilt_format::{
+    log::{Decoded, HEADER_BYTES, LargeRecord, decode_header, decode_key, decode_record},
+    names::LOG,
+};
 use kvilt_sync::published::pin;
 
 use super::ChunkLog;
@@ -487,7 +490,7 @@ impl ChunkLog {
         if let Some(file) = &*file {
             return Ok(Arc::clone(file));
         }
-        let opened = files.open(FileName::Log(self.number))?;
+        let opened = files.open(FileName::Of(LOG, self.number))?;
         self.read_header(&*opened)?;
         Ok(Arc::clone(file.insert(opened)))
     }

@@ -9,7 +9,10 @@ use std::{
 };
 
 use kvilt_base::{Disk, Listed, disk::LockFailure};
-use kvilt_format::log::{Decoded, decode_record, record_len_max};
+use kvilt_format::{
+    log::{Decoded, decode_record, record_len_max},
+    names::LOG,
+};
 use kvilt_io::{Keep, MemoryDisk};
 use kvilt_sync::budget::Part;
 
@@ -74,7 +77,7 @@ struct HeldFile {
 
 impl File for HeldFile {
     fn write_at(&self, offset: u64, bytes: &[u8]) -> io::Result<usize> {
-        if matches!(self.name(), FileName::Log(_)) {
+        if matches!(self.name(), FileName::Of(LOG, _)) {
             let held = self.held.lock().unwrap().take();
             if let Some(held) = held {
                 held.has_begun.send(()).unwrap();

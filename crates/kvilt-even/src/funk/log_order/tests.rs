@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use kvilt_base::{Direction, Disk, EntryRef, KeyRange, Source};
-use kvilt_format::log::HEADER_BYTES;
+use kvilt_format::{log::HEADER_BYTES, names::LOG};
 use kvilt_io::MemoryDisk;
 
 use super::*;
@@ -372,7 +372,7 @@ fn what_was_laid_aside_is_read_instead_of_the_log_unless_it_is_damaged() {
     assert!(aside < script.log.len() / 4, "{aside} of {}", script.log.len());
     script.check();
     script.log.forget(false);
-    let name = kvilt_base::FileName::Log(script.log.number());
+    let name = kvilt_base::FileName::Of(LOG, script.log.number());
     let file = disk.open(name).unwrap();
     let mut last = [0];
     file.read_exact_at(file.len().unwrap() - 1, &mut last).unwrap();

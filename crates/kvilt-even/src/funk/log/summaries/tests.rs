@@ -5,7 +5,7 @@ use std::sync::Arc;
 use kvilt_base::{Disk, ErrorKind, FileName, Kind};
 use kvilt_io::{Call, Fault, FaultyDisk, MemoryDisk, Times};
 
-use kvilt_format::log::encode_record;
+use kvilt_format::{log::encode_record, names::LOG};
 
 use super::*;
 use crate::{bed, options::Options, store::Store};
@@ -163,7 +163,7 @@ fn damage_to_a_summary_is_said_with_its_place() {
     let log = ChunkLog::create(&store.files, store.epoch_base);
     append(&store, &log, 0..200, 10);
     let at = log.durable_summary().unwrap();
-    let file = disk.open(FileName::Log(log.number())).unwrap();
+    let file = disk.open(FileName::Of(LOG, log.number())).unwrap();
     let mut byte = [0];
     file.read_exact_at(at + 20, &mut byte).unwrap();
     file.write_all_at(at + 20, &[byte[0] ^ 4]).unwrap();

@@ -1,0 +1,25 @@
+//! The kinds of files that this crate encodes, and their names.
+
+use kvilt_base::{FileName, disk::Kind};
+
+/// The list of live files, see `docs/format/manifest.md`.
+pub const MANIFEST: Kind = Kind::new("manifest");
+/// A manifest under construction; renamed when complete.
+pub const MANIFEST_TEMP: Kind = Kind::new("manifest.tmp");
+/// A sorted table, see `docs/format/table.md`: read by single blocks.
+pub const TABLE: Kind = Kind::read_at_random("table");
+/// A chunk's log, see `docs/format/log.md`: read by single records.
+pub const LOG: Kind = Kind::read_at_random("log");
+/// The commit log, see `docs/format/commit.md`.
+pub const COMMIT: Kind = Kind::new("commit");
+
+const WITNESS_KIND: Kind = Kind::new("WITNESS");
+const RESERVE_KIND: Kind = Kind::new("RESERVE");
+
+/// What of the manifest is known to be synced, see `docs/format/witness.md`.
+pub const WITNESS: FileName = FileName::Once(WITNESS_KIND);
+/// Room kept back for a full disk; its bytes mean nothing, see `docs/design/0024-reserve.md`.
+pub const RESERVE: FileName = FileName::Once(RESERVE_KIND);
+
+/// All of them.
+pub const KINDS: &[Kind] = &[MANIFEST, MANIFEST_TEMP, TABLE, LOG, COMMIT, WITNESS_KIND, RESERVE_KIND];
