@@ -1,7 +1,8 @@
 //! `cargo xtask …`: the chores of the house, and the checks that hold its rules.
 //!
 //! Workshop: it reads the tree and calls cargo; it imports no crate of ours and none imports it. A check
-//! prints every finding as `file:line: sentence` and fails if there is one; none changes a file.
+//! prints every finding as `file:line: sentence` and fails if there is one; none changes a file,
+//! unless a flag says so.
 #![forbid(unsafe_code)]
 
 mod arguments;
@@ -30,13 +31,14 @@ usage: cargo xtask <command>
                  --quick leaves out whatever needs a full build: integration tests, docs, loom, README;
                  --beside is the part of it that runs beside the rest: coverage, models, miri, fuzz targets
   floors         imports between our crates go down only (docs/design/0001-floors.md)
-  tidy           file heads, file sizes, names, words, invariant numbers, documents (STYLE.md)
+  tidy [--lower] file heads, file sizes, names, words, invariant numbers, documents, width and phrases of prose,
+                 commits (STYLE.md); --lower first writes down that fewer banned phrases are left
 
   fuzz [--seconds N | --executions N] [--target T] [--no-sanitizer] [--json]
                  every fuzz target, 20 seconds each if not told (nightly, cargo-fuzz); --executions counts those
                  of earlier runs with it, so that a campaign may be ended and goes on
   shuttle [--schedules N] [--seed S] [--model NAME] [--release]
-                 the models of kvilt-sync under schedules chosen by chance; 20000 each if not told
+                 the models of kvilt-sync under random schedules; 20000 each if not told
   miri [--seeds N]
                  unsafe code and the models under miri's scheduler (nightly)
   sanitize thread|address [--history SEEDS]
@@ -77,6 +79,7 @@ fn run(words: &[&str]) -> Result<()> {
         ["ci", "--beside"] => ci::run(&workspace, ci::Extent::Beside),
         ["floors"] => floors::run(&workspace),
         ["tidy"] => tidy::run(&workspace),
+        ["tidy", "--lower"] => tidy::run_lowered(&workspace),
         ["help" | "--help" | "-h"] => {
             println!("{USAGE}");
             Ok(())

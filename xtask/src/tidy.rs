@@ -1,13 +1,16 @@
 //! `cargo xtask tidy`: the rules of `STYLE.md` that a machine can hold.
 //!
 //! Reads every tracked text file once and lets each check look at all of them. A check is a function from the
-//! tree to its findings, so its tests need no files.
+//! tree to its findings, so its tests need no files. Only `history` looks at commits instead.
 
 mod documents;
+mod history;
 mod invariants;
 mod layout;
+mod phrases;
 mod places;
 mod source;
+mod width;
 mod words;
 
 use std::fmt;
@@ -64,12 +67,30 @@ impl Tree {
 
 type Check = fn(&Tree) -> Vec<Finding>;
 
-const CHECKS: &[Check] = &[layout::check, words::check, invariants::check, documents::check, places::check];
+const CHECKS: &[Check] = &[
+    layout::check,
+    words::check,
+    invariants::check,
+    documents::check,
+    places::check,
+    width::check,
+    phrases::check,
+];
+
+/// Writes down how many banned phrases are left, then looks at everything.
+pub(crate) fn run_lowered(workspace: &Workspace) -> Result<()> {
+    phrases::lower(workspace, &Tree::new(workspace.documents()?))?;
+    run(workspace)
+}
 
 /// Fails, printing every finding.
 pub(crate) fn run(workspace: &Workspace) -> Result<()> {
     let tree = Tree::new(workspace.documents()?);
     let mut findings: Vec<Finding> = CHECKS.iter().flat_map(|check| check(&tree)).collect();
+    match history::check(workspace) {
+        Ok(of_commits) => findings.extend(of_commits),
+        Err(reason) => println!("tidy: commits not looked at: {reason}"),
+    }
     findings.sort_by(|a, b| (&a.path, a.line).cmp(&(&b.path, b.line)));
     if findings.is_empty() {
         println!("tidy: {} files, {} of them Rust", tree.documents.len(), tree.sources.len());

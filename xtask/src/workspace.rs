@@ -30,6 +30,15 @@ pub(crate) struct Document {
     pub(crate) text: String,
 }
 
+/// A commit, by what it says of itself.
+#[derive(Clone, Debug)]
+pub(crate) struct Commit {
+    /// The beginning of its hash.
+    pub(crate) id: String,
+    pub(crate) subject: String,
+    pub(crate) body: String,
+}
+
 impl Workspace {
     /// The workspace that contains xtask. What cargo says now counts more than where we were built: two
     /// checkouts may share one target directory.
@@ -88,6 +97,28 @@ impl Workspace {
         Ok(documents)
     }
 
+    /// All commits that came after `base`, merges left out; or why git does not say.
+    pub(crate) fn commits_since(&self, base: &str) -> Result<Vec<Commit>, String> {
+        let range = format!("{base}..HEAD");
+        let output = Command::new("git")
+            .args(["log", "--no-merges", "--format=%h%x00%s%x00%b%x00", &range])
+            .current_dir(&self.root)
+            .output()
+            .map_err(|e| format!("git does not start: {e}"))?;
+        if !output.status.success() {
+            let said = String::from_utf8_lossy(&output.stderr);
+            return Err(format!("the history is not here, or not all of it: {}", said.trim()));
+        }
+        let text = String::from_utf8_lossy(&output.stdout).into_owned();
+        let fields: Vec<&str> = text.split('\0').collect();
+        let commit = |fields: &[&str]| Commit {
+            id: fields[0].trim().to_owned(),
+            subject: fields[1].to_owned(),
+            body: fields[2].to_owned(),
+        };
+        Ok(fields.chunks_exact(3).map(commit).collect())
+    }
+
     fn tracked_paths(&self) -> Option<Vec<String>> {
         let output = Command::new("git").args(["ls-files", "-z"]).current_dir(&self.root).output().ok()?;
         let listing = String::from_utf8(output.stdout).ok().filter(|_| output.status.success())?;
@@ -127,5 +158,14 @@ mod tests {
         assert!(workspace.root.join("Cargo.toml").is_file());
         assert!(workspace.documents().unwrap().iter().any(|d| d.path == "Cargo.toml"));
         assert!(workspace.all_paths().unwrap().iter().any(|path| path == "xtask/src/workspace.rs"));
+    }
+
+    #[test]
+    fn commits_behind_one_that_is_not_here_are_refused_with_a_reason() {
+        let reason = Workspace::here().commits_since(&"0".repeat(40)).unwrap_err();
+        assert!(
+            reason.contains("git does not start") || reason.contains("the history is not here"),
+            "{reason}"
+        );
     }
 }

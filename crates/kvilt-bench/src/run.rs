@@ -158,7 +158,7 @@ fn named(name: &str, mut phase: Value, store: &dyn Store) -> Value {
     phase
 }
 
-/// Loads all records in the order of their keys, many together; or by chance, each alone.
+/// Loads all records in the order of their keys, many together; or in random order, each alone.
 fn load(store: &dyn Store, scenario: &Scenario) -> Result<Played> {
     let records = scenario.records();
     let progress = progress_bar("load", Until::Operations(records));
@@ -184,7 +184,7 @@ fn load(store: &dyn Store, scenario: &Scenario) -> Result<Played> {
     Played::of_load(records, begun.elapsed(), put_bytes)
 }
 
-/// Gets as many records by chance as there are, or for as long as the scenario says, so that caches hold what
+/// Gets random records, as many as there are or for as long as the scenario says, so that caches hold what
 /// fits.
 fn warm(stage: &Stage, scenario: &Scenario) -> Result<Played> {
     let work: NamedWork = "readrandom".parse()?;
@@ -219,7 +219,7 @@ fn opens(
     }))
 }
 
-/// What the first gets and scans at places by chance take after an open, in milliseconds.
+/// What the first gets and scans at random places take after an open, in milliseconds.
 fn first_looks(store: &dyn Store, scenario: &Scenario) -> Result<Value> {
     let mut chance = SmallRng::seed_from_u64(scenario.seed);
     let mut look = |is_scan: bool| -> Result<f64> {
@@ -273,7 +273,7 @@ fn work_and_be_killed(store: &str, scenario: &Scenario, directory: &Path) -> Res
     Ok(())
 }
 
-/// What the writer does until it is killed, or nobody is there to kill it: puts records by chance.
+/// What the writer does until it is killed, or nobody is there to kill it: puts random records.
 pub fn write_for_ever(contestant: &dyn Contestant, scenario: &Scenario, directory: &Path) -> Result<()> {
     std::thread::spawn(|| {
         let _ = io::copy(&mut io::stdin(), &mut io::sink());

@@ -83,7 +83,7 @@ impl Scenario {
         self.works.iter().any(|work| matches!(work.work, Work::Ingest | Work::Analytics))
     }
 
-    /// A key of the data by chance, or where an app's events of the last minute begin.
+    /// A random key of the data, or where an app's events of the last minute begin.
     pub fn place(&self, chance: &mut impl Rng) -> Vec<u8> {
         if self.has_events() {
             let since = events::minute_before(events::time_of(self.records()));

@@ -85,7 +85,7 @@ pub(crate) fn strike(mut command: Command, aim: &Aim, mut blow: impl FnMut() -> 
         if let Aim::After(at, delay) = aim
             && byte[0] == *at
         {
-            // A place in time, chosen by chance: nothing is waited for here.
+            // A random moment: nothing is waited for here.
             std::thread::sleep(*delay);
             blow()?;
             leash.0.kill().context("kill the child")?;

@@ -42,7 +42,7 @@ use recorder::{End, Film, Recorder, Shot, When};
 pub struct Plan {
     /// Random images of each crash, besides killed, synced only, and a prefix.
     pub random_images: u64,
-    /// Only one of these images of about each sixteenth crash, by chance: more scripts for the same number of
+    /// Only one of these images of about each sixteenth crash, at random: more scripts for the same number of
     /// cases.
     pub is_sampled: bool,
     /// Lives of a store, the first included: a case may crash again until this many are used up.

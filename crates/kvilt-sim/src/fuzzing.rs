@@ -8,7 +8,7 @@
 //! | `directory` | several files of one store | an open, and everything that follows, ends in an answer or an error |
 //! | `script` | operations | the answers are those of an ordered map, reopens and background work included |
 //!
-//! Bytes chosen by chance never have a right checksum, so `mend` puts them right first: what is tested is
+//! Random bytes never have a right checksum, so `mend` puts them right first: what is tested is
 //! what lies behind them. The first byte of an input says how much is mended; without mending the guards
 //! themselves are tested.
 //!

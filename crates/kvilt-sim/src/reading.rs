@@ -160,7 +160,7 @@ pub fn read_both_ends(
     Ok(front)
 }
 
-/// A manner by chance: any direction and piece size, whole range.
+/// A random manner: any direction and piece size, whole range.
 pub fn any_manner(dice: &mut Dice) -> Manner {
     let direction = if dice.chance(1, 2) { Direction::Forward } else { Direction::Backward };
     Manner {

@@ -1,7 +1,7 @@
 //! `shim`: std and `parking_lot`, or loom, or shuttle; one switch for the whole crate.
 //!
 //! Under `--cfg loom` or `--cfg shuttle` the protocols of this crate run on that explorer's atomics and
-//! locks, so that a model visits every interleaving (loom), or many thousands chosen by chance (shuttle).
+//! locks, so that a model visits every interleaving (loom), or many thousands at random (shuttle).
 //! What is always true: a module that a model exercises takes its atomics and locks from here and from
 //! nowhere else.
 

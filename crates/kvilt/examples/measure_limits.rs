@@ -180,7 +180,7 @@ fn look_some_up(db: &Db, plan: Plan) -> Result<u64, kvilt::Error> {
     Ok(found)
 }
 
-/// Numbers by chance, the same in every run.
+/// Random numbers, the same in every run.
 struct Chance(u64);
 
 impl Chance {

@@ -135,7 +135,7 @@ fn setting(name: &str, head: Option<&Value>) -> String {
 fn head(measured: &Measured) -> String {
     let mut text = String::from(
         "# Figures\n\nWritten by `cargo run --release --manifest-path crates/kvilt-bench-compare/Cargo.toml -- \
-         figures`; nothing here\nis edited by hand. [performance.md](../performance.md) says how to read it.\n\n",
+         figures`; nothing\nhere is edited by hand. [performance.md](../performance.md) says how to read it.\n\n",
     );
     let of_heads = |name: &str| {
         let mut all: Vec<String> = measured

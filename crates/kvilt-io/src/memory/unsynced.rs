@@ -1,7 +1,7 @@
 //! `Unit`: one thing that a power cut may take, or leave, by itself: a change of names, or sectors of one
 //! write.
 //!
-//! Images by chance (see `image`) mix many such things; here each is lost alone, or kept alone, and every
+//! Random images (see `image`) mix many such things; here each is lost alone, or kept alone, and every
 //! write is torn at every border of its sectors. So nothing depends on chance, and what a store forgot to
 //! sync is named by a number.
 //!

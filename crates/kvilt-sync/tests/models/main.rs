@@ -1,8 +1,8 @@
 //! Models of the protocols between threads, M1 to M15 (the table in `docs/testing.md`).
 //!
 //! Each is written once, over the primitives of this crate, and walked through by whichever explorer the
-//! build chose: loom tries every interleaving with up to three preemptions, shuttle many schedules chosen by
-//! chance, and without either the threads are real, for miri and the sanitizers. Where a protocol lives in
+//! build chose: loom tries every interleaving with up to three preemptions, shuttle many random
+//! schedules, and without either the threads are real, for miri and the sanitizers. Where a protocol lives in
 //! engine `even`, its model is the smallest that keeps the order of its steps; what it leaves out stands in
 //! the head of its file.
 //!

@@ -3,12 +3,12 @@
 //!
 //! ```text
 //!   the file:  … record | record | rec▒▒▒
-//!                                  │  └ a piece of the system's cache ends
+//!                                  │  └ a piece of the page cache ends
 //!                                  └ start: from here on records are found in the buffer
 //!   filling:                         record | record | …  ◀── puts
 //! ```
 //!
-//! A buffer is full when it reaches a place in the file where a piece of the system's cache ends, and is
+//! A buffer is full when it reaches a place in the file where a piece of the page cache ends, and is
 //! written up to there, mostly in the middle of a record. The next buffer begins with that record once more
 //! (`docs/design/0055-writes-that-end-with-pieces-of-the-cache.md`). What a checkpoint writes ends with a
 //! record.
@@ -29,8 +29,8 @@ use kvilt_sync::{
 
 use crate::files::Files;
 
-/// The system's cache takes a write of so many bytes, begun at a multiple of them, in one piece; it takes
-/// others page by page, which costs a fifth more, and in puts a half.
+/// Longest write, in bytes, that the page cache of Linux 6.16 and later takes in one piece, if it begins at a
+/// multiple of this length. It takes others page by page, which costs a fifth more, and in puts a half.
 const PIECE_BYTES_MAX: usize = 32 << 10;
 
 /// A buffer that ends with a piece has this part of it as room behind, for the rest of the record that lies

@@ -46,7 +46,7 @@ impl Script {
         (self.chance >> 33) % n
     }
 
-    /// Puts of keys by chance, some of them again at the version that they have.
+    /// Puts of random keys, some of them again at the version that they have.
     fn append(&mut self, records: u64, version: u64) {
         for _ in 0..records {
             let key = format!("key{:04}", self.below(900)).into_bytes();
