@@ -33,7 +33,31 @@ pub(crate) fn write(measured: &Measured, out: &Path) -> Result<()> {
         write!(page, "\n{}\n`figures --only {} --again`\n", table(&drawing), figure.name)?;
     }
     let path = out.join("README.md");
-    fs::write(&path, page).with_context(|| path.display().to_string())
+    fs::write(&path, wrapped(&page)).with_context(|| path.display().to_string())
+}
+
+/// Widest line of text, in characters, as `cargo xtask tidy` holds all pages to it.
+const CHARACTERS_MAX: usize = 110;
+
+/// The page with its text wrapped; rows of tables and headings stay as they are.
+fn wrapped(page: &str) -> String {
+    let mut text = String::new();
+    for line in page.lines() {
+        let mut width = 0;
+        for word in line.split(' ') {
+            let characters = word.chars().count();
+            let is_full = width > 0 && width + 1 + characters > CHARACTERS_MAX;
+            match is_full && !line.starts_with(['|', '#']) {
+                true => text.push('\n'),
+                false if width > 0 => text.push(' '),
+                false => {}
+            }
+            width = if is_full { characters } else { width + usize::from(width > 0) + characters };
+            text += word;
+        }
+        text.push('\n');
+    }
+    text
 }
 
 /// The sentence under a plot.
@@ -135,7 +159,7 @@ fn setting(name: &str, head: Option<&Value>) -> String {
 fn head(measured: &Measured) -> String {
     let mut text = String::from(
         "# Figures\n\nWritten by `cargo run --release --manifest-path crates/kvilt-bench-compare/Cargo.toml -- \
-         figures`; nothing\nhere is edited by hand. [performance.md](../performance.md) says how to read it.\n\n",
+         figures`; nothing here is edited by hand. [performance.md](../performance.md) says how to read it.\n\n",
     );
     let of_heads = |name: &str| {
         let mut all: Vec<String> = measured
@@ -271,6 +295,15 @@ fn table(drawing: &Drawing) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn text_is_wrapped_and_tables_and_headings_are_not() {
+        let (half, wide) = ("x".repeat(CHARACTERS_MAX / 2), "y".repeat(CHARACTERS_MAX + 1));
+        let page = format!("# {half} {half}\n\n{half} {half} {wide} z\n| {half} | {half} |\n");
+        let expected = format!("# {half} {half}\n\n{half}\n{half}\n{wide}\nz\n| {half} | {half} |\n");
+        assert_eq!(wrapped(&page), expected);
+        assert_eq!(wrapped(&expected), expected);
+    }
 
     #[test]
     fn the_page_tells_goals_runs_promises_and_failures() {
