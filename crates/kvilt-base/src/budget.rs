@@ -18,32 +18,35 @@ use std::{
 use crossbeam_utils::CachePadded;
 use parking_lot::Mutex;
 
-/// Who uses memory.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Part {
-    /// Runs and tails of munks.
-    Munks,
-    /// Rows of munk-less chunks.
-    RowCache,
-    /// Indexes and filters of logs.
-    LogIndexes,
-    /// Block indexes and filters of tables.
-    Tables,
-    /// Write buffers of logs.
-    LogBuffers,
+/// What memory is used for. An engine declares its own parts as constants, each in a slot that no part of
+/// another engine has: engines of one process share a budget.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Part {
+    slot: usize,
+    name: &'static str,
 }
 
+/// Parts that the engines of a process may have together.
+pub const PARTS_MAX: usize = 16;
+
 impl Part {
-    /// Every part, in the order of declaration.
-    pub const ALL: [Part; 5] =
-        [Part::Munks, Part::RowCache, Part::LogIndexes, Part::Tables, Part::LogBuffers];
+    /// Panics if there is no such slot.
+    pub const fn new(slot: usize, name: &'static str) -> Part {
+        assert!(slot < PARTS_MAX, "a budget has no slot of that number");
+        Part { slot, name }
+    }
+
+    /// Where a budget counts it.
+    pub fn slot(self) -> usize {
+        self.slot
+    }
 }
 
 /// The memory that may be used, in bytes, and the gauges of its parts. Any thread may use it; nothing waits.
 pub struct Budget {
     bytes_max: u64,
     /// Padded: parts are charged by different threads.
-    used: [CachePadded<AtomicU64>; Part::ALL.len()],
+    used: [CachePadded<AtomicU64>; PARTS_MAX],
     sleepers: Mutex<Sleepers>,
 }
 
@@ -101,33 +104,34 @@ impl Budget {
     /// Counts `bytes` as used by `part`.
     pub fn add(&self, part: Part, bytes: u64) {
         // Relaxed, here and below: gauges order nothing; each is exact by itself.
-        self.used[part as usize].fetch_add(bytes, Ordering::Relaxed);
+        self.used[part.slot].fetch_add(bytes, Ordering::Relaxed);
     }
 
     /// Counts `bytes` of `part` as given back. Panics if the part does not use that many.
     pub fn sub(&self, part: Part, bytes: u64) {
-        let before = self.used[part as usize].fetch_sub(bytes, Ordering::Relaxed);
-        crate::invariant!("S-30", before >= bytes, "{part:?} gives back {bytes} bytes of {before}");
+        let before = self.used[part.slot].fetch_sub(bytes, Ordering::Relaxed);
+        crate::invariant!("S-30", before >= bytes, "{} give back {bytes} bytes of {before}", part.name);
     }
 
     /// What `part` uses, in bytes.
     pub fn used(&self, part: Part) -> u64 {
-        self.used[part as usize].load(Ordering::Relaxed)
+        self.used[part.slot].load(Ordering::Relaxed)
     }
 
     /// What all parts use, in bytes. Not one instant: parts may move while they are summed.
     pub fn used_in_all(&self) -> u64 {
-        Part::ALL.iter().map(|part| self.used(*part)).sum()
+        self.used.iter().map(|used| used.load(Ordering::Relaxed)).sum()
     }
 
     /// Counts `bytes` as used by `part` for as long as the charge lives.
     ///
     /// ```
     /// use kvilt_base::{Budget, budget::Part};
+    /// const CACHE: Part = Part::new(9, "cache");
     /// let budget = Budget::new(1 << 20);
-    /// let mut charge = budget.charge(Part::Munks, 100);
+    /// let mut charge = budget.charge(CACHE, 100);
     /// charge.grow(20);
-    /// assert_eq!(budget.used(Part::Munks), 120);
+    /// assert_eq!(budget.used(CACHE), 120);
     /// drop(charge);
     /// assert_eq!(budget.used_in_all(), 0);
     /// ```
@@ -139,12 +143,8 @@ impl Budget {
 
 impl fmt::Debug for Budget {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let mut gauges = f.debug_struct("Budget");
-        gauges.field("bytes_max", &self.bytes_max);
-        for part in Part::ALL {
-            gauges.field(&format!("{part:?}"), &self.used(part));
-        }
-        gauges.finish()
+        let used: Vec<u64> = self.used.iter().map(|used| used.load(Ordering::Relaxed)).collect();
+        f.debug_struct("Budget").field("bytes_max", &self.bytes_max).field("used", &used).finish()
     }
 }
 
@@ -232,8 +232,8 @@ mod tests {
     fn charges_of_many_threads_sum_to_nothing_in_the_end() {
         let budget = Budget::new(10);
         std::thread::scope(|s| {
-            for part in Part::ALL {
-                let budget = &budget;
+            for slot in 0..5 {
+                let (budget, part) = (&budget, Part::new(slot, "rows"));
                 s.spawn(move || {
                     for bytes in 0..if cfg!(miri) { 50 } else { 1000 } {
                         let mut charge = budget.charge(part, bytes);
@@ -251,6 +251,6 @@ mod tests {
     #[test]
     #[should_panic(expected = "S-30")]
     fn giving_back_too_much_is_a_bug() {
-        Budget::new(1).sub(Part::Tables, 1);
+        Budget::new(1).sub(Part::new(1, "rows"), 1);
     }
 }

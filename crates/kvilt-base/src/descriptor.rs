@@ -7,7 +7,7 @@
 use std::{any::Any, fmt, sync::Arc};
 
 use crate::{
-    Budget, Clock, Disk, Engine, Error, FileName, KeyRange, Level, Listed, RepairReport, Result, Rng,
+    Budget, Clock, Disk, Engine, Error, FileName, KeyRange, Level, Listed, Part, RepairReport, Result, Rng,
     Settings, Spawn,
 };
 
@@ -91,6 +91,9 @@ pub enum Salvaged<'a> {
 pub trait Descriptor: fmt::Debug + Send + Sync {
     /// Its name: short, of lowercase letters, the same for ever.
     fn name(&self) -> &'static str;
+
+    /// What it uses its memory budget for.
+    fn parts(&self) -> &'static [Part];
 
     /// What it promises.
     fn capabilities(&self) -> Capabilities;

@@ -14,17 +14,17 @@ use std::{any::Any, fmt, io, sync::Arc};
 
 /// A kind of file. An engine declares its own as constants; [`FileName`] has those that every store may have.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub struct Kind {
+pub struct FileKind {
     /// How the name ends, or the whole name of a file that a store has once: then all of it is uppercase.
     text: &'static str,
     is_read_at_random: bool,
 }
 
-impl Kind {
+impl FileKind {
     /// A kind whose files are read from end to end.
     ///
     /// Panics if the text is empty, or has other characters than ASCII letters of one case and dots.
-    pub const fn new(text: &'static str) -> Kind {
+    pub const fn new(text: &'static str) -> FileKind {
         let (bytes, mut at) = (text.as_bytes(), 0);
         assert!(!bytes.is_empty(), "a kind of file has a name");
         while at < bytes.len() {
@@ -35,12 +35,12 @@ impl Kind {
             assert!(is_allowed, "a kind of file is all uppercase, or lowercase with dots");
             at += 1;
         }
-        Kind { text, is_read_at_random: false }
+        FileKind { text, is_read_at_random: false }
     }
 
     /// A kind whose files are read at random: read-ahead by the system would be wasted on them.
-    pub const fn read_at_random(text: &'static str) -> Kind {
-        Kind { is_read_at_random: true, ..Kind::new(text) }
+    pub const fn read_at_random(text: &'static str) -> FileKind {
+        FileKind { is_read_at_random: true, ..FileKind::new(text) }
     }
 
     const fn is_once(self) -> bool {
@@ -52,22 +52,24 @@ impl Kind {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum FileName {
     /// A file that a store has once, such as `LOCK`.
-    Once(Kind),
+    Once(FileKind),
     /// One of many of its kind, such as `000000000000002a.log`.
-    Of(Kind, u64),
+    Of(FileKind, u64),
 }
 
 impl FileName {
     /// Held, by advisory lock, by the one process that has the store open, or by those that read it; contains
     /// the id of the one.
-    pub const LOCK: FileName = FileName::Once(Kind::new("LOCK"));
+    pub const LOCK: FileName = FileName::Once(FileKind::new("LOCK"));
+    /// Which engine made the store, see `docs/format/engine.md`.
+    pub const ENGINE: FileName = FileName::Once(FileKind::new("ENGINE"));
     /// An empty file: what else is in the directory is not a whole store yet, see
     /// `docs/design/0062-unfinished-directories.md`.
-    pub const UNFINISHED: FileName = FileName::Once(Kind::new("UNFINISHED"));
+    pub const UNFINISHED: FileName = FileName::Once(FileKind::new("UNFINISHED"));
 
     /// The name with this text, exactly, if it is one that every store may have, or of one of these `kinds`.
-    pub fn parse(text: &str, kinds: &[Kind]) -> Option<FileName> {
-        let common = [FileName::LOCK, FileName::UNFINISHED].into_iter();
+    pub fn parse(text: &str, kinds: &[FileKind]) -> Option<FileName> {
+        let common = [FileName::LOCK, FileName::ENGINE, FileName::UNFINISHED].into_iter();
         if let Some(name) = common.chain(FileName::once_of(kinds)).find(|name| name.kind().text == text) {
             return Some(name);
         }
@@ -80,7 +82,7 @@ impl FileName {
     }
 
     /// The names of those `kinds` that a store has once.
-    pub fn once_of(kinds: &[Kind]) -> impl Iterator<Item = FileName> {
+    pub fn once_of(kinds: &[FileKind]) -> impl Iterator<Item = FileName> {
         kinds.iter().filter(|kind| kind.is_once()).map(|kind| FileName::Once(*kind))
     }
 
@@ -97,7 +99,7 @@ impl FileName {
         self.kind().is_read_at_random
     }
 
-    fn kind(self) -> Kind {
+    fn kind(self) -> FileKind {
         match self {
             FileName::Once(kind) | FileName::Of(kind, _) => kind,
         }
@@ -278,11 +280,13 @@ mod tests {
 
     #[test]
     fn names_parse_back_and_nothing_else_does() {
-        let (list, list_temp, log) = (Kind::new("list"), Kind::new("list.tmp"), Kind::read_at_random("log"));
-        let sign = Kind::new("SIGN");
+        let (list, list_temp, log) =
+            (FileKind::new("list"), FileKind::new("list.tmp"), FileKind::read_at_random("log"));
+        let sign = FileKind::new("SIGN");
         let kinds = [list, list_temp, log, sign];
         for name in [
             FileName::LOCK,
+            FileName::ENGINE,
             FileName::UNFINISHED,
             FileName::Once(sign),
             FileName::Of(list, 1),

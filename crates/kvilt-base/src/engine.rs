@@ -11,6 +11,7 @@
 //!   go on.
 //! * **B-7** An open that is refused, and a store that is open to be read only, changes no file; and who only
 //!   reads sees all that another open would show, or is refused.
+//! * **B-8** A store is opened by the engine that made it and by no other.
 
 use std::{any::Any, fmt, path::Path};
 

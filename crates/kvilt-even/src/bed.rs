@@ -2,10 +2,9 @@
 
 use std::sync::Arc;
 
-use kvilt_base::{Disk, EntryRef, Result, World};
+use kvilt_base::{Budget, Disk, EntryRef, Result, World};
 use kvilt_format::log::{encode_record, record_len_max};
 use kvilt_io::{ManualClock, SeededRng, StepSpawn};
-use kvilt_sync::budget::Budget;
 
 use crate::{
     funk::log::{ChunkLog, IfFull},

@@ -26,15 +26,16 @@ use std::{
     },
 };
 
-use kvilt_base::{Disk, Error, ErrorKind, FileName, Listed, Mutant, Result, Version, mutant};
+use kvilt_base::{Disk, Error, ErrorKind, FileName, Listed, Mutant, Result, Version, engine_name, mutant};
 use kvilt_format::{
-    manifest::{Edit, FileKind, FileRecord, ManifestWriter, Root, Witness, read_root},
+    manifest::{Edit, FileRecord, ManifestWriter, PartKind, Root, Witness, read_root},
     names::{COMMIT, MANIFEST, WITNESS},
 };
 use kvilt_sync::published::{pin, settle};
 use parking_lot::Mutex;
 
 use crate::{
+    NAME,
     commit::{CutOrder, Deed},
     funk::{
         Funk, Part, PartFile,
@@ -115,6 +116,7 @@ impl Checkpoint {
     /// Verifies manifest and witness on the disk; says how many bytes that were.
     pub(crate) fn verify(&self, disk: &dyn Disk) -> Result<u64> {
         let durable = self.durable.lock();
+        engine_name::expect(disk, NAME)?;
         durable.witness.verify()?;
         let Some((root, witness)) = read_root(disk)? else {
             return Err(Error::corrupted(WITNESS, 0, "manifest and witness are missing"));
@@ -473,7 +475,7 @@ impl Store {
         let new = edit.files_upserted.iter().map(|(n, record)| (n, record));
         let logs: Vec<Version> = old
             .chain(new)
-            .filter(|(_, record)| record.kind == FileKind::Log)
+            .filter(|(_, record)| record.kind == PartKind::Log)
             .map(|(_, record)| record.base)
             .collect();
         let is_needed = |(last, next): &(Version, Version)| {
@@ -580,7 +582,7 @@ fn log_record(log: &ChunkLog) -> FileRecord {
     // it tells of that.
     let summary = log.durable_summary();
     let len = if mutant(Mutant::LengthNotSynced) { log.len() } else { log.durable_len() };
-    FileRecord { kind: FileKind::Log, len, base: log.base(), summary }
+    FileRecord { kind: PartKind::Log, len, base: log.base(), summary }
 }
 
 #[cfg(feature = "mutants")]

@@ -9,13 +9,10 @@
 
 use std::{io, path::Path, sync::Arc};
 
-use kvilt_base::{Error, ErrorKind, Mutant, Result, mutant};
+use kvilt_base::{Error, ErrorKind, Mutant, Result, Unfinished, engine_name, mutant, unfinished::not_empty};
 use kvilt_format::manifest::{ManifestWriter, Witness};
 
-use crate::{
-    store::Store,
-    unfinished::{Unfinished, not_empty},
-};
+use crate::{NAME, store::Store};
 
 /// Copies the store into `directory`.
 pub(crate) fn checkpoint_to(store: &Store, directory: &Path) -> Result<()> {
@@ -39,7 +36,8 @@ pub(crate) fn checkpoint_to(store: &Store, directory: &Path) -> Result<()> {
         // The copy has no commit log: the checkpoint covers what it held.
         root.is_clean = false;
         root.commit_is_begun = false;
-        let made = Witness::create(&*disk, root.store_id).and_then(|mut witness| {
+        let made = engine_name::write(&*disk, NAME).and_then(|()| {
+            let mut witness = Witness::create(&*disk, root.store_id)?;
             let manifest = ManifestWriter::create(&*disk, &root)?;
             witness.write(manifest.claim())?;
             witness.sync()

@@ -3,8 +3,8 @@
 use std::{any::Any, sync::Arc};
 
 use kvilt_base::{
-    Capabilities, Descriptor, Disk, Engine, FileName, Level, Listed, Recognised, Remainder, RepairReport,
-    Result, Salvaged, Settings, World,
+    Capabilities, Descriptor, Disk, Engine, FileName, Level, Listed, Part, Recognised, Remainder,
+    RepairReport, Result, Salvaged, Settings, World,
 };
 use kvilt_format::names::{COMMIT, LOG, MANIFEST, TABLE};
 
@@ -38,7 +38,11 @@ impl Options {
 
 impl Descriptor for Options {
     fn name(&self) -> &'static str {
-        "even"
+        crate::NAME
+    }
+
+    fn parts(&self) -> &'static [Part] {
+        crate::parts::ALL
     }
 
     fn capabilities(&self) -> Capabilities {

@@ -5,10 +5,11 @@ use std::{path::Path, sync::Arc, sync::atomic::Ordering};
 use kvilt_base::{
     CheckReport, Direction, Disk, Engine, Error, ErrorKind, KeyRange, Layout, Operation, Progress, ReadView,
     Result, Rows, Scanned, Stats, Swap, Version, World, WriteBatch,
+    directory::DirectoryLock,
     key::successor,
     limits::{ENGINE_KEY_BYTES_MAX, check_key, check_value},
 };
-use kvilt_sync::{Home, View, budget::Part, published::pin};
+use kvilt_sync::{Home, View, published::pin};
 use parking_lot::Mutex;
 
 use crate::{
@@ -18,8 +19,9 @@ use crate::{
     figures::Figures,
     funk::log::IfFull,
     options::{Config, Durability, Options},
+    parts,
     rebalance::{Checkpointer, Rebalancer},
-    recovery::{self, DirectoryLock},
+    recovery,
     store::{Hands, Store},
 };
 
@@ -347,11 +349,11 @@ impl Store {
         stats.files_now = self.files.count() + 1;
         stats.open_views_now = self.versions.open_view_count() as u64;
         stats.budget_bytes = self.config.budget_bytes;
-        own.munk_bytes_now = budget.used(Part::Munks);
+        own.munk_bytes_now = budget.used(parts::MUNKS);
         own.row_cache_bytes_now = self.row_cache.bytes() as u64;
-        own.log_index_bytes_now = budget.used(Part::LogIndexes);
-        own.table_bytes_now = budget.used(Part::Tables);
-        own.log_buffer_bytes_now = budget.used(Part::LogBuffers);
+        own.log_index_bytes_now = budget.used(parts::LOG_INDEXES);
+        own.table_bytes_now = budget.used(parts::TABLES);
+        own.log_buffer_bytes_now = budget.used(parts::LOG_BUFFERS);
         let waiting = kvilt_sync::waiting();
         stats.waiting_values_now = waiting.values;
         stats.waiting_bytes_now = waiting.bytes;

@@ -12,9 +12,10 @@ use std::{
     },
 };
 
-use kvilt_base::{Disk, Error, ErrorKind, File, FileName, Mutant, Result, Version, World, limits, mutant};
+use kvilt_base::{
+    Budget, Disk, Error, ErrorKind, File, FileName, Mutant, Result, Version, World, limits, mutant,
+};
 use kvilt_format::FileIdentity;
-use kvilt_sync::budget::Budget;
 use parking_lot::Mutex;
 
 use crate::{funk::log::SummaryRule, reads::Reads, reserve::Reserve, shared_key::LongKeys, stats::Counters};

@@ -1,13 +1,13 @@
 //! What the store consists of: its chunks, and the files in its directory.
 
-use kvilt_base::{Error, FileName, Layout, LayoutRange, Listed, Result};
+use kvilt_base::{FileName, Layout, LayoutRange, Listed, Result, directory};
 use kvilt_format::{
     FORMAT_VERSION,
     names::{COMMIT, LOG, MANIFEST, MANIFEST_TEMP, TABLE},
 };
 use kvilt_sync::published::pin;
 
-use crate::{recovery::len_of, store::Store};
+use crate::store::Store;
 
 /// What a kind of files is called.
 fn word_for(name: FileName) -> &'static str {
@@ -34,7 +34,7 @@ impl Store {
             }
         }
         let disk = &*self.files.disk;
-        for listed in disk.list().map_err(|e| Error::io("list the directory", e).in_file(disk.place()))? {
+        for listed in directory::list(disk)? {
             let Listed::Ours(name) = listed else { continue };
             let Some(bytes) = self.len_if_there(name)? else { continue };
             let kind = layout.files.entry(word_for(name)).or_default();
@@ -46,7 +46,7 @@ impl Store {
 
     /// None for a file that was removed since the directory was listed.
     fn len_if_there(&self, name: FileName) -> Result<Option<u64>> {
-        len_of(&*self.files.disk, name).map(Some).or_else(|error| {
+        directory::len_of(&*self.files.disk, name).map(Some).or_else(|error| {
             let source = std::error::Error::source(&error).and_then(|e| e.downcast_ref::<std::io::Error>());
             match source {
                 Some(source) if source.kind() == std::io::ErrorKind::NotFound => Ok(None),

@@ -92,22 +92,23 @@ mod rest;
 mod check;
 mod layout;
 pub mod options;
+pub mod parts;
 mod poison;
 mod salvage;
 mod stats;
-mod unfinished;
 mod views;
 
 use std::sync::Arc;
 
-use kvilt_base::{Disk, Engine, Result};
+use kvilt_base::{Disk, Engine, Result, World};
 
-pub use kvilt_base::Salvaged;
-pub use kvilt_base::World;
 pub use kvilt_format::names::KINDS;
+
 pub use options::{Compression, Durability, Options};
 pub use salvage::{lock_to_salvage, salvage};
-pub use unfinished::{Unfinished, refuse_unfinished};
+
+/// The name of the engine, which its stores bear.
+pub const NAME: &str = "even";
 
 /// Opens the store in `disk`, or makes one there.
 ///

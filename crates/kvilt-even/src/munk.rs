@@ -30,10 +30,10 @@ use std::{
 };
 
 use kvilt_base::{
-    Direction, EntryRef, Hiding as _, KeyRange, Kind, Merge, RangeTombstone, Source, Version, steps::steps,
+    Budget, Direction, EntryRef, Hiding as _, KeyRange, Kind, Merge, RangeTombstone, Source, Version,
+    steps::steps,
 };
 use kvilt_sync::{
-    budget::{Budget, Part},
     published::Pin,
     rows::{Hold, Replaced},
     versions::Versions,
@@ -45,6 +45,7 @@ use self::{
 };
 use crate::{
     key_hash::key_hash,
+    parts,
     tombstones::{Hidden, Over, Tombstones},
 };
 
@@ -74,7 +75,7 @@ impl ChargedRun {
     /// A run, charged.
     pub(crate) fn new(run: Run, budget: &Arc<Budget>) -> Arc<Self> {
         let bytes = run.memory_bytes() as u64;
-        budget.add(Part::Munks, bytes);
+        budget.add(parts::MUNKS, bytes);
         Arc::new(ChargedRun {
             run,
             budget: Arc::clone(budget),
@@ -88,7 +89,7 @@ impl ChargedRun {
     pub(crate) fn charge_tombstones(&self, bytes: u64) {
         // Relaxed: a number, which only who has the gate changes.
         let before = self.charged_tombstones.fetch_max(bytes, Ordering::Relaxed);
-        self.budget.add(Part::Munks, bytes.saturating_sub(before));
+        self.budget.add(parts::MUNKS, bytes.saturating_sub(before));
     }
 
     /// What it is charged, in bytes, range tombstones included.
@@ -113,7 +114,7 @@ impl ChargedRun {
             let step = (used / CHARGE_STEP_PART).clamp(*CHARGE_STEP_BYTES.start(), *CHARGE_STEP_BYTES.end());
             let wanted = used.next_multiple_of(step);
             let before = self.charged.fetch_max(wanted, Ordering::Relaxed);
-            self.budget.add(Part::Munks, wanted.saturating_sub(before));
+            self.budget.add(parts::MUNKS, wanted.saturating_sub(before));
         }
         replaced
     }
@@ -121,7 +122,7 @@ impl ChargedRun {
 
 impl Drop for ChargedRun {
     fn drop(&mut self) {
-        self.budget.sub(Part::Munks, *self.charged.get_mut() + *self.charged_tombstones.get_mut());
+        self.budget.sub(parts::MUNKS, *self.charged.get_mut() + *self.charged_tombstones.get_mut());
     }
 }
 

@@ -53,7 +53,7 @@ pub struct Options {
     /// Bytes of keys and values of a write batch, at most: it takes memory that the budget does not count
     /// for.
     pub batch_bytes_max: usize,
-    /// Whether the directory is one that the caller fills and has marked: see [`crate::Unfinished`].
+    /// Whether the directory is one that the caller fills and has marked: see [`kvilt_base::Unfinished`].
     pub is_unfinished: bool,
     /// Bytes of dead rows that files may hold beyond as many as there are live ones; see
     /// `docs/design/0056-space-comes-back.md`.

@@ -24,17 +24,20 @@ use std::{
 };
 
 use kvilt_base::{
-    Disk, Error, ErrorKind, FileName, KeyRange, Listed, Mutant, Result, Version, World, disk::LockFailure,
-    mutant,
+    Disk, Error, FileName, KeyRange, Listed, Mutant, Result, Version, World,
+    directory::{self, DirectoryLock, len_of, lock, lock_to_read, sign},
+    engine_name, mutant,
+    unfinished::refuse_unfinished,
 };
 use kvilt_format::{
-    manifest::{FileKind, ManifestWriter, Root, Witness, read_root},
+    manifest::{ManifestWriter, PartKind, Root, Witness, read_root},
     names::{COMMIT, LOG, MANIFEST, MANIFEST_TEMP, RESERVE, TABLE, WITNESS},
 };
-use kvilt_sync::{budget::Part as BudgetPart, published::Published, row_cache::RowCache, versions::Versions};
+use kvilt_sync::{published::Published, row_cache::RowCache, versions::Versions};
 use parking_lot::Mutex;
 
 use crate::{
+    NAME,
     checkpoint::Checkpoint,
     chunk::{Chunk, ChunkState, Heat, ledger::Ledger},
     commit::CommitLog,
@@ -43,6 +46,7 @@ use crate::{
     index::ChunkIndex,
     munk::{ChargedRun, Munk, run::Run},
     options::{Config, Options},
+    parts,
     poison::Poison,
     rebalance::{MunkRoom, Space},
     reserve::Reserve,
@@ -50,11 +54,7 @@ use crate::{
     stats::Counters,
     store::{Attention, ProgressSignal, Store},
     tombstones::Tombstones,
-    unfinished::refuse_unfinished,
 };
-
-/// What holds the directory while the store is open.
-pub(crate) type DirectoryLock = Box<dyn std::any::Any + Send + Sync>;
 
 /// Opens the store in `disk`, or makes one.
 pub(crate) fn open(
@@ -67,11 +67,14 @@ pub(crate) fn open(
     refuse_strangers(&*disk, options)?;
     let lock = if config.is_read_only { lock_to_read(&*disk)? } else { lock(&*disk)? };
     let found = read_root(&*disk)?;
-    let listed = disk.list().map_err(|e| Error::io("list the store", e).in_file(disk.place()))?;
+    let listed = directory::list(&*disk)?;
     refuse_false_reserve(&listed)?;
     let is_new = found.is_none();
     let (root, witness) = match found {
-        Some(found) => found,
+        Some(found) => {
+            engine_name::expect(&*disk, NAME)?;
+            found
+        }
         None => {
             // Asked before the lock already; but what was there then may be gone.
             allow_making(&*disk, options)?;
@@ -147,7 +150,7 @@ fn of_root(
         munk_room: MunkRoom::new(config.budget_bytes),
         space: Space::default(),
         row_cache: RowCache::new(config.row_cache_bytes as usize),
-        row_cache_charge: Mutex::new(world.budget.charge(BudgetPart::RowCache, 0)),
+        row_cache_charge: Mutex::new(world.budget.charge(parts::ROW_CACHE, 0)),
         counters,
         poison: Poison::default(),
         dirty: Mutex::default(),
@@ -167,11 +170,11 @@ fn of_root(
 
 /// A directory with something in it, but no manifest, is not ours.
 fn refuse_strangers(disk: &dyn Disk, options: &Options) -> Result<()> {
-    let listed = disk.list().map_err(|e| Error::io("list the directory", e).in_file(disk.place()))?;
+    let listed = directory::list(disk)?;
     if !options.is_unfinished {
         refuse_unfinished(&listed, &disk.place())?;
     }
-    if listed.iter().any(|l| matches!(l, Listed::Ours(FileName::Of(MANIFEST, _)))) {
+    if directory::has_kind(&listed, MANIFEST) {
         return Ok(());
     }
     if let Some(name) = listed.iter().find_map(file_of_rows) {
@@ -182,7 +185,12 @@ fn refuse_strangers(disk: &dyn Disk, options: &Options) -> Result<()> {
         matches!(
             l,
             Listed::Ours(
-                FileName::LOCK | WITNESS | RESERVE | FileName::UNFINISHED | FileName::Of(MANIFEST_TEMP, _)
+                FileName::LOCK
+                    | FileName::ENGINE
+                    | FileName::UNFINISHED
+                    | WITNESS
+                    | RESERVE
+                    | FileName::Of(MANIFEST_TEMP, _)
             )
         )
     };
@@ -226,44 +234,10 @@ fn has_rows(name: FileName) -> bool {
     matches!(name, FileName::Of(TABLE | LOG | COMMIT, _))
 }
 
-/// Locks the directory, or says who has it.
-pub(crate) fn lock(disk: &dyn Disk) -> Result<DirectoryLock> {
-    disk.lock().map_err(|failure| not_locked(disk, failure))
-}
-
-/// The same for one who only reads, beside others who do: a writer would remove files while they are read.
-pub(crate) fn lock_to_read(disk: &dyn Disk) -> Result<DirectoryLock> {
-    disk.lock_shared().map_err(|failure| not_locked(disk, failure))
-}
-
-fn not_locked(disk: &dyn Disk, failure: LockFailure) -> Error {
-    let busy =
-        |user: String| Error::new(ErrorKind::Busy, format!("the store in {} is open {user}", disk.place()));
-    match failure {
-        LockFailure::Held(Some(pid)) => busy(format!("in process {pid}")),
-        LockFailure::Held(None) => busy("in another process".to_string()),
-        LockFailure::HeldByReaders => busy("to be read, by another handle or process".to_string()),
-        // A link, or a directory.
-        LockFailure::Io(e) if e.kind() == std::io::ErrorKind::InvalidData => {
-            Error::corrupted(FileName::LOCK, 0, e.to_string())
-        }
-        LockFailure::Io(e) => Error::io("lock the store", e).in_file(disk.place()),
-    }
-}
-
-/// Writes down who has the directory.
-fn sign(disk: &dyn Disk, lock: &DirectoryLock) -> Result<()> {
-    disk.sign(&**lock).map_err(|e| Error::io("write who has the store", e).in_file(FileName::LOCK))
-}
-
-/// How long a file is.
-pub(crate) fn len_of(disk: &dyn Disk, name: FileName) -> Result<u64> {
-    disk.len(name).map_err(|e| Error::io("ask for the length of a file", e).in_file(name))
-}
-
 fn make(disk: &dyn Disk, world: &World) -> Result<(Root, Witness)> {
     let root = Root::new(world.rng.next_u64());
-    // First the witness, so that a manifest never is without one.
+    // First the name and the witness, so that a manifest never is without them.
+    engine_name::write(disk, NAME)?;
     let witness = Witness::create(disk, root.store_id)?;
     ManifestWriter::create(disk, &root)?;
     Ok((root, witness))
@@ -353,7 +327,7 @@ impl Leftovers {
         for number in root.chunks.values().filter_map(|numbers| numbers.last()) {
             let durable = &root.files[number];
             // One that is missing or cannot be asked is damage of its chunk, which whoever reads it tells.
-            if durable.kind == FileKind::Log
+            if durable.kind == PartKind::Log
                 && let Ok(len) = disk.len(FileName::Of(LOG, *number))
             {
                 self.torn_tails += u64::from(len > durable.len);
@@ -399,14 +373,14 @@ impl Store {
             let mut known: HashMap<u64, PartFile> = HashMap::with_capacity(root.files.len());
             for (&number, record) in &root.files {
                 let file = match record.kind {
-                    FileKind::Table => PartFile::Table(TableFile::new(
+                    PartKind::Table => PartFile::Table(TableFile::new(
                         &self.files,
                         number,
                         record.len,
                         None,
                         Hold::default(),
                     )),
-                    FileKind::Log => {
+                    PartKind::Log => {
                         let (len, summary) = (record.len, record.summary);
                         PartFile::Log(ChunkLog::recovered(&self.files, (number, record.base), len, summary))
                     }

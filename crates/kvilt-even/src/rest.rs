@@ -21,7 +21,8 @@ use std::{
     time::Duration,
 };
 
-use kvilt_sync::{Doze, budget::Sleeper, published::pin};
+use kvilt_base::budget::Sleeper;
+use kvilt_sync::{Doze, published::pin};
 
 use crate::{
     chunk::Chunk,

@@ -21,28 +21,28 @@ mod parts;
 use std::collections::BTreeMap;
 
 use kvilt_base::{
-    Damage, Disk, Error, ErrorKind, FileName, KeyRange, Listed, RepairReport, Result, Salvaged,
+    Damage, Disk, Error, ErrorKind, FileName, KeyRange, Listed, RepairReport, Result, Salvaged, directory,
 };
 use kvilt_format::{
     FileIdentity,
     commit::{Change, CommitReader},
-    manifest::{FileKind, Root, read_manifest, read_prefix, read_root},
+    manifest::{PartKind, Root, read_manifest, read_prefix, read_root},
     names::{COMMIT, LOG, TABLE, WITNESS},
 };
 
 use self::{gathering::Gathering, parts::Parts};
-use crate::{files::DeadVersions, recovery};
+use crate::files::DeadVersions;
 
 /// Locks the store in `disk` as one who reads it does, until what this returns is dropped: for who prepares a
 /// salvage, and would not do so in vain.
 ///
 /// Errors: `Busy`; `InvalidArgument` if there is nothing of a store; `UnsupportedVersion`; `Io`.
 pub fn lock_to_salvage(disk: &dyn Disk) -> Result<Box<dyn std::any::Any + Send + Sync>> {
-    let lock = recovery::lock_to_read(disk)?;
+    let lock = directory::lock_to_read(disk)?;
     match read_root(disk) {
         Err(error) if error.kind() != ErrorKind::Corrupted => return Err(error),
         Ok(None) => {
-            let listed = disk.list().map_err(|e| Error::io("list the directory", e).in_file(disk.place()))?;
+            let listed = directory::list(disk)?;
             let has_rows = |l: &Listed| matches!(l, Listed::Ours(name) if is_of_rows(*name));
             if !listed.iter().any(has_rows) {
                 return Err(nothing_of_a_store(disk));
@@ -71,12 +71,12 @@ pub fn salvage(
     save: &mut dyn FnMut(Salvaged<'_>) -> Result<()>,
     progress: &mut dyn FnMut(u64, u64),
 ) -> Result<RepairReport> {
-    let _lock = recovery::lock_to_read(disk)?;
-    let listed = disk.list().map_err(|e| Error::io("list the directory", e).in_file(disk.place()))?;
+    let _lock = directory::lock_to_read(disk)?;
+    let listed = directory::list(disk)?;
     let mut files = BTreeMap::new();
     for entry in listed {
         if let Listed::Ours(name) = entry {
-            files.insert(name, recovery::len_of(disk, name)?);
+            files.insert(name, directory::len_of(disk, name)?);
         }
     }
     let mut report = RepairReport { is_proven: true, ..RepairReport::default() };
@@ -177,9 +177,9 @@ impl Salvage<'_> {
         for number in numbers.iter().rev() {
             let record = &root.files[number];
             match record.kind {
-                FileKind::Table => self.parts.table(*number, record.len, &mut gathering)?,
+                PartKind::Table => self.parts.table(*number, record.len, &mut gathering)?,
                 // Without a manifest it is not known how much of a log was synced.
-                FileKind::Log => self.parts.log(*number, *record, record.len < u64::MAX, &mut gathering)?,
+                PartKind::Log => self.parts.log(*number, *record, record.len < u64::MAX, &mut gathering)?,
             }
             let name = record.kind.name(*number);
             self.done += self.files.get(&name).unwrap_or(&0) / u64::from(root.users(*number).max(1));

@@ -20,8 +20,8 @@ use std::{
     time::Duration,
 };
 
-use kvilt_base::{Hand, Version, World};
-use kvilt_sync::{budget::Charge, published::Published, row_cache::RowCache, versions::Versions};
+use kvilt_base::{Charge, Hand, Version, World};
+use kvilt_sync::{published::Published, row_cache::RowCache, versions::Versions};
 use parking_lot::{Condvar, Mutex};
 
 use crate::{

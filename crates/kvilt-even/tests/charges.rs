@@ -4,7 +4,7 @@
 
 mod stepped;
 
-use kvilt_sync::budget::Part;
+use kvilt_even::parts;
 
 const BUDGET: u64 = 256 << 10;
 /// With their values, a third of the budget.
@@ -26,7 +26,7 @@ fn rows_replaced_in_place_are_charged_what_they_take() {
             // All over, so that every munk takes some.
             let key = i * STRIDE % KEYS;
             db.put(format!("{key:06}").as_bytes(), &[round; VALUE]).expect("there is room");
-            most = most.max(budget.used(Part::Munks));
+            most = most.max(budget.used(parts::MUNKS));
         }
     }
     let stats = db.stats();

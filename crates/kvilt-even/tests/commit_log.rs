@@ -4,11 +4,10 @@
 
 use std::{sync::Arc, time::Duration};
 
-use kvilt_base::{Disk, Engine, Error, ErrorKind, FileName, KeyRange, Result, WriteBatch};
-use kvilt_even::{Durability, Options, World};
+use kvilt_base::{Budget, Disk, Engine, Error, ErrorKind, FileName, KeyRange, Result, World, WriteBatch};
+use kvilt_even::{Durability, Options};
 use kvilt_format::names::COMMIT;
 use kvilt_io::{Call, Fault, FaultyDisk, Keep, ManualClock, MemoryDisk, SeededRng, StepSpawn, Times};
-use kvilt_sync::budget::Budget;
 
 const HOUR: Duration = Duration::from_secs(3600);
 const SYNC: Durability = Durability::Sync { interval: HOUR };

@@ -6,8 +6,7 @@ mod stepped;
 
 use std::{ops::ControlFlow, sync::Arc};
 
-use kvilt_base::{Direction, KeyRange, Rows};
-use kvilt_sync::budget::Budget;
+use kvilt_base::{Budget, Direction, KeyRange, Rows};
 
 const BUDGET: u64 = 2 << 20;
 const KEYS: u32 = 3000;

@@ -5,16 +5,15 @@
 use std::{any::Any, io, ops::ControlFlow, path::Path, sync::Arc, time::Duration};
 
 use kvilt_base::{
-    Direction, Disk, Engine, Error, ErrorKind, File, FileName, KeyRange, Listed, Result, Swap,
+    Budget, Direction, Disk, Engine, Error, ErrorKind, File, FileName, KeyRange, Listed, Result, Swap, World,
     disk::LockFailure,
 };
-use kvilt_even::{Durability, Options, World};
+use kvilt_even::{Durability, Options};
 use kvilt_format::{
     checksum::checksum,
     names::{COMMIT, LOG, MANIFEST, MANIFEST_TEMP, RESERVE, TABLE, WITNESS},
 };
 use kvilt_io::{Call, Fault, FaultyDisk, ManualClock, MemoryDisk, SeededRng, StepSpawn, Times};
-use kvilt_sync::budget::Budget;
 
 const HOUR: Duration = Duration::from_secs(3600);
 const ASYNC: Durability = Durability::Async { interval: HOUR };

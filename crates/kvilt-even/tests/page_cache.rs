@@ -11,10 +11,9 @@ use std::{
     time::Duration,
 };
 
-use kvilt_base::{Clock, Direction, Engine, KeyRange, Rows};
-use kvilt_even::{Durability, Options, World};
+use kvilt_base::{Budget, Clock, Direction, Engine, KeyRange, Rows, World};
+use kvilt_even::{Durability, Options};
 use kvilt_io::{ManualClock, MemoryDisk, SeededRng, StepSpawn};
-use kvilt_sync::budget::Budget;
 use parking_lot::Mutex;
 
 const ROWS: u32 = 8192;

@@ -5,11 +5,10 @@
 
 use std::{sync::Arc, time::Duration};
 
-use kvilt_base::{Direction, Disk, Engine, FileName, KeyRange};
-use kvilt_even::{Options, World};
+use kvilt_base::{Budget, Direction, Disk, Engine, FileName, KeyRange, World};
+use kvilt_even::Options;
 use kvilt_format::names::{LOG, TABLE};
 use kvilt_io::{ManualClock, MemoryDisk, SeededRng, StepSpawn};
-use kvilt_sync::budget::Budget;
 
 const KEYS: u32 = 400;
 const VALUE_BYTES: usize = 490;

@@ -8,11 +8,10 @@ use std::{
     time::Duration,
 };
 
-use kvilt_base::{Disk, Engine, ErrorKind, FileName, Result};
-use kvilt_even::{Durability, Options, World};
+use kvilt_base::{Budget, Disk, Engine, ErrorKind, FileName, Result, World};
+use kvilt_even::{Durability, Options};
 use kvilt_format::names::TABLE;
 use kvilt_io::{Fault, FaultyDisk, Keep, ManualClock, MemoryDisk, SeededRng, StepSpawn, Times};
-use kvilt_sync::budget::Budget;
 
 const ROWS: u32 = 200;
 

@@ -114,7 +114,7 @@ fn table_md_shows_what_is_written() {
 
 #[test]
 fn manifest_md_shows_what_is_written() {
-    use manifest::{Edit, FileKind, FileRecord, ManifestWriter, Root, read_manifest};
+    use manifest::{Edit, FileRecord, ManifestWriter, PartKind, Root, read_manifest};
     let disk = MemoryDisk::default();
     let mut root = Root::new(STORE);
     let mut writer = ManifestWriter::create(&disk, &root).unwrap();
@@ -122,7 +122,7 @@ fn manifest_md_shows_what_is_written() {
         next_file: Some(0x2c),
         checkpoint: Some(Version::new(1, 300)),
         files_upserted: vec![
-            (0x2a, FileRecord { kind: FileKind::Log, len: 119, base: Version::new(1, 0), summary: Some(94) }),
+            (0x2a, FileRecord { kind: PartKind::Log, len: 119, base: Version::new(1, 0), summary: Some(94) }),
             (0x2b, FileRecord::table(318)),
         ],
         chunks_upserted: vec![(b"".to_vec(), vec![0x2b, 0x2a])],

@@ -15,7 +15,7 @@ mod root;
 mod witness;
 mod writer;
 
-pub use edit::{Edit, FileKind, FileRecord};
+pub use edit::{Edit, FileRecord, PartKind};
 pub use reader::{read_manifest, read_prefix, read_root};
 pub use root::Root;
 pub use witness::{Claim, Witness};

@@ -1,20 +1,20 @@
 //! The kinds of files that this crate encodes, and their names.
 
-use kvilt_base::{FileName, disk::Kind};
+use kvilt_base::{FileName, disk::FileKind};
 
 /// The list of live files, see `docs/format/manifest.md`.
-pub const MANIFEST: Kind = Kind::new("manifest");
+pub const MANIFEST: FileKind = FileKind::new("manifest");
 /// A manifest under construction; renamed when complete.
-pub const MANIFEST_TEMP: Kind = Kind::new("manifest.tmp");
+pub const MANIFEST_TEMP: FileKind = FileKind::new("manifest.tmp");
 /// A sorted table, see `docs/format/table.md`: read by single blocks.
-pub const TABLE: Kind = Kind::read_at_random("table");
+pub const TABLE: FileKind = FileKind::read_at_random("table");
 /// A chunk's log, see `docs/format/log.md`: read by single records.
-pub const LOG: Kind = Kind::read_at_random("log");
+pub const LOG: FileKind = FileKind::read_at_random("log");
 /// The commit log, see `docs/format/commit.md`.
-pub const COMMIT: Kind = Kind::new("commit");
+pub const COMMIT: FileKind = FileKind::new("commit");
 
-const WITNESS_KIND: Kind = Kind::new("WITNESS");
-const RESERVE_KIND: Kind = Kind::new("RESERVE");
+const WITNESS_KIND: FileKind = FileKind::new("WITNESS");
+const RESERVE_KIND: FileKind = FileKind::new("RESERVE");
 
 /// What of the manifest is known to be synced, see `docs/format/witness.md`.
 pub const WITNESS: FileName = FileName::Once(WITNESS_KIND);
@@ -22,4 +22,4 @@ pub const WITNESS: FileName = FileName::Once(WITNESS_KIND);
 pub const RESERVE: FileName = FileName::Once(RESERVE_KIND);
 
 /// All of them.
-pub const KINDS: &[Kind] = &[MANIFEST, MANIFEST_TEMP, TABLE, LOG, COMMIT, WITNESS_KIND, RESERVE_KIND];
+pub const KINDS: &[FileKind] = &[MANIFEST, MANIFEST_TEMP, TABLE, LOG, COMMIT, WITNESS_KIND, RESERVE_KIND];

@@ -4,7 +4,7 @@
 //!
 //! Run with `cargo run --release -p kvilt-io --example measure_syncs -- DIR`.
 
-use kvilt_base::disk::Kind;
+use kvilt_base::disk::FileKind;
 use std::{
     error::Error,
     path::Path,
@@ -16,8 +16,8 @@ use std::{
 use kvilt_base::{Disk, File, FileName};
 use kvilt_io::{Keep, MemoryDisk, NativeDisk};
 
-const LOG: Kind = Kind::read_at_random("log");
-const KINDS: &[Kind] = &[LOG];
+const LOG: FileKind = FileKind::read_at_random("log");
+const KINDS: &[FileKind] = &[LOG];
 
 const FILES: u64 = 100;
 const DIRTY_BYTES: usize = 16 << 10;

@@ -84,8 +84,8 @@ pub enum Times {
 /// A disk around another that fails on order. Shared freely; all its files and directories count together.
 ///
 /// ```
-/// use kvilt_base::{Disk, File, FileName, disk::Kind};
-/// const LOG: Kind = Kind::new("log");
+/// use kvilt_base::{Disk, File, FileName, disk::FileKind};
+/// const LOG: FileKind = FileKind::new("log");
 /// use kvilt_io::{Call, Fault, FaultyDisk, MemoryDisk, Times};
 ///
 /// let disk = FaultyDisk::new(MemoryDisk::new(1));

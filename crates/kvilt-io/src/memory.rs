@@ -35,10 +35,10 @@ pub use image::Keep;
 /// disk at any of them, and look at each legal state that the crash may have left.
 ///
 /// ```
-/// use kvilt_base::{Disk, File, FileName, disk::Kind};
+/// use kvilt_base::{Disk, File, FileName, disk::FileKind};
 /// use kvilt_io::{Keep, MemoryDisk, is_crash};
 ///
-/// let (disk, log) = (MemoryDisk::new(1), FileName::Of(Kind::new("log"), 1));
+/// let (disk, log) = (MemoryDisk::new(1), FileName::Of(FileKind::new("log"), 1));
 /// let file = disk.create(log)?;                   // op 0
 /// file.write_all_at(0, b"synced")?;               // op 1
 /// file.sync()?;                                   // op 2

@@ -29,7 +29,7 @@ use std::{
 
 use kvilt_base::{
     Disk, File, FileName, Listed,
-    disk::{Kind, LockFailure},
+    disk::{FileKind, LockFailure},
 };
 use parking_lot::{Mutex, RwLock};
 use rustix::{
@@ -53,8 +53,8 @@ const COPY_PIECE_BYTES: usize = 256 << 10;
 /// owner, with mode 0600.
 ///
 /// ```
-/// use kvilt_base::{Disk, File, FileName, disk::Kind};
-/// const LOG: Kind = Kind::new("log");
+/// use kvilt_base::{Disk, File, FileName, disk::FileKind};
+/// const LOG: FileKind = FileKind::new("log");
 /// let place = tempfile::tempdir()?;
 /// let disk = kvilt_io::NativeDisk::open(&place.path().join("store"), &[LOG], true)?;
 /// let file = disk.create(FileName::Of(LOG, 1))?;
@@ -76,7 +76,7 @@ struct Directory {
     owner: Owner,
     path: PathBuf,
     /// Those of its files; whatever else is in it is foreign.
-    kinds: &'static [Kind],
+    kinds: &'static [FileKind],
     /// Whether files are opened for reading only, and nothing is changed.
     is_read_only: bool,
     /// What new files are made like; found with the first.
@@ -97,7 +97,7 @@ impl NativeDisk {
     /// missing and `create`, makes it and its missing parents, durably.
     ///
     /// `NotFound` if it is missing and may not be made, `NotADirectory` if it is something else.
-    pub fn open(path: &Path, kinds: &'static [Kind], create: bool) -> io::Result<Arc<Self>> {
+    pub fn open(path: &Path, kinds: &'static [FileKind], create: bool) -> io::Result<Arc<Self>> {
         let mut made = Vec::new();
         if create {
             make_directory(path, &mut made)?;
@@ -109,19 +109,19 @@ impl NativeDisk {
     /// `Unsupported`, or as the system says of a file that is open for reading.
     ///
     /// Errors: as [`NativeDisk::open`].
-    pub fn open_to_read(path: &Path, kinds: &'static [Kind]) -> io::Result<Arc<Self>> {
+    pub fn open_to_read(path: &Path, kinds: &'static [FileKind]) -> io::Result<Arc<Self>> {
         NativeDisk::with(path, kinds, true, Vec::new())
     }
 
     /// The directory of a store that `path` is in, however deep, links followed; `path` itself need not be
     /// there. A store has files of these `kinds`. No store is to be made there.
-    pub fn store_around(path: &Path, kinds: &[Kind]) -> Option<PathBuf> {
+    pub fn store_around(path: &Path, kinds: &[FileKind]) -> Option<PathBuf> {
         nesting::store_around(path, kinds)
     }
 
     fn with(
         path: &Path,
-        kinds: &'static [Kind],
+        kinds: &'static [FileKind],
         is_read_only: bool,
         made: Vec<PathBuf>,
     ) -> io::Result<Arc<Self>> {
@@ -459,7 +459,7 @@ impl Directory {
 }
 
 /// The names of ours in a directory, whatever bears them.
-fn listed(directory: &OwnedFd, kinds: &[Kind]) -> io::Result<Vec<FileName>> {
+fn listed(directory: &OwnedFd, kinds: &[FileKind]) -> io::Result<Vec<FileName>> {
     let entries = descriptors::open_within_limit(|| Ok(retry_on_intr(|| Dir::read_from(directory))?))?;
     let mut names = Vec::new();
     for entry in entries {

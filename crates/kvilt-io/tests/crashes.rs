@@ -2,7 +2,7 @@
 //! that each kind of damage does come up.
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
-use kvilt_base::disk::Kind;
+use kvilt_base::disk::FileKind;
 use std::{
     collections::{BTreeMap, BTreeSet},
     path::Path,
@@ -13,10 +13,10 @@ use kvilt_base::{Disk, File, FileName};
 use kvilt_io::{Keep, MemoryDisk, SeededRng, is_crash};
 use proptest::prelude::*;
 
-const LOG: Kind = Kind::read_at_random("log");
-const TABLE: Kind = Kind::read_at_random("table");
-const MANIFEST: Kind = Kind::new("manifest");
-const MANIFEST_TEMP: Kind = Kind::new("manifest.tmp");
+const LOG: FileKind = FileKind::read_at_random("log");
+const TABLE: FileKind = FileKind::read_at_random("table");
+const MANIFEST: FileKind = FileKind::new("manifest");
+const MANIFEST_TEMP: FileKind = FileKind::new("manifest.tmp");
 
 const SECTOR_BYTES: usize = 512;
 const NAMES: u64 = 4;

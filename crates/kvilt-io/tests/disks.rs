@@ -1,19 +1,19 @@
 //! What every `Disk` does: one check, run over each backend.
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
-use kvilt_base::disk::Kind;
+use kvilt_base::disk::FileKind;
 use std::{io::ErrorKind, path::Path, sync::Arc};
 
 use kvilt_base::{Disk, File, FileName, Listed, disk::LockFailure};
 use kvilt_io::{FaultyDisk, MemoryDisk, NativeDisk};
 
-const LOG: Kind = Kind::read_at_random("log");
-const TABLE: Kind = Kind::read_at_random("table");
-const COMMIT: Kind = Kind::new("commit");
-const MANIFEST: Kind = Kind::new("manifest");
-const MANIFEST_TEMP: Kind = Kind::new("manifest.tmp");
-const RESERVE: FileName = FileName::Once(Kind::new("RESERVE"));
-const KINDS: &[Kind] = &[LOG, TABLE, COMMIT, MANIFEST, MANIFEST_TEMP, Kind::new("RESERVE")];
+const LOG: FileKind = FileKind::read_at_random("log");
+const TABLE: FileKind = FileKind::read_at_random("table");
+const COMMIT: FileKind = FileKind::new("commit");
+const MANIFEST: FileKind = FileKind::new("manifest");
+const MANIFEST_TEMP: FileKind = FileKind::new("manifest.tmp");
+const RESERVE: FileName = FileName::Once(FileKind::new("RESERVE"));
+const KINDS: &[FileKind] = &[LOG, TABLE, COMMIT, MANIFEST, MANIFEST_TEMP, FileKind::new("RESERVE")];
 
 #[test]
 fn native() {

@@ -1,14 +1,14 @@
 //! `FaultyDisk`: each fault at each call, and the counting.
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
-use kvilt_base::disk::Kind;
+use kvilt_base::disk::FileKind;
 use std::{io::ErrorKind, path::Path, sync::Arc};
 
 use kvilt_base::{Disk, File, FileName, disk::LockFailure};
 use kvilt_io::{Call, Fault, FaultyDisk, MemoryDisk, Times};
 use rustix::io::Errno;
 
-const LOG: Kind = Kind::read_at_random("log");
+const LOG: FileKind = FileKind::read_at_random("log");
 
 const NAME: FileName = FileName::Of(LOG, 1);
 

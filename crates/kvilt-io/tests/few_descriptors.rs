@@ -1,7 +1,7 @@
 //! The descriptor cache where the process may have 64: a binary of its own, since the limit is the process's.
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
-use kvilt_base::disk::Kind;
+use kvilt_base::disk::FileKind;
 use std::{
     fs,
     sync::{Arc, Mutex},
@@ -12,9 +12,9 @@ use kvilt_base::{Disk, File, FileName};
 use kvilt_io::{NativeDisk, SeededRng, open_descriptors};
 use rustix::process::{Resource, getrlimit, setrlimit};
 
-const LOG: Kind = Kind::read_at_random("log");
-const TABLE: Kind = Kind::read_at_random("table");
-const KINDS: &[Kind] = &[LOG, TABLE];
+const LOG: FileKind = FileKind::read_at_random("log");
+const TABLE: FileKind = FileKind::read_at_random("table");
+const KINDS: &[FileKind] = &[LOG, TABLE];
 
 const LIMIT: u64 = 64;
 

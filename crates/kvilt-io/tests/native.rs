@@ -1,7 +1,7 @@
 //! What only a real directory can show: modes, links, strangers, other processes; and workers on threads.
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
-use kvilt_base::disk::Kind;
+use kvilt_base::disk::FileKind;
 use std::{
     fs,
     io::ErrorKind,
@@ -19,15 +19,15 @@ use std::{
 use kvilt_base::{Disk, FileName, Hand, Listed, Next, Spawn, Worker, disk::LockFailure};
 use kvilt_io::{MemoryDisk, NativeDisk, NativeSpawn};
 
-const LOG: Kind = Kind::read_at_random("log");
-const TABLE: Kind = Kind::read_at_random("table");
-const COMMIT: Kind = Kind::new("commit");
-const MANIFEST: Kind = Kind::new("manifest");
-const MANIFEST_TEMP: Kind = Kind::new("manifest.tmp");
-const WITNESS: FileName = FileName::Once(Kind::new("WITNESS"));
-const RESERVE: FileName = FileName::Once(Kind::new("RESERVE"));
-const KINDS: &[Kind] =
-    &[LOG, TABLE, COMMIT, MANIFEST, MANIFEST_TEMP, Kind::new("WITNESS"), Kind::new("RESERVE")];
+const LOG: FileKind = FileKind::read_at_random("log");
+const TABLE: FileKind = FileKind::read_at_random("table");
+const COMMIT: FileKind = FileKind::new("commit");
+const MANIFEST: FileKind = FileKind::new("manifest");
+const MANIFEST_TEMP: FileKind = FileKind::new("manifest.tmp");
+const WITNESS: FileName = FileName::Once(FileKind::new("WITNESS"));
+const RESERVE: FileName = FileName::Once(FileKind::new("RESERVE"));
+const KINDS: &[FileKind] =
+    &[LOG, TABLE, COMMIT, MANIFEST, MANIFEST_TEMP, FileKind::new("WITNESS"), FileKind::new("RESERVE")];
 
 fn mode(path: &Path) -> u32 {
     fs::metadata(path).unwrap().permissions().mode() & 0o777

@@ -10,11 +10,11 @@ use std::{
     time::Duration,
 };
 
-use kvilt_base::{Clock, Disk, Engine, Hand, Result, Rng, Spawn, Worker};
+use kvilt_base::{Budget, Clock, Disk, Engine, Hand, Result, Rng, Spawn, Worker};
 pub use kvilt_even::KINDS;
 use kvilt_even::{Durability, Options, options::Compression};
 use kvilt_io::{ManualClock, MemoryDisk, NativeClock, NativeSpawn, SeededRng, StepSpawn};
-use kvilt_sync::{budget::Budget, published::settle};
+use kvilt_sync::published::settle;
 
 use crate::{
     bystander::{Attended, Bystander, Moment},
@@ -351,7 +351,7 @@ impl Even {
         budget_bytes: u64,
         options: kvilt_even::Options,
     ) -> Result<Arc<dyn Engine>> {
-        let around = kvilt_even::World {
+        let around = kvilt_base::World {
             clock: world.clock(),
             rng: world.rng(),
             spawn: world.spawn(),

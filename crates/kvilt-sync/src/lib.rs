@@ -87,7 +87,6 @@ pub use append::AppendBuffer;
 pub use doze::Doze;
 pub use group::Group;
 pub use home::Home;
-pub use kvilt_base::budget::{self, Budget, Charge, Part};
 pub use pile::{Found, Full, Pile, PileSource};
 pub use published::{Pin, Published, pin, settle, waiting};
 pub use region::Region;

@@ -8,7 +8,10 @@ use std::{
     time::Duration,
 };
 
-use kvilt_base::{Disk, Error, ErrorKind, Listed, Recognised, Result, Settings};
+use kvilt_base::{
+    Disk, Error, ErrorKind, Listed, Recognised, Result, Settings, directory, engine_name,
+    unfinished::refuse_unfinished,
+};
 use kvilt_io::NativeDisk;
 
 use crate::{
@@ -48,7 +51,8 @@ const FOREIGN_NAMES_MAX: usize = 5;
 #[must_use = "a builder does nothing until it is opened"]
 pub struct Builder {
     path: PathBuf,
-    engine: Engine,
+    /// None: the one that made the store; for a new one the default.
+    engine: Option<Engine>,
     durability: Durability,
     create_if_missing: bool,
     error_if_exists: bool,
@@ -62,7 +66,7 @@ impl Builder {
     pub(crate) fn new(path: &Path) -> Self {
         Builder {
             path: path.to_path_buf(),
-            engine: Engine::default(),
+            engine: None,
             durability: Durability::default(),
             create_if_missing: true,
             error_if_exists: false,
@@ -72,10 +76,11 @@ impl Builder {
         }
     }
 
-    /// Which engine keeps the rows, with its own settings. Default: [`Engine::Even`]. A store keeps the
-    /// engine that made it.
+    /// Which engine keeps the rows, with its own settings. Default: the one that made the store, with its
+    /// defaults, and for a new store [`Engine::Even`]. A store keeps the engine that made it; to open it by
+    /// another is refused as [`ErrorKind::InvalidArgument`].
     pub fn engine(mut self, engine: Engine) -> Self {
-        self.engine = engine;
+        self.engine = Some(engine);
         self
     }
 
@@ -197,20 +202,38 @@ impl Builder {
     /// Errors: see [`Db::open`]; also `InvalidArgument` if a setting makes no sense, if there is no store and
     /// none may be made, or if there is one and it was to be refused.
     pub fn open(self) -> Result<Db> {
-        let env = self.checked_env()?;
-        let found = self.found_disk()?;
-        self.open_in(&env, found, false)
-    }
-
-    /// The environment, and whether all settings make sense.
-    pub(crate) fn checked_env(&self) -> Result<Env> {
-        let env = self.chosen_env()?;
         if self.settings.read_only && self.error_if_exists {
-            let reason = "who only reads needs a store that is there, and such a store was to be refused";
+            let reason = "a reader needs a store that is there, and such a store was to be refused";
             return Err(self.refuse(reason).by_setting("error_if_exists"));
         }
+        let found = self.found_disk()?;
+        let made_by = found.as_ref().map_or(Ok(None), |disk| self.made_by(&**disk))?;
+        let engine = self.engine_for(made_by.as_ref())?;
+        let env = self.checked_env(&engine)?;
+        self.open_in(&env, &engine, found, made_by.is_some(), false)
+    }
+
+    /// The engine to open the store by, which `made_by` made, if there is one.
+    pub(crate) fn engine_for(&self, made_by: Option<&Engine>) -> Result<Engine> {
+        match (&self.engine, made_by) {
+            (Some(own), Some(other)) if own.descriptor().name() != other.descriptor().name() => {
+                let (own, other) = (own.descriptor().name(), other.descriptor().name());
+                Err(engine_name::not_of(&self.path.display().to_string(), other, own))
+            }
+            (_, made_by) => Ok(self.engine_or(&made_by.cloned().unwrap_or_default())),
+        }
+    }
+
+    /// The engine for a new store: `engine` if none was chosen.
+    pub(crate) fn engine_or(&self, engine: &Engine) -> Engine {
+        self.engine.clone().unwrap_or_else(|| engine.clone())
+    }
+
+    /// The environment, and whether all settings make sense to the engine.
+    pub(crate) fn checked_env(&self, engine: &Engine) -> Result<Env> {
+        let env = self.chosen_env()?;
         // Before a directory is made: whatever the open is refused for, it leaves nothing behind.
-        let (engine, settings) = (self.engine.descriptor(), self.settings(false, false));
+        let (engine, settings) = (engine.descriptor(), self.settings(false, false));
         engine.capabilities().allow(engine.name(), &settings)?;
         engine.validate(&settings, env.memory_budget_bytes())?;
         Ok(env)
@@ -218,8 +241,14 @@ impl Builder {
 
     /// Opens the store in its directory, which may bear the mark of the unfinished if the caller has marked
     /// it.
-    pub(crate) fn open_in(self, env: &Env, found: Option<Arc<dyn Disk>>, is_unfinished: bool) -> Result<Db> {
-        let has_store = found.as_ref().map_or(Ok(false), |disk| self.has_store(&**disk, is_unfinished))?;
+    pub(crate) fn open_in(
+        self,
+        env: &Env,
+        engine: &Engine,
+        found: Option<Arc<dyn Disk>>,
+        has_store: bool,
+        is_unfinished: bool,
+    ) -> Result<Db> {
         if has_store && self.error_if_exists {
             return Err(self.refuse("there is a store already").by_setting("error_if_exists"));
         }
@@ -233,7 +262,7 @@ impl Builder {
             }
         };
         let settings = self.settings(!has_store, is_unfinished);
-        let engine = self.engine.descriptor().open(disk, env.world()?, &settings)?;
+        let engine = engine.descriptor().open(disk, env.world()?, &settings)?;
         Ok(Db::over(engine, self.path))
     }
 
@@ -338,39 +367,25 @@ impl Builder {
         settings
     }
 
-    pub(crate) fn chosen_engine(&self) -> Engine {
-        self.engine.clone()
-    }
-
     /// An error about the directory.
     pub(crate) fn refuse(&self, reason: &str) -> Error {
         Error::invalid(format!("cannot open {}: {reason}", self.path.display()))
     }
 
-    /// Whether the directory holds a store. One that holds anything else, and no store, is refused: it may be
-    /// a mistyped path.
-    pub(crate) fn has_store(&self, disk: &dyn Disk, is_unfinished: bool) -> Result<bool> {
+    /// The engine whose store the directory holds, if it holds one. A directory that holds anything else, and
+    /// no store, is refused: it may be a mistyped path.
+    pub(crate) fn made_by(&self, disk: &dyn Disk) -> Result<Option<Engine>> {
         let place = disk.place();
-        let listed = disk.list().map_err(|error| Error::io(format!("list the directory {place}"), error))?;
-        if !is_unfinished {
-            kvilt_even::refuse_unfinished(&listed, &place)?;
-        }
-        match self.engine.descriptor().recognise(&listed) {
-            Recognised::Store => return Ok(true),
-            Recognised::Pieces(name) => {
-                return Err(Error::new(
+        let listed = directory::list(disk)?;
+        refuse_unfinished(&listed, &place)?;
+        if let Some(engine) = engines::of(disk, &listed)? {
+            return match engine.descriptor().recognise(&listed) {
+                Recognised::Pieces(name) => Err(Error::new(
                     ErrorKind::Corrupted,
                     format!("{place} holds files of a store, such as {name}, but its manifest is missing"),
-                ));
-            }
-            Recognised::Nothing => {}
-        }
-        if let Some(other) = engines::of(&listed) {
-            let own = self.engine.descriptor().name();
-            return Err(Error::invalid(format!(
-                "{place} holds a store of engine `{other}`, and was to be opened by engine `{own}`; name the engine that made it"
-            ))
-            .by_setting("engine"));
+                )),
+                Recognised::Store | Recognised::Nothing => Ok(Some(engine)),
+            };
         }
         // What is ours and no store is what an open has left that was cut short.
         let mut foreign: Vec<&str> = Vec::new();
@@ -394,6 +409,6 @@ impl Builder {
                 self.what_to_name()
             )));
         }
-        Ok(false)
+        Ok(None)
     }
 }

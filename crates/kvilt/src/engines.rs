@@ -1,6 +1,8 @@
 //! `Engine`: which engine keeps the rows; the one list of all engines that there are.
 
-use kvilt_base::{Descriptor, Listed, Recognised, disk::Kind};
+use kvilt_base::{
+    Descriptor, Disk, Error, ErrorKind, FileName, Listed, Recognised, Result, disk::FileKind, engine_name,
+};
 
 use crate::even;
 
@@ -30,16 +32,53 @@ impl Engine {
 }
 
 /// The kinds of files of all engines.
-pub(crate) const KINDS: &[Kind] = kvilt_even::KINDS;
+pub(crate) const KINDS: &[FileKind] = kvilt_even::KINDS;
 
 /// Every engine, with its defaults.
 fn all() -> [Engine; 1] {
     [Engine::default()]
 }
 
-/// The engine whose store has these files, if any has.
-pub(crate) fn of(listed: &[Listed]) -> Option<&'static str> {
-    let all = all();
-    let found = all.iter().find(|engine| engine.descriptor().recognise(listed) != Recognised::Nothing);
-    found.map(|engine| engine.descriptor().name())
+/// The engine, with its defaults, whose store is in a directory with these files: by its files, and if they
+/// are none that an engine of this Kvilt knows, by the name that the store bears.
+///
+/// Errors: `UnsupportedVersion` if the store bears the name of an engine that there is not; `Io`.
+pub(crate) fn of(disk: &dyn Disk, listed: &[Listed]) -> Result<Option<Engine>> {
+    let has_files = |engine: &Engine| engine.descriptor().recognise(listed) != Recognised::Nothing;
+    if let Some(engine) = all().into_iter().find(has_files) {
+        return Ok(Some(engine));
+    }
+    let name = match engine_name::read(disk) {
+        // What an open has left that was cut short while it wrote the name.
+        Err(error) if error.kind() == ErrorKind::Corrupted => None,
+        read => read?,
+    };
+    match name {
+        Some(name) if !all().iter().any(|engine| engine.descriptor().name() == name) => {
+            let known: Vec<_> = all().iter().map(|engine| engine.descriptor().name()).collect();
+            let message = format!(
+                "{} holds a store of engine `{name}`, and this Kvilt has {known:?}; open it with a newer one",
+                disk.place()
+            );
+            Err(Error::new(ErrorKind::UnsupportedVersion, message).in_file(FileName::ENGINE))
+        }
+        Some(_) | None => Ok(None),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::HashSet;
+
+    use super::*;
+
+    #[test]
+    fn no_two_engines_share_a_name_or_a_slot_of_the_budget() {
+        let engines = all();
+        let names: HashSet<_> = engines.iter().map(|engine| engine.descriptor().name()).collect();
+        assert_eq!(names.len(), engines.len());
+        let slots: Vec<_> =
+            engines.iter().flat_map(|engine| engine.descriptor().parts()).map(|part| part.slot()).collect();
+        assert_eq!(slots.iter().collect::<HashSet<_>>().len(), slots.len());
+    }
 }

@@ -5,9 +5,9 @@ use std::{
     sync::{Arc, Mutex, PoisonError},
 };
 
-use kvilt_base::{Clock, Error, Result, Rng, Spawn, World};
+use kvilt_base::{Budget, Clock, Error, Result, Rng, Spawn, World};
 use kvilt_io::{NativeClock, NativeRng, NativeSpawn};
-use kvilt_sync::{Home, budget::Budget};
+use kvilt_sync::Home;
 
 use crate::{machine, pool::Pool};
 

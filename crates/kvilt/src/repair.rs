@@ -3,9 +3,9 @@
 use std::{io, path::Path, sync::Arc};
 
 use kvilt_base::{
-    Descriptor, Disk, Engine, Error, FileName, Listed, Progress, RepairReport, Result, Salvaged, WriteBatch,
+    Descriptor, Disk, Engine, Error, FileName, Listed, Progress, RepairReport, Result, Salvaged, Unfinished,
+    WriteBatch, directory,
 };
-use kvilt_even::Unfinished;
 use kvilt_io::NativeDisk;
 
 use crate::{Builder, Db, engines};
@@ -70,21 +70,22 @@ pub fn repair_with(
         _ => Error::io(format!("open the directory {}", dir.display()), error),
     })?;
     // Before a new store is made that would be in the way of the next try.
-    let engine = into.chosen_engine();
-    let source = engine.descriptor();
+    let made_by = engines::of(&*disk, &directory::list(&*disk)?)?.unwrap_or_default();
+    let source = made_by.descriptor();
     let _lock = source.lock_to_salvage(&*disk)?;
     let into = into.error_if_exists(true);
-    let env = into.checked_env()?;
+    let engine = into.engine_or(&made_by);
+    let env = into.checked_env(&engine)?;
     let new = into.made_disk()?;
-    let listed = new.list().map_err(|error| Error::io("list the directory", error).in_file(new.place()))?;
-    if !listed.contains(&Listed::Ours(FileName::UNFINISHED)) && into.has_store(&*new, false)? {
+    let listed = directory::list(&*new)?;
+    if !listed.contains(&Listed::Ours(FileName::UNFINISHED)) && into.made_by(&*new)?.is_some() {
         return Err(into.refuse("there is a store already").by_setting("error_if_exists"));
     }
     let mut unfinished = Unfinished::begin(Arc::clone(&new))?;
     unfinished.give_up_lock();
     // By a handle of its own, for the store closes what it was given.
     let handle = into.made_disk()?;
-    let db = into.open_in(&env, Some(handle), true)?;
+    let db = into.open_in(&env, &engine, Some(handle), false, true)?;
     let copied = copy(source, &*disk, &db, &mut progress);
     let closed = db.close();
     drop(db);

@@ -15,7 +15,7 @@ use std::{
 
 use kvilt_base::{Disk, EntryRef, ErrorKind, File, FileName, Kind, Listed, Version, disk::LockFailure};
 use kvilt_format::{
-    manifest::{Edit, FileKind, FileRecord},
+    manifest::{Edit, FileRecord, PartKind},
     names::{LOG, TABLE},
 };
 use kvilt_io::{Call, Fault, FaultyDisk, Keep, MemoryDisk, Times};
@@ -260,8 +260,8 @@ fn an_epoch_is_forgotten_with_the_last_log_that_may_have_records_of_it() {
         let record = |kind, &(number, base): &(u64, Version)| {
             (number, FileRecord { kind, len: 100, base, summary: None })
         };
-        let logs = logs.iter().map(|file| record(FileKind::Log, file));
-        let tables = tables.iter().map(|file| record(FileKind::Table, file));
+        let logs = logs.iter().map(|file| record(PartKind::Log, file));
+        let tables = tables.iter().map(|file| record(PartKind::Table, file));
         store.needed_dead(durable, &Edit { files_upserted: logs.chain(tables).collect(), ..Edit::default() })
     };
     assert_eq!(needed(&durable, &[], &[]), []);
@@ -277,7 +277,7 @@ fn an_epoch_is_forgotten_with_the_last_log_that_may_have_records_of_it() {
     assert_eq!(needed(&durable, &[(5, at(2, 0)), (6, at(0, 1)), (7, at(1, 30))], &[]), [first, second]);
     assert_eq!(needed(&durable, &[(5, at(2, 0)), (6, at(2, 9))], &[]), []);
     // The same of files that the manifest has already, unless they go.
-    let log = FileRecord { kind: FileKind::Log, len: 100, base: at(1, 3), summary: None };
+    let log = FileRecord { kind: PartKind::Log, len: 100, base: at(1, 3), summary: None };
     durable.root.files.insert(9, log);
     assert_eq!(needed(&durable, &[], &[]), [second]);
     let removal = Edit { files_removed: vec![9], ..Edit::default() };

@@ -11,14 +11,12 @@ mod growing;
 
 use std::sync::Arc;
 
-use kvilt_sync::{
-    budget::{Charge, Part},
-    published::{Pin, pin},
-};
+use kvilt_base::Charge;
+use kvilt_sync::published::{Pin, pin};
 use parking_lot::Mutex;
 
 use self::{fixed::FixedIndex, growing::GrowingIndex};
-use crate::{files::Files, key_hash::key_hash};
+use crate::{files::Files, key_hash::key_hash, parts};
 
 /// A log must be shorter than this many bytes, or offsets would not fit an index.
 pub(crate) const LOG_BYTES_LIMIT: u64 = 1 << 31;
@@ -46,7 +44,7 @@ impl ChargedIndex {
     }
 
     fn of(index: LogIndex, files: &Files) -> Arc<Self> {
-        let charge = Mutex::new(files.budget.charge(Part::LogIndexes, index.bytes()));
+        let charge = Mutex::new(files.budget.charge(parts::LOG_INDEXES, index.bytes()));
         Arc::new(ChargedIndex { index, charge })
     }
 

@@ -24,9 +24,8 @@ use std::{
     },
 };
 
-use kvilt_base::{KeyRange, Kind, Large, Result, Version};
+use kvilt_base::{Charge, KeyRange, Kind, Large, Result, Version};
 use kvilt_format::log::Outline;
-use kvilt_sync::budget::{Charge, Part};
 
 pub(crate) use self::{
     laid_aside::LaidAside,
@@ -35,7 +34,7 @@ pub(crate) use self::{
     source::{OrderSource, Wanted},
 };
 use super::{log::ChunkLog, log_index::LOG_BYTES_LIMIT};
-use crate::{files::Files, heads::Heads};
+use crate::{files::Files, heads::Heads, parts};
 
 /// So many seconds an order is kept after a scan has asked for it.
 const SECONDS_KEPT: u8 = 3;
@@ -291,7 +290,7 @@ impl Orders {
         while let Some((older, _)) = self.orders.pop_if(|(o, _)| o.items.len() <= 2 * newest.items.len()) {
             newest = LogOrder::merged(&older, &newest);
         }
-        let charge = files.budget.charge(Part::LogIndexes, newest.memory_bytes() as u64);
+        let charge = files.budget.charge(parts::LOG_INDEXES, newest.memory_bytes() as u64);
         self.orders.push((Arc::new(newest), charge));
     }
 

@@ -5,13 +5,13 @@ use std::sync::{
     atomic::{AtomicBool, Ordering},
 };
 
-use kvilt_base::{FileName, Result};
+use kvilt_base::{Charge, FileName, Result};
 use kvilt_format::{names::TABLE, table::Table};
-use kvilt_sync::budget::{Charge, Part};
 use parking_lot::Mutex;
 
 use crate::{
     files::{Files, Hold},
+    parts,
     shared_key::SharedKey,
 };
 
@@ -87,7 +87,7 @@ impl TableFile {
         let table = Table::open(file, files.identity(self.number), self.len)?
             .streaming_above(files.streamed_bytes_min);
         let table = Arc::new(table);
-        let charge = files.budget.charge(Part::Tables, table.memory_bytes() as u64);
+        let charge = files.budget.charge(parts::TABLES, table.memory_bytes() as u64);
         *open = Some((Arc::clone(&table), charge));
         Ok(table)
     }

@@ -10,15 +10,14 @@ use std::sync::{
     atomic::{AtomicU64, AtomicUsize, Ordering},
 };
 
-use kvilt_base::{Direction, EntryRef, KeyRange, Kind, Version};
+use kvilt_base::{Budget, Direction, EntryRef, KeyRange, Kind, Version};
 use kvilt_sync::{
-    budget::{Budget, Part},
     pile::{Found, Pile, PileSource},
     versions::Versions,
 };
 
 use super::run::{self, Run};
-use crate::key_hash::key_hash;
+use crate::{key_hash::key_hash, parts};
 
 /// Memory is charged to the budget in so many steps, so that a put seldom touches the shared gauge …
 const CHARGE_STEPS: u64 = 32;
@@ -78,7 +77,7 @@ impl Tail {
         let used = self.memory_bytes() as u64;
         if used > charged {
             let step = (used - charged).next_multiple_of(self.charge_step_bytes);
-            self.budget.add(Part::Munks, step);
+            self.budget.add(parts::MUNKS, step);
             // One writer: a plain store cannot lose an update.
             self.charged.store(charged + step, Ordering::Relaxed);
         }
@@ -165,6 +164,6 @@ impl Tail {
 
 impl Drop for Tail {
     fn drop(&mut self) {
-        self.budget.sub(Part::Munks, *self.charged.get_mut());
+        self.budget.sub(parts::MUNKS, *self.charged.get_mut());
     }
 }

@@ -22,7 +22,6 @@ use std::{
 
 use kvilt_base::{Mutant, Result, mutant};
 use kvilt_sync::{
-    budget::Part,
     published::{Pin, pin},
     spare::Keeper,
 };
@@ -33,6 +32,7 @@ use crate::{
     chunk::{Chunk, ChunkState, Occupied, PUT_WEIGHT_INVERSE},
     funk::{PartFile, log::ChunkLog, log_index::ChargedIndex, log_order::Notes},
     munk::Munk,
+    parts,
     store::Store,
 };
 
@@ -109,7 +109,7 @@ impl Store {
     pub(super) fn keep_within_budget(&self) -> bool {
         self.charge_row_cache();
         let share = self.munk_share();
-        if self.files.budget.used(Part::Munks) > share {
+        if self.files.budget.used(parts::MUNKS) > share {
             if mutant(Mutant::MunksKept) {
                 return false;
             }
@@ -129,7 +129,7 @@ impl Store {
     /// Uses what is left of the budget, for munks that are worth more than others. It looks at every chunk.
     /// True if something was done.
     pub(super) fn use_memory(&self) -> bool {
-        let (share, used) = (self.munk_share(), self.files.budget.used(Part::Munks));
+        let (share, used) = (self.munk_share(), self.files.budget.used(parts::MUNKS));
         if used > share {
             return false;
         }
@@ -175,10 +175,7 @@ impl Store {
 
     fn other_memory(&self) -> u64 {
         let budget = &self.files.budget;
-        [Part::RowCache, Part::LogIndexes, Part::Tables, Part::LogBuffers]
-            .into_iter()
-            .map(|p| budget.used(p))
-            .sum()
+        parts::ALL.iter().filter(|part| **part != parts::MUNKS).map(|part| budget.used(*part)).sum()
     }
 
     /// Brings the budget's gauge of the row cache up to date. The cache has its own limit; the gauge is for
@@ -202,7 +199,7 @@ impl Store {
     /// Whether munks have nearly used up what they may have.
     pub(super) fn munks_are_short(&self) -> bool {
         let share = self.munk_share();
-        self.files.budget.used(Part::Munks) > share - share / 16
+        self.files.budget.used(parts::MUNKS) > share - share / 16
     }
 
     /// Copies a munk that keeps much memory for what nobody can see, where nearly all chunks have one: what

@@ -8,7 +8,7 @@ use kvilt_base::{
 use kvilt_format::{
     FileIdentity, HEADER_BYTES,
     log::{decode_header, salvage},
-    manifest::{Edit, FileKind, FileRecord, Root, Witness},
+    manifest::{Edit, FileRecord, PartKind, Root, Witness},
     names::{LOG, TABLE},
     read_identity,
     table::{SalvagedBlock, SalvagedEntry, Table},
@@ -164,7 +164,7 @@ pub(super) fn root_of_all_files(
     let mut numbers: Vec<(bool, u64)> = Vec::new();
     let mut edit = Edit::default();
     for head in heads.iter().filter(|head| head.id.store_id == store_id) {
-        let kind = if head.is_log { FileKind::Log } else { FileKind::Table };
+        let kind = if head.is_log { PartKind::Log } else { PartKind::Table };
         // How much of a log was synced is not known: all that is good is taken.
         let len = if head.is_log { u64::MAX } else { head.len };
         edit.files_upserted.push((head.id.number, FileRecord { kind, len, base: head.base, summary: None }));

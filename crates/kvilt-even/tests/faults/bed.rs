@@ -2,10 +2,9 @@
 
 use std::{sync::Arc, time::Duration};
 
-use kvilt_base::{Direction, Disk, Engine, KeyRange, Result, RowBatch};
-use kvilt_even::{Durability, Options, World};
+use kvilt_base::{Budget, Direction, Disk, Engine, KeyRange, Result, RowBatch, World};
+use kvilt_even::{Durability, Options};
 use kvilt_io::{ManualClock, SeededRng, StepSpawn};
-use kvilt_sync::budget::Budget;
 
 /// Everything around a store but its disk.
 pub(crate) struct Bed {

@@ -5,7 +5,7 @@ use std::{collections::BTreeSet, sync::Arc};
 
 use kvilt_base::{FileName, RepairReport};
 use kvilt_format::{
-    manifest::{Claim, FileKind, Root, read_root},
+    manifest::{Claim, PartKind, Root, read_root},
     names::{MANIFEST, RESERVE, TABLE, WITNESS},
 };
 use kvilt_io::MemoryDisk;
@@ -96,9 +96,9 @@ fn must_be_told((root, claim): &(Root, Claim), name: FileName, at: u64, len: u64
         return true;
     };
     match record.kind {
-        FileKind::Table => at < 64 || at + 96 >= len,
+        PartKind::Table => at < 64 || at + 96 >= len,
         // What lies behind it was laid aside by the run that wrote it, and nobody else reads it.
-        FileKind::Log => at >= 64 && at < record.len,
+        PartKind::Log => at >= 64 && at < record.len,
     }
 }
 
@@ -114,7 +114,7 @@ fn whatever_the_layout_each_bit_that_is_lost_is_told_or_nobody_needs_it() {
         assert_eq!((report.rows, report.rows_withheld), (rows.len() as u64, 0));
         let (root, witness) = read_root(&*disk).unwrap().unwrap();
         let durable = (root, witness.claim());
-        for name in files(&disk, |name| !matches!(*name, FileName::LOCK | RESERVE)) {
+        for name in files(&disk, |name| !matches!(*name, FileName::LOCK | FileName::ENGINE | RESERVE)) {
             let good = disk.contents(name).unwrap();
             assert!(
                 !is_of_rows(&name) || durable.0.files.contains_key(&name.number()),

@@ -2,8 +2,10 @@
 
 use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
-use kvilt_base::{Disk, Engine, ErrorKind, FileName, KeyRange, Kind, RepairReport, Result, Version};
-use kvilt_even::{Salvaged, salvage};
+use kvilt_base::{
+    Disk, Engine, ErrorKind, FileName, KeyRange, Kind, RepairReport, Result, Salvaged, Version,
+};
+use kvilt_even::salvage;
 use kvilt_format::{
     FileIdentity, HEADER_BYTES, log,
     names::{COMMIT, LOG, MANIFEST, TABLE, WITNESS},

@@ -9,10 +9,9 @@ mod room;
 
 use std::{sync::Arc, time::Duration};
 
-use kvilt_base::{Direction, Disk, Engine, KeyRange, Result, RowBatch};
-use kvilt_even::{Durability, Options, World};
+use kvilt_base::{Budget, Direction, Disk, Engine, KeyRange, Result, RowBatch, World};
+use kvilt_even::{Durability, Options};
 use kvilt_io::{ManualClock, MemoryDisk, SeededRng, StepSpawn};
-use kvilt_sync::budget::Budget;
 use parking_lot::{ReentrantMutex, ReentrantMutexGuard};
 
 /// One test at a time: what a store has given up is freed when no thread of the process is still reading, and

@@ -174,7 +174,7 @@ fn r21_orders_of_cold_logs_are_given_back() {
 /// The least worthy munk cannot be evicted (its log is damaged): others must go instead.
 #[test]
 fn r24_one_damaged_log_does_not_stop_evictions() {
-    use kvilt_sync::budget::Part;
+    use kvilt_even::parts;
     for is_damaged in [false, true] {
         let memory = MemoryDisk::new(1);
         let bed = Bed::new(64 << 20);
@@ -210,12 +210,12 @@ fn r24_one_damaged_log_does_not_stop_evictions() {
                 db.get(format!("key{i:04}").as_bytes(), None).unwrap();
             }
         }
-        bed.budget.add(Part::Tables, 1 << 30);
+        bed.budget.add(parts::TABLES, 1 << 30);
         for _ in 0..40 {
             bed.clock.advance(Duration::from_millis(60));
             bed.rests_within(20);
         }
-        bed.budget.sub(Part::Tables, 1 << 30);
+        bed.budget.sub(parts::TABLES, 1 << 30);
         let left = db.stats()["munks_now"];
         assert!(left <= 1, "{left} of {munks} munks are still there");
     }

@@ -166,16 +166,16 @@ fn r18_an_empty_log_does_not_keep_checkpoints_busy() {
 /// Memory pressure that cold chunks cannot relieve (here: another store's) is no reason to spin.
 #[test]
 fn r20_memory_pressure_from_outside_does_not_spin() {
-    use kvilt_sync::budget::Part;
+    use kvilt_even::parts;
     let bed = Bed::new(64 << 20);
     let db = bed.open(MemoryDisk::new(1), never()).unwrap();
     for i in 0..10u32 {
         db.put(format!("key{i:04}").as_bytes(), &[1; 300]).unwrap();
     }
     bed.rests_within(300);
-    bed.budget.add(Part::Tables, 1 << 30);
+    bed.budget.add(parts::TABLES, 1 << 30);
     bed.clock.advance(Duration::from_millis(60));
     let rests = bed.rests_within(3000);
-    bed.budget.sub(Part::Tables, 1 << 30);
+    bed.budget.sub(parts::TABLES, 1 << 30);
     assert!(rests, "busy, {} munks, {} evictions", db.stats()["munks_now"], db.stats()["munk_evictions"]);
 }

@@ -3,10 +3,9 @@
 
 use std::{sync::Arc, time::Duration};
 
-use kvilt_base::Engine;
-use kvilt_even::{Durability, Options, World};
+use kvilt_base::{Budget, Engine, World};
+use kvilt_even::{Durability, Options};
 use kvilt_io::{ManualClock, MemoryDisk, SeededRng, StepSpawn};
-use kvilt_sync::budget::Budget;
 
 /// A new store with such a budget, and the budget.
 pub(crate) fn open(budget_bytes: u64) -> (Arc<dyn Engine>, Arc<Budget>) {

@@ -13,19 +13,19 @@ use crate::{
 
 /// What kind of file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum FileKind {
+pub enum PartKind {
     /// A sorted table.
     Table,
     /// A chunk's log.
     Log,
 }
 
-impl FileKind {
+impl PartKind {
     /// The name of the file of this kind that has this number.
     pub fn name(self, number: u64) -> FileName {
         match self {
-            FileKind::Table => FileName::Of(TABLE, number),
-            FileKind::Log => FileName::Of(LOG, number),
+            PartKind::Table => FileName::Of(TABLE, number),
+            PartKind::Log => FileName::Of(LOG, number),
         }
     }
 }
@@ -34,7 +34,7 @@ impl FileKind {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FileRecord {
     /// What kind of file.
-    pub kind: FileKind,
+    pub kind: PartKind,
     /// Bytes of it that are durable: all of a table; a log may be longer.
     pub len: u64,
     /// A log's base version, which says its epoch; zero for a table.
@@ -46,7 +46,7 @@ pub struct FileRecord {
 impl FileRecord {
     /// That of a table of so many bytes.
     pub fn table(len: u64) -> Self {
-        FileRecord { kind: FileKind::Table, len, base: Version::ZERO, summary: None }
+        FileRecord { kind: PartKind::Table, len, base: Version::ZERO, summary: None }
     }
 }
 
@@ -118,13 +118,13 @@ impl Edit {
             out.push(FILE_UPSERTED);
             push_varint(out, *number);
             out.push(match (record.kind, record.summary) {
-                (FileKind::Table, _) => TABLE_TAG,
-                (FileKind::Log, None) => LOG_TAG,
-                (FileKind::Log, Some(_)) => LOG_WITH_SUMMARY,
+                (PartKind::Table, _) => TABLE_TAG,
+                (PartKind::Log, None) => LOG_TAG,
+                (PartKind::Log, Some(_)) => LOG_WITH_SUMMARY,
             });
             push_varint(out, record.len);
             push_varint(out, record.base.to_u64());
-            if let (FileKind::Log, Some(summary)) = (record.kind, record.summary) {
+            if let (PartKind::Log, Some(summary)) = (record.kind, record.summary) {
                 push_varint(out, summary);
             }
         }
@@ -167,9 +167,9 @@ impl Edit {
             FILE_UPSERTED => {
                 let number = decoder.varint()?;
                 let (kind, has_summary) = match decoder.u8()? {
-                    TABLE_TAG => (FileKind::Table, false),
-                    LOG_TAG => (FileKind::Log, false),
-                    LOG_WITH_SUMMARY => (FileKind::Log, true),
+                    TABLE_TAG => (PartKind::Table, false),
+                    LOG_TAG => (PartKind::Log, false),
+                    LOG_WITH_SUMMARY => (PartKind::Log, true),
                     _ => return Err(Malformed("a file has an unknown kind")),
                 };
                 let (len, base) = (decoder.varint()?, version(decoder)?);

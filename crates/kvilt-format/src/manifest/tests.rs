@@ -13,14 +13,14 @@ use crate::{
     names::{MANIFEST, MANIFEST_TEMP, WITNESS},
 };
 
-fn record(kind: FileKind, len: u64) -> FileRecord {
+fn record(kind: PartKind, len: u64) -> FileRecord {
     FileRecord { kind, len, base: Version::new(1, 0), summary: None }
 }
 
 fn new_files(numbers: std::ops::Range<u64>) -> Edit {
     Edit {
         next_file: Some(numbers.end),
-        files_upserted: numbers.map(|n| (n, record(FileKind::Table, n * 100))).collect(),
+        files_upserted: numbers.map(|n| (n, record(PartKind::Table, n * 100))).collect(),
         ..Edit::default()
     }
 }
@@ -352,7 +352,7 @@ fn an_edit_that_does_not_fit_is_refused_and_changes_nothing() {
     refused("the first chunk removed", Edit { chunks_removed: vec![b"".to_vec()], ..edit() });
     refused("a chunk twice", Edit { chunks_upserted: vec![chunk(b"q", &[]), chunk(b"q", &[])], ..edit() });
     refused("a file at next_file", {
-        Edit { files_upserted: vec![(4, record(FileKind::Log, 0))], ..edit() }
+        Edit { files_upserted: vec![(4, record(PartKind::Log, 0))], ..edit() }
     });
     refused("next_file back", Edit { next_file: Some(3), ..edit() });
     refused("the checkpoint back", Edit { checkpoint: Some(Version::ZERO), ..edit() });
@@ -378,7 +378,7 @@ fn thirty_thousand_chunks_are_read_and_small_edits_stay_small() {
     let mut writer = ManifestWriter::create(&disk, &root).unwrap();
     assert!(writer.len() < 3 << 20, "{}", writer.len());
     for i in 0..1_000u64 {
-        let upserted = vec![(2 * i + 2, record(FileKind::Log, i))];
+        let upserted = vec![(2 * i + 2, record(PartKind::Log, i))];
         let edit = Edit { files_upserted: upserted, ..Edit::default() };
         root.apply(&edit).unwrap();
         assert!(writer.append(&edit).unwrap() < 60);
@@ -413,7 +413,7 @@ fn edits() -> impl Strategy<Value = Edit> {
             files_upserted: files
                 .into_iter()
                 .map(|(number, (is_log, len, base))| {
-                    let kind = if is_log { FileKind::Log } else { FileKind::Table };
+                    let kind = if is_log { PartKind::Log } else { PartKind::Table };
                     let summary = (is_log && len % 3 == 0 && len / 3 >= 64).then_some(len / 3);
                     (number, FileRecord { kind, len, base: Version::from_u64(base), summary })
                 })
@@ -430,7 +430,7 @@ fn a_summary_lies_in_its_log() {
     for (len, at, is_right) in
         [(100, 64, true), (100, 99, true), (100, 100, false), (100, 63, false), (0, 0, false)]
     {
-        let summary = FileRecord { summary: Some(at), ..record(FileKind::Log, len) };
+        let summary = FileRecord { summary: Some(at), ..record(PartKind::Log, len) };
         let mut bytes = Vec::new();
         Edit { files_upserted: vec![(1, summary)], ..Edit::default() }.encode(&mut bytes);
         assert_eq!(Edit::decode(&bytes).is_ok(), is_right, "at {at} of {len}");

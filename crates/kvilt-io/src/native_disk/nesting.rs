@@ -9,11 +9,11 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use kvilt_base::{FileName, disk::Kind};
+use kvilt_base::{FileName, disk::FileKind};
 
 /// The directory of a store that `path` is in, the innermost. `path` need not be there, and is not looked at
 /// itself.
-pub(super) fn store_around(path: &Path, kinds: &[Kind]) -> Option<PathBuf> {
+pub(super) fn store_around(path: &Path, kinds: &[FileKind]) -> Option<PathBuf> {
     let path = std::path::absolute(path).ok()?;
     let (there, known) =
         path.ancestors().find_map(|ancestor| Some((ancestor, fs::canonicalize(ancestor).ok()?)))?;
@@ -23,7 +23,7 @@ pub(super) fn store_around(path: &Path, kinds: &[Kind]) -> Option<PathBuf> {
 
 /// Whether there is one of the files that a store has once, and another. Only where one of the first is, the
 /// directory is listed.
-fn is_store(directory: &Path, kinds: &[Kind]) -> bool {
+fn is_store(directory: &Path, kinds: &[FileKind]) -> bool {
     let signs: Vec<FileName> = FileName::once_of(kinds).chain([FileName::LOCK]).collect();
     let is_file = |name: &FileName| {
         fs::symlink_metadata(directory.join(name.to_string())).is_ok_and(|found| found.is_file())
@@ -54,7 +54,7 @@ mod tests {
         let inside =
             ["store/x", "store/x/y", "store/below", "store/below/empty", "link/x", "other/../store/x"];
         let outside = ["store", "other/x", "x", "store/out/x", "store/../x"];
-        let found = |path: &str| store_around(&root.join(path), &[Kind::new("manifest")]);
+        let found = |path: &str| store_around(&root.join(path), &[FileKind::new("manifest")]);
         fs::write(store.join("LOCK"), "").unwrap();
         fs::write(store.join("0001.manifest"), "").unwrap();
         assert!(inside.iter().all(|path| found(path).is_none()), "a lock alone, or a like name, is no store");

@@ -168,7 +168,7 @@ mod tests {
     fn a_file_that_was_replaced_behind_our_back_is_not_opened_again() {
         let place = tempfile::tempdir().unwrap();
         let disk = NativeDisk::open(place.path(), &[], true).unwrap();
-        let name = FileName::Of(kvilt_base::disk::Kind::new("log"), 1);
+        let name = FileName::Of(kvilt_base::disk::FileKind::new("log"), 1);
         let node = Node::closed(Arc::clone(&disk.directory), name);
         let path = place.path().join(name.to_string());
         std::fs::write(&path, "first").unwrap();

@@ -2,8 +2,8 @@
 
 use std::collections::BTreeMap;
 
-use kvilt_base::{FileName, RepairReport};
-use kvilt_even::{Salvaged, salvage};
+use kvilt_base::{FileName, RepairReport, Salvaged};
+use kvilt_even::salvage;
 use kvilt_io::MemoryDisk;
 
 use super::reference::Reference;

@@ -6,6 +6,7 @@ mod batches;
 mod closing;
 mod damage;
 mod describing;
+mod engines;
 mod forked;
 mod keyspaces;
 mod opening;

@@ -8,7 +8,7 @@ use std::sync::{Arc, atomic::Ordering};
 
 use kvilt_base::Result;
 use kvilt_format::log::record_len_max;
-use kvilt_sync::{budget::Part, published::pin};
+use kvilt_sync::published::pin;
 use parking_lot::MutexGuard;
 
 use super::{Change, aside::Aside};
@@ -19,6 +19,7 @@ use crate::{
         log::{ChunkLog, IfFull, ROTATE_BYTES},
     },
     munk::{FROZEN_TAILS_MAX, tail::Tail},
+    parts,
     stats::Stall,
     store::Store,
 };
@@ -220,7 +221,7 @@ impl Store {
     /// Whether a record waits that is large against the budget: another one is in a buffer, or was read by
     /// the background. One at a time is what memory is allowed for beside the budget.
     pub(super) fn waits_for_large(&self, needed: Needed, waits: &mut u32) -> bool {
-        let is_taken = self.files.budget.used(Part::LogBuffers) > self.config.munk_put_bytes_max;
+        let is_taken = self.files.budget.used(parts::LOG_BUFFERS) > self.config.munk_put_bytes_max;
         is_taken && self.may_wait_for_large(needed.log_bytes, waits)
     }
 

@@ -4,9 +4,8 @@
 
 use std::{ops::Range, sync::Arc};
 
-use kvilt_base::{Direction, EntryRef, KeyRange, Kind, Large, LargeValues, Result, Source, Streamed};
+use kvilt_base::{Charge, Direction, EntryRef, KeyRange, Kind, Large, LargeValues, Result, Source, Streamed};
 use kvilt_format::log::LargeRecord;
-use kvilt_sync::budget::{Charge, Part};
 
 use super::{
     super::{
@@ -15,7 +14,7 @@ use super::{
     },
     PIECES_AT_FIRST, PIECES_TOGETHER_MAX, pieces_for,
 };
-use crate::files::Files;
+use crate::{files::Files, parts};
 
 /// Rows and their bytes.
 #[derive(Default)]
@@ -187,7 +186,7 @@ impl<'f> AscentSource<'f> {
                 && self.large_values == LargeValues::AtOnce
                 && let Some(records) = self.log.read_whole(self.files, place.clone())?
             {
-                self.charge = Some(self.files.budget.charge(Part::LogBuffers, place.end - place.start));
+                self.charge = Some(self.files.budget.charge(parts::LOG_BUFFERS, place.end - place.start));
                 self.read = Rows::of_window(records, &self.range);
                 self.read.sort();
                 self.divide();
@@ -292,7 +291,7 @@ impl Source for AscentSource<'_> {
             return Ok(());
         }
         let Some(large) = self.position().and_then(|at| self.read.large(at)) else { return Ok(()) };
-        self.charge = Some(self.files.budget.charge(Part::LogBuffers, large.len() as u64));
+        self.charge = Some(self.files.budget.charge(parts::LOG_BUFFERS, large.len() as u64));
         let mut value = Large::with_capacity(large.len());
         large.copy(&mut |piece| {
             value.extend_from_slice(piece);

@@ -10,6 +10,7 @@ use crate::{
     bed,
     funk::{Funk, Part, PartFile, Purpose, log::ChunkLog},
     options::Options,
+    parts,
     store::Store,
 };
 
@@ -301,7 +302,7 @@ fn a_log_of_keys_that_are_nearly_all_of_it_has_no_ascent() {
 
 /// What was written out is charged until no test beside this one sees it any more.
 fn until_buffers_are_freed(script: &Script) {
-    while script.store.files.budget.used(kvilt_sync::budget::Part::LogBuffers) > 0 {
+    while script.store.files.budget.used(parts::LOG_BUFFERS) > 0 {
         kvilt_sync::settle();
         std::thread::yield_now();
     }
@@ -324,7 +325,7 @@ fn large_records_are_read_one_by_one() {
     while let Some(entry) = entries.entry() {
         assert_eq!(entry.value.len(), 2 << 20);
         rows += 1;
-        let charged = script.store.files.budget.used(kvilt_sync::budget::Part::LogBuffers);
+        let charged = script.store.files.budget.used(parts::LOG_BUFFERS);
         assert!((2 << 20..3 << 20).contains(&charged), "{charged} bytes are charged for what was read");
         entries.advance().unwrap();
     }
@@ -352,7 +353,7 @@ fn large_records_are_read_when_their_turn_comes() {
     script.log.sync(&script.store.files).unwrap();
     let (files, all) = (&script.store.files, KeyRange::all());
     until_buffers_are_freed(&script);
-    let charged = || files.budget.used(kvilt_sync::budget::Part::LogBuffers);
+    let charged = || files.budget.used(parts::LOG_BUFFERS);
     let source = |range: &KeyRange, direction, large_values| {
         let wanted = Wanted { rows: None, large_values };
         let log = Arc::clone(&script.log);

@@ -16,16 +16,13 @@
 use std::sync::{Arc, atomic::Ordering};
 
 use kvilt_base::{
-    EntryRef, Error, ErrorKind, FileName, Kind, Mutant, RangeTombstone, Result, Version, mutant,
+    Charge, EntryRef, Error, ErrorKind, FileName, Kind, Mutant, RangeTombstone, Result, Version, mutant,
 };
 use kvilt_format::{
     log::{HEADER_BYTES, encode_header},
     names::LOG,
 };
-use kvilt_sync::{
-    budget::{Charge, Part},
-    published::{Pin, pin},
-};
+use kvilt_sync::published::{Pin, pin};
 use parking_lot::MutexGuard;
 
 use super::super::ascent::Ascent;
@@ -33,7 +30,7 @@ use super::{
     ChunkLog, Span, sync_failed,
     tail::{Buffer, Flushing, LogTail, Wanted},
 };
-use crate::{files::Files, reserve::Use};
+use crate::{files::Files, parts, reserve::Use};
 
 /// Pages of the system, in bytes, or a part of one.
 const PAGE_BYTES: u64 = 4096;
@@ -95,7 +92,7 @@ pub(super) struct Writer {
 
 impl Writer {
     pub(super) fn new(files: &Files, ascent: Ascent) -> Self {
-        let charge = files.budget.charge(Part::LogIndexes, 0);
+        let charge = files.budget.charge(parts::LOG_INDEXES, 0);
         Writer {
             buffer_bytes: BUFFER_BYTES_MIN,
             promised_bytes: 0,
@@ -524,11 +521,11 @@ impl ChunkLog {
 /// few that got hardly any would be written out again and again.
 fn fitting(bytes: usize, files: &Files) -> usize {
     let share = files.budget.bytes_max() / BUFFER_SHARE;
-    let left = share.saturating_sub(files.budget.used(Part::LogBuffers));
+    let left = share.saturating_sub(files.budget.used(parts::LOG_BUFFERS));
     let fitting = u128::from(left) * 2 * bytes as u128 / u128::from(share.max(1));
     usize::try_from(fitting).unwrap_or(usize::MAX).clamp(BUFFER_BYTES_MIN.min(bytes), bytes)
 }
 
 fn have_buffers_their_share(files: &Files) -> bool {
-    files.budget.used(Part::LogBuffers) > files.budget.bytes_max() / BUFFER_SHARE
+    files.budget.used(parts::LOG_BUFFERS) > files.budget.bytes_max() / BUFFER_SHARE
 }

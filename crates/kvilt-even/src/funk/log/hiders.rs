@@ -8,16 +8,15 @@ use std::sync::{
     atomic::{AtomicUsize, Ordering},
 };
 
-use kvilt_base::{EntryRef, KeyRange, RangeTombstone, Result};
+use kvilt_base::{Charge, EntryRef, KeyRange, RangeTombstone, Result};
 use kvilt_sync::{
-    budget::{Charge, Part},
     published::{Published, pin},
     versions::Versions,
 };
 use parking_lot::Mutex;
 
 use super::{ChunkLog, Window, range_tombstone};
-use crate::{files::Files, tombstones::Tombstones};
+use crate::{files::Files, parts, tombstones::Tombstones};
 
 /// So many range tombstones may be noted before they are sorted in, whether anybody asks or not: sorted,
 /// those that lie under others take no memory.
@@ -50,7 +49,7 @@ impl Hiders {
             noted: Mutex::default(),
             noted_count: AtomicUsize::new(0),
             noted_bytes: AtomicUsize::new(0),
-            sorting: Mutex::new(files.budget.charge(Part::LogIndexes, 0)),
+            sorting: Mutex::new(files.budget.charge(parts::LOG_INDEXES, 0)),
         }
     }
 

@@ -17,17 +17,16 @@ use std::{
     sync::atomic::{AtomicU64, Ordering},
 };
 
-use kvilt_base::{EntryRef, Error, Mutant, Result, Version, mutant};
+use kvilt_base::{Charge, EntryRef, Error, Mutant, Result, Version, mutant};
 use kvilt_format::{
     FileIdentity,
     log::{
         Decoded, EARLIER_MAX, HEADER_BYTES, Outline, Outlines, SUMMARY_BODY_BYTES_MAX, Summary, decode_record,
     },
 };
-use kvilt_sync::budget::{Charge, Part};
 
 use super::ChunkLog;
-use crate::files::Files;
+use crate::{files::Files, parts};
 
 /// What is read of the last summary at first.
 const READ_BYTES: u64 = 4 << 10;
@@ -113,7 +112,7 @@ pub(super) struct Gathered {
 impl Gathered {
     /// Nothing yet of a log without records.
     pub(super) fn new(base: Version, files: &Files) -> Self {
-        let charge = files.budget.charge(Part::LogIndexes, 0);
+        let charge = files.budget.charge(parts::LOG_INDEXES, 0);
         let (outlines, rule) = (Outlines::new(base), files.summary_rule);
         Gathered { outlines, end: HEADER_BYTES as u64, earlier: VecDeque::new(), rule, charge }
     }

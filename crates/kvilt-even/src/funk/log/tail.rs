@@ -21,13 +21,10 @@
 
 use std::sync::Arc;
 
-use kvilt_base::{Mutant, mutant};
-use kvilt_sync::{
-    append::AppendBuffer,
-    budget::{Charge, Part},
-};
+use kvilt_base::{Charge, Mutant, mutant};
+use kvilt_sync::append::AppendBuffer;
 
-use crate::files::Files;
+use crate::{files::Files, parts};
 
 /// Longest write, in bytes, that the page cache of Linux 6.16 and later takes in one piece, if it begins at a
 /// multiple of this length. It takes others page by page, which costs a fifth more, and in puts a half.
@@ -61,7 +58,7 @@ impl Buffer {
     }
 
     fn with(files: &Files, capacity: usize, in_file: usize, piece_end: Option<usize>) -> Arc<Self> {
-        let charge = files.budget.charge(Part::LogBuffers, capacity as u64);
+        let charge = files.budget.charge(parts::LOG_BUFFERS, capacity as u64);
         Arc::new(Buffer { bytes: AppendBuffer::new(capacity), in_file, piece_end, _charge: charge })
     }
 

@@ -8,13 +8,13 @@ use std::{
     time::Duration,
 };
 
+use crate::parts;
 use kvilt_base::{Disk, Listed, disk::LockFailure};
 use kvilt_format::{
     log::{Decoded, decode_record, record_len_max},
     names::LOG,
 };
 use kvilt_io::{Keep, MemoryDisk};
-use kvilt_sync::budget::Part;
 
 use super::*;
 use crate::{bed, chunk::put::Change, options::Options, store::Store};
@@ -487,7 +487,7 @@ fn the_index_of_a_log_that_was_closed_takes_little_memory_and_finds_what_it_did(
         log.index_record(&key(i), offset);
         offsets.push(offset);
     }
-    let charged = || store.files.budget.used(Part::LogIndexes);
+    let charged = || store.files.budget.used(parts::LOG_INDEXES);
     let index = || Arc::clone(log.index.load(&pin()).as_ref().unwrap());
     let (growing, before) = (index(), charged());
     log.age(&store.files, 1);

@@ -11,12 +11,11 @@
 
 use std::{ops::Range, sync::Arc};
 
-use kvilt_base::{EntryRef, Kind, Large, Mutant, Version, key::shared_prefix_len, mutant};
+use kvilt_base::{Charge, EntryRef, Kind, Large, Mutant, Version, key::shared_prefix_len, mutant};
 use kvilt_format::coding::{Decoder, Malformed, push_prefixed, push_varint};
-use kvilt_sync::budget::{Charge, Part};
 
 use super::{Gathered, LogOrder, Record};
-use crate::files::Files;
+use crate::{files::Files, parts};
 
 /// A scan that wants less than this part of what is noted reads the log: to find it among notes means to
 /// decode all of them.
@@ -53,7 +52,7 @@ pub(super) struct Noted {
 impl Notes {
     /// None yet, of a log that is noted from `start` on.
     pub(crate) fn from(start: u64, base: Version, files: &Files) -> Self {
-        let charge = files.budget.charge(Part::LogIndexes, 0);
+        let charge = files.budget.charge(parts::LOG_INDEXES, 0);
         let noted = Noted { place: start..start, records: 0 };
         Notes { base, full: Vec::new(), open: Vec::new(), last_key: Vec::new(), noted, charge }
     }
@@ -241,16 +240,16 @@ mod tests {
         assert!(notes.copy_for(&(150..300)).is_none(), "nothing of it was noted");
         let again = Notes::of(&whole, Version::from_u64(1000), &store.files);
         assert_eq!(rows(&again.copy_for(&(64..114)).unwrap().order()), expected);
-        let (before, charged) = (store.files.budget.used(Part::LogIndexes), again.open.capacity() as u64);
+        let (before, charged) = (store.files.budget.used(parts::LOG_INDEXES), again.open.capacity() as u64);
         assert!(charged > 0);
         drop(again);
-        assert_eq!(store.files.budget.used(Part::LogIndexes), before - charged);
+        assert_eq!(store.files.budget.used(parts::LOG_INDEXES), before - charged);
     }
 
     #[test]
     fn blocks_are_read_by_themselves_and_charged() {
         let store = bed::open(MemoryDisk::new(1), &Options::tiny());
-        let before = store.files.budget.used(Part::LogIndexes);
+        let before = store.files.budget.used(parts::LOG_INDEXES);
         let mut notes = Notes::from(64, Version::ZERO, &store.files);
         let keys: Vec<_> = (0..9000u64).map(|i| format!("chunk/{:06}", i * 7919 % 9000)).collect();
         for (key, offset) in keys.iter().zip(64..) {
@@ -265,7 +264,7 @@ mod tests {
             order.records().map(|r| r.key.to_vec()).collect::<Vec<_>>(),
             expected.iter().map(|k| k.as_bytes().to_vec()).collect::<Vec<_>>()
         );
-        let charged = store.files.budget.used(Part::LogIndexes) - before;
+        let charged = store.files.budget.used(parts::LOG_INDEXES) - before;
         let held = notes.full.iter().map(|block| block.len()).sum::<usize>() + notes.open.capacity();
         assert_eq!(charged, held as u64);
     }

@@ -8,14 +8,14 @@ use std::{
     },
 };
 
-use kvilt_base::{Direction, EntryRef, KeyRange, Large, Result, Source, Streamed, Version};
+use kvilt_base::{Charge, Direction, EntryRef, KeyRange, Large, Result, Source, Streamed, Version};
 use kvilt_format::log::LargeRecord;
-use kvilt_sync::budget::{Charge, Part};
 
 use super::LogOrder;
 use crate::{
     files::Files,
     funk::log::{ChunkLog, Window},
+    parts,
 };
 
 /// What a read of a single record is taken to cost, in bytes that are read in one go: a page of the file.
@@ -164,7 +164,7 @@ impl<'f> OrderSource<'f> {
                 return Ok(());
             }
             if let Some((bytes, value_at)) = self.log.read_large(self.files, offset)? {
-                self.charge = Some(self.files.budget.charge(Part::LogBuffers, bytes.len() as u64));
+                self.charge = Some(self.files.budget.charge(parts::LOG_BUFFERS, bytes.len() as u64));
                 (self.value, self.value_at) = (bytes, value_at);
                 return Ok(());
             }

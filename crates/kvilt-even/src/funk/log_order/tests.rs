@@ -11,6 +11,7 @@ use crate::{
     bed,
     funk::{ascent::Rows, log_rows::LogRows},
     options::Options,
+    parts,
     store::Store,
 };
 
@@ -208,12 +209,12 @@ fn orders_that_nobody_asks_for_go_and_come_again() {
     let mut script = Script::new();
     script.append(200, 0);
     script.check();
-    let before = script.store.files.budget.used(Part::LogIndexes);
+    let before = script.store.files.budget.used(parts::LOG_INDEXES);
     script.log.forget_unread();
-    assert_eq!(script.store.files.budget.used(Part::LogIndexes), before, "they were read lately");
+    assert_eq!(script.store.files.budget.used(parts::LOG_INDEXES), before, "they were read lately");
     (0..SECONDS_KEPT).for_each(|_| script.log.age(&script.store.files, 1));
     script.log.forget_unread();
-    assert!(script.store.files.budget.used(Part::LogIndexes) < before);
+    assert!(script.store.files.budget.used(parts::LOG_INDEXES) < before);
     script.check();
 }
 

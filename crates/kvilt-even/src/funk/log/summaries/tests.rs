@@ -8,7 +8,7 @@ use kvilt_io::{Call, Fault, FaultyDisk, MemoryDisk, Times};
 use kvilt_format::{log::encode_record, names::LOG};
 
 use super::*;
-use crate::{bed, options::Options, store::Store};
+use crate::{bed, options::Options, parts, store::Store};
 
 /// Offset, key, version, kind.
 type Told = (u64, Vec<u8>, Version, Kind);
@@ -122,7 +122,7 @@ fn records_that_are_hardly_longer_than_their_outlines_have_no_summary() {
 fn memory_is_charged_and_given_back() {
     let store = open(MemoryDisk::new(1), 100);
     let log = ChunkLog::create(&store.files, store.epoch_base);
-    let charged = || store.files.budget.used(Part::LogIndexes);
+    let charged = || store.files.budget.used(parts::LOG_INDEXES);
     let before = charged();
     let mut gathered = Gathered::new(log.base(), &store.files);
     let (mut bytes, id) = (vec![0; HEADER_BYTES], store.files.identity(log.number()));

@@ -6,17 +6,18 @@
 //! removes what it made, the mark last, and the directory if it made that too; one that is killed leaves the
 //! mark. See `docs/design/0062-unfinished-directories.md`.
 
-use std::{any::Any, io, sync::Arc};
+use std::{io, sync::Arc};
 
-use kvilt_base::{Disk, Error, FileName, Listed, Result};
-
-use crate::recovery;
+use crate::{
+    Disk, Error, FileName, Listed, Result,
+    directory::{self, DirectoryLock},
+};
 
 /// A directory that a job is filling. Dropped before the job is done, it is emptied.
 pub struct Unfinished {
     disk: Arc<dyn Disk>,
     /// So that two jobs do not fill one directory; given up where an engine takes it.
-    lock: Option<Box<dyn Any + Send + Sync>>,
+    lock: Option<DirectoryLock>,
     is_done: bool,
 }
 
@@ -34,7 +35,7 @@ impl Unfinished {
     }
 
     fn marked(disk: &Arc<dyn Disk>) -> Result<Self> {
-        let listed = list(&**disk)?;
+        let listed = directory::list(&**disk)?;
         let is_marked = listed.contains(&Listed::Ours(FileName::UNFINISHED));
         let is_free = |listed: &Listed| match listed {
             Listed::Ours(FileName::LOCK) => true,
@@ -44,7 +45,7 @@ impl Unfinished {
         if !listed.iter().all(is_free) {
             return Err(not_empty(&disk.place()));
         }
-        let lock = Some(recovery::lock(&**disk)?);
+        let lock = Some(directory::lock(&**disk)?);
         // From here on it is emptied if something fails.
         let begun = Unfinished { disk: Arc::clone(disk), lock, is_done: false };
         if is_marked {
@@ -54,7 +55,7 @@ impl Unfinished {
             disk.create(FileName::UNFINISHED).map_err(doing)?;
             disk.sync_dir().map_err(doing)?;
         }
-        let left = list(&**disk)?;
+        let left = directory::list(&**disk)?;
         let is_clear = |l: &Listed| matches!(l, Listed::Ours(FileName::LOCK | FileName::UNFINISHED));
         if !left.iter().all(is_clear) {
             let denied = io::Error::from(io::ErrorKind::PermissionDenied);
@@ -108,6 +109,8 @@ impl Drop for Unfinished {
 }
 
 /// Refuses a directory with the mark, whatever else is there.
+///
+/// Errors: `InvalidArgument`.
 pub fn refuse_unfinished(listed: &[Listed], place: &str) -> Result<()> {
     if !listed.contains(&Listed::Ours(FileName::UNFINISHED)) {
         return Ok(());
@@ -120,10 +123,6 @@ pub fn refuse_unfinished(listed: &[Listed], place: &str) -> Result<()> {
 }
 
 /// The error of every job that wants a directory of its own, whoever finds that it has something in it.
-pub(crate) fn not_empty(place: &str) -> Error {
+pub fn not_empty(place: &str) -> Error {
     Error::invalid(format!("{place} is not empty; name a directory that does not exist, or is empty"))
-}
-
-fn list(disk: &dyn Disk) -> Result<Vec<Listed>> {
-    disk.list().map_err(|e| Error::io("list the directory", e).in_file(disk.place()))
 }
