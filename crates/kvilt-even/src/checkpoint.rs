@@ -26,7 +26,7 @@ use std::{
     },
 };
 
-use kvilt_base::{Disk, Error, ErrorKind, FileName, Listed, Mutant, Result, Version, engine_name, mutant};
+use kvilt_base::{Disk, Error, ErrorKind, FileName, Listed, Result, Version, engine_name, mutant};
 use kvilt_format::{
     manifest::{Edit, FileRecord, ManifestWriter, PartKind, Root, Witness, read_root},
     names::{COMMIT, MANIFEST, WITNESS},
@@ -42,6 +42,7 @@ use crate::{
         log::ChunkLog,
         unsynced::{UnsyncedTable, sync_tables},
     },
+    mutants,
     reserve::{TRIES_MAX, Use},
     store::Store,
 };
@@ -188,7 +189,7 @@ impl Store {
                 self.checkpoint.ended_us.store(now, Ordering::Relaxed);
             }
             Err(error) if matches!(error.kind(), ErrorKind::Poisoned | ErrorKind::Corrupted) => {
-                if !mutant(Mutant::NotPoisoned) {
+                if !mutant(&mutants::NotPoisoned) {
                     self.poison.poison(error);
                 }
             }
@@ -253,13 +254,13 @@ impl Store {
 
     fn run_checkpoint(&self, durable: &mut Durable, is_closing: bool) -> Result<()> {
         let take_dirty = || std::mem::take(&mut *self.dirty.lock());
-        let early = mutant(Mutant::DirtyTakenEarly).then(take_dirty);
+        let early = mutant(&mutants::DirtyTakenEarly).then(take_dirty);
         self.world.spawn.pause();
         let cut = self.cut_in_order(durable, is_closing)?;
         self.world.spawn.pause();
         self.versions.wait_for_pending(cut.version);
         let mut dirty = early.unwrap_or_else(take_dirty);
-        if mutant(Mutant::LogLeftOut) && dirty.len() > 1 {
+        if mutant(&mutants::LogLeftOut) && dirty.len() > 1 {
             dirty.pop();
         }
         let is_idle = dirty.is_empty()
@@ -283,7 +284,7 @@ impl Store {
             self.write_edit(durable, &edit)
         });
         if let Err(error) = done {
-            if !mutant(Mutant::NotTakenBack) {
+            if !mutant(&mutants::NotTakenBack) {
                 self.take_back(cut, dirty);
             }
             return Err(error);
@@ -446,7 +447,7 @@ impl Store {
         };
         edit.files_upserted = records.into_iter().filter(is_news).collect();
         let mut dead = self.needed_dead(durable, &edit);
-        if mutant(Mutant::DeadForgotten) {
+        if mutant(&mutants::DeadForgotten) {
             dead.clear();
         }
         edit.dead = (dead != root.dead).then_some(dead);
@@ -458,7 +459,7 @@ impl Store {
     /// the log. Who has the gate while the log is empty knows that the next put marks the chunk again.
     fn may_begin_soon(&self, key: &[u8], funk: &Funk) -> bool {
         let Some(log) = funk.log.as_ref().filter(|log| log.durable_len() == 0) else { return false };
-        if mutant(Mutant::EmptyLogForgotten) {
+        if mutant(&mutants::EmptyLogForgotten) {
             return false;
         }
         let pin = pin();
@@ -487,7 +488,7 @@ impl Store {
     /// Step 4: appends the edit, or writes the whole root anew.
     fn write_edit(&self, durable: &mut Durable, edit: &Edit) -> Result<()> {
         durable.root.apply(edit)?;
-        if mutant(Mutant::RemovedEarly) {
+        if mutant(&mutants::RemovedEarly) {
             self.sweep(durable, 0, false);
         }
         // Until it is written, the root in memory is ahead: a failure leaves no manifest to append to.
@@ -498,7 +499,7 @@ impl Store {
         match manifest.filter(|m| !is_too_long(m)) {
             Some(mut manifest) => {
                 let bytes = match manifest.append(edit) {
-                    Err(error) if mutant(Mutant::EditKeptAfterFailure) => {
+                    Err(error) if mutant(&mutants::EditKeptAfterFailure) => {
                         durable.manifest = Some(manifest);
                         return Err(error);
                     }
@@ -581,7 +582,7 @@ fn log_record(log: &ChunkLog) -> FileRecord {
     // The summary first: a checkpoint that goes on meanwhile, or has failed, tells of more of the log before
     // it tells of that.
     let summary = log.durable_summary();
-    let len = if mutant(Mutant::LengthNotSynced) { log.len() } else { log.durable_len() };
+    let len = if mutant(&mutants::LengthNotSynced) { log.len() } else { log.durable_len() };
     FileRecord { kind: PartKind::Log, len, base: log.base(), summary }
 }
 

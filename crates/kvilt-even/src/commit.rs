@@ -25,7 +25,7 @@ use std::{
     sync::{Arc, OnceLock},
 };
 
-use kvilt_base::{Error, ErrorKind, File, FileName, KeyRange, Mutant, Result, Swap, mutant};
+use kvilt_base::{Error, ErrorKind, File, FileName, KeyRange, Result, Swap, mutant};
 use kvilt_format::{
     commit::{Change as Logged, HEADER_BYTES, RECORD_HEAD_BYTES, encode_header, encode_mark, encode_record},
     names::COMMIT,
@@ -38,6 +38,7 @@ use crate::{
     chunk::put::{Change, settle},
     files::Hold,
     funk::log::{IfFull, sync_failed},
+    mutants,
     options::Durability,
     reserve::Use,
     store::Store,
@@ -304,7 +305,7 @@ impl Store {
         if waiting.is_empty() {
             return;
         }
-        if mutant(Mutant::AppliedEarly) {
+        if mutant(&mutants::AppliedEarly) {
             waiting.iter().for_each(|task| drop(self.apply_deed(&task.deed)));
         }
         let logged = self.log_group(log, &waiting);
@@ -364,7 +365,7 @@ impl Store {
         if log.is_synced {
             self.write_zeros_ahead(open, records.len() as u64);
         }
-        if log.is_synced && !mutant(Mutant::AcknowledgedEarly) {
+        if log.is_synced && !mutant(&mutants::AcknowledgedEarly) {
             open.file.sync().map_err(|e| {
                 let error = sync_failed(e, name);
                 self.poison.poison(&error);
@@ -434,7 +435,7 @@ impl Store {
                 return Err(error);
             }
         }
-        if let Some(old) = tail.open.as_ref().filter(|_| mutant(Mutant::CommitRemovedEarly)) {
+        if let Some(old) = tail.open.as_ref().filter(|_| mutant(&mutants::CommitRemovedEarly)) {
             self.files.remove_unfinished(FileName::Of(COMMIT, old.number));
         }
         // The old file stays until a checkpoint covers it; the sweep is told what is live.
@@ -502,7 +503,7 @@ fn touches(deed: &Deed, key: &[u8]) -> bool {
 fn encode_deed(out: &mut Vec<u8>, id: kvilt_format::FileIdentity, offset: u64, deed: &Deed) {
     let offset = offset + out.len() as u64;
     match deed {
-        Deed::Write(changes) if mutant(Mutant::BatchInPieces) => {
+        Deed::Write(changes) if mutant(&mutants::BatchInPieces) => {
             let start = offset - out.len() as u64;
             for (k, v) in changes {
                 encode_record(out, id, start + out.len() as u64, [as_logged(k, v)]);

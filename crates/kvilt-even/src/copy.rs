@@ -9,17 +9,17 @@
 
 use std::{io, path::Path, sync::Arc};
 
-use kvilt_base::{Error, ErrorKind, Mutant, Result, Unfinished, engine_name, mutant, unfinished::not_empty};
+use kvilt_base::{Error, ErrorKind, Result, Unfinished, engine_name, mutant, unfinished::not_empty};
 use kvilt_format::manifest::{ManifestWriter, Witness};
 
-use crate::{NAME, store::Store};
+use crate::{NAME, mutants, store::Store};
 
 /// Copies the store into `directory`.
 pub(crate) fn checkpoint_to(store: &Store, directory: &Path) -> Result<()> {
     let place = directory.display().to_string();
     let disk = store.files.disk.new_directory(directory).map_err(|e| no_directory(e, &place))?;
     let unfinished = Unfinished::begin(Arc::clone(&disk))?;
-    if !mutant(Mutant::CopyOutdated) {
+    if !mutant(&mutants::CopyOutdated) {
         store.checkpoint_now(false)?;
     }
     // No checkpoint runs, so nothing that the root names is removed meanwhile.

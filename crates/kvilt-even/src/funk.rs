@@ -30,8 +30,7 @@ use std::{
 };
 
 use kvilt_base::{
-    Direction, EntryRef, KeyRange, Kind, LargeValues, Merge, Mutant, Result, Source, Version, mutant,
-    steps::steps,
+    Direction, EntryRef, KeyRange, Kind, LargeValues, Merge, Result, Source, Version, mutant, steps::steps,
 };
 use kvilt_format::log::HEADER_BYTES;
 use kvilt_sync::{published::pin, versions::Versions};
@@ -46,6 +45,7 @@ use self::{
 use crate::{
     files::Files,
     key_hash::key_hash,
+    mutants,
     tombstones::{Hidden, Tombstones},
 };
 
@@ -184,7 +184,7 @@ impl Funk {
                 PartFile::Log(log) => PartRef::Log(log),
             }));
         let mut in_order: Vec<_> = newest_first.collect();
-        if mutant(Mutant::OldestFirst) {
+        if mutant(&mutants::OldestFirst) {
             in_order.reverse();
         }
         for part in in_order {

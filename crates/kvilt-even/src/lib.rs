@@ -91,6 +91,8 @@ mod rest;
 
 mod check;
 mod layout;
+#[doc(hidden)]
+pub mod mutants;
 pub mod options;
 pub mod parts;
 mod poison;

@@ -24,7 +24,7 @@ use std::{
 };
 
 use kvilt_base::{
-    Disk, Error, FileName, KeyRange, Listed, Mutant, Result, Version, World,
+    Disk, Error, FileName, KeyRange, Listed, Result, Version, World,
     directory::{self, DirectoryLock, len_of, lock, lock_to_read, sign},
     engine_name, mutant,
     unfinished::refuse_unfinished,
@@ -45,6 +45,7 @@ use crate::{
     funk::{Funk, Part, PartFile, log::ChunkLog, table_file::TableFile, unsynced::UnsyncedTables},
     index::ChunkIndex,
     munk::{ChargedRun, Munk, run::Run},
+    mutants,
     options::{Config, Options},
     parts,
     poison::Poison,
@@ -120,7 +121,7 @@ fn of_root(
     let counters = Arc::<Counters>::default();
     counters.torn_tails.add(leftovers.torn_tails);
     let next_file =
-        if mutant(Mutant::NumberReused) { root.next_file } else { root.next_file.max(leftovers.next_file) };
+        if mutant(&mutants::NumberReused) { root.next_file } else { root.next_file.max(leftovers.next_file) };
     let reserve = Reserve::found(Arc::clone(&disk), config.reserve_bytes_max, leftovers.reserve_bytes);
     let mut files = Files::new(
         disk,
@@ -246,7 +247,7 @@ fn make(disk: &dyn Disk, world: &World) -> Result<(Root, Witness)> {
 /// Where this run's versions begin, and the recovery table with the last run entered.
 fn next_epoch(root: &Root, is_new: bool) -> (Version, Vec<(Version, Version)>) {
     let mut dead = root.dead.clone();
-    if root.is_clean || mutant(Mutant::CheckpointWithoutEpoch) {
+    if root.is_clean || mutant(&mutants::CheckpointWithoutEpoch) {
         // Nothing was written behind the checkpoint: the epoch goes on.
         return (root.checkpoint.next(), dead);
     }
@@ -302,7 +303,7 @@ impl Leftovers {
                 FileName::Of(MANIFEST, n) => Some(n) != newest_manifest,
                 FileName::Of(MANIFEST_TEMP, _) => true,
                 FileName::Of(TABLE | LOG, n) => !root.files.contains_key(&n),
-                FileName::Of(COMMIT, n) if mutant(Mutant::LiveOrphan) => n <= root.commit_first,
+                FileName::Of(COMMIT, n) if mutant(&mutants::LiveOrphan) => n <= root.commit_first,
                 FileName::Of(COMMIT, n) => n < root.commit_first,
                 // What the store has once; and what another engine might have, which this one never makes.
                 FileName::Once(_) | FileName::Of(..) => false,
@@ -339,10 +340,10 @@ impl Leftovers {
 impl Leftovers {
     /// Makes what can be read durable, and then removes orphans but for those that it gives.
     fn make_way(&self, disk: &dyn Disk, listed: &[Listed], is_new: bool) -> Result<Vec<FileName>> {
-        if mutant(Mutant::OrphansRemovedEarly) {
+        if mutant(&mutants::OrphansRemovedEarly) {
             self.orphans.iter().for_each(|name| drop(disk.remove(*name)));
         }
-        if !is_new && !mutant(Mutant::VisibleNotDurable) {
+        if !is_new && !mutant(&mutants::VisibleNotDurable) {
             make_visible_durable(disk, listed)?;
         }
         Ok(self.remove_small_orphans(disk))

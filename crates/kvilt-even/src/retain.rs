@@ -8,9 +8,12 @@
 
 use std::{cmp::Ordering, sync::Arc};
 
-use kvilt_base::{EntryRef, Kind, Merge, Mutant, Result, Source, Streamed, Version, mutant};
+use kvilt_base::{EntryRef, Kind, Merge, Result, Source, Streamed, Version, mutant};
 
-use crate::tombstones::{Over, Tombstones};
+use crate::{
+    mutants,
+    tombstones::{Over, Tombstones},
+};
 
 /// Takes entries that are needed, and where the value of each is, if it has none because that is large.
 pub(crate) type KeepStreamed<'k> = dyn FnMut(EntryRef<'_>, Option<&dyn Streamed>) -> Result<()> + 'k;
@@ -114,7 +117,7 @@ impl<'a> Retain<'a> {
             if entry.kind == Kind::Tombstone {
                 self.waiting.push(entry.version);
             } else {
-                if mutant(Mutant::TombstoneDropped) {
+                if mutant(&mutants::TombstoneDropped) {
                     self.waiting.clear();
                 }
                 for version in self.waiting.drain(..) {
@@ -133,7 +136,7 @@ impl<'a> Retain<'a> {
         let hidden_from = over.iter().rfind(|mark| entry.version < **mark).copied();
         let end = hidden_from.into_iter().chain(self.newer).min();
         let Some(end) = end else { return true };
-        if mutant(Mutant::ViewIgnored) {
+        if mutant(&mutants::ViewIgnored) {
             return false;
         }
         let first = self.views.partition_point(|&w| w < entry.version);

@@ -13,7 +13,9 @@ mod fragments;
 
 use std::{borrow::Cow, sync::Arc};
 
-use kvilt_base::{Hiding, KeyRange, Mutant, RangeTombstone, Version, key::successor, mutant};
+use kvilt_base::{Hiding, KeyRange, RangeTombstone, Version, key::successor, mutant};
+
+use crate::mutants;
 use kvilt_sync::versions::Versions;
 
 use self::fragments::{Fragment, IsNeeded, Tree};
@@ -59,8 +61,8 @@ impl Tombstones {
         let version = tombstone.version;
         self.lay(tombstone, batch, &|older, newer| {
             let is_settled = newer != version || !versions.is_in_flight(batch);
-            let is_seen = versions.is_viewed(older..newer) && !mutant(Mutant::TombstoneUnderView);
-            !is_settled || is_seen || mutant(Mutant::TombstonesPiledUp)
+            let is_seen = versions.is_viewed(older..newer) && !mutant(&mutants::TombstoneUnderView);
+            !is_settled || is_seen || mutant(&mutants::TombstonesPiledUp)
         });
     }
 
@@ -74,7 +76,7 @@ impl Tombstones {
         if range.is_empty() {
             return;
         }
-        self.tree = if mutant(Mutant::RangeEndIncluded) {
+        self.tree = if mutant(&mutants::RangeEndIncluded) {
             let end = range.end.as_deref().map(successor);
             let range = KeyRange { start: range.start.clone(), end };
             fragments::push(self.tree.take(), &range, *version, is_needed)

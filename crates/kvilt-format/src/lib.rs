@@ -40,6 +40,9 @@ pub mod table;
 
 pub mod manifest;
 
+#[doc(hidden)]
+pub mod mutants;
+
 pub mod names;
 
 #[cfg(test)]

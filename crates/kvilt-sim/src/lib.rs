@@ -43,12 +43,12 @@ pub mod crash;
 pub mod damage;
 pub mod dice;
 pub mod economy;
+pub mod even;
 pub mod faults;
 pub mod fuzzing;
 pub mod history;
 pub mod ledger;
 pub mod model;
-#[cfg(feature = "mutants")]
 pub mod mutants;
 pub mod passer;
 pub mod reading;

@@ -3,9 +3,9 @@
 use std::process::ExitCode;
 
 use anyhow::{Context as _, Result, bail};
-use kvilt_base::{Clock, Mutant, mutant::plant};
+use kvilt_base::{Clock, mutant::plant};
 use kvilt_io::NativeClock;
-use kvilt_sim::mutants::{CASES_MAX, Hunt, Layer, finder_of, hunt, hunt_for};
+use kvilt_sim::mutants::{CASES_MAX, Hunt, Layer, Planted, hunt, hunt_for};
 use serde_json::json;
 
 use crate::{Arguments, What};
@@ -14,12 +14,14 @@ use crate::{Arguments, What};
 pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode> {
     let clock = NativeClock::new();
     let cases_max = arguments.cases.unwrap_or(CASES_MAX);
-    let is_wanted = |mutant: &&Mutant| arguments.only.as_ref().is_none_or(|name| *name == name_of(**mutant));
-    let mutants: Vec<Mutant> = Mutant::ALL.iter().filter(is_wanted).copied().collect();
-    if mutants.is_empty() {
-        bail!("there is no planted bug of that name; they are {:?}", Mutant::ALL);
+    let all = kvilt_sim::even::PLANTED;
+    let is_wanted =
+        |planted: &&Planted| arguments.only.as_ref().is_none_or(|name| name == planted.mutant.name());
+    let wanted: Vec<&Planted> = all.iter().filter(is_wanted).collect();
+    if wanted.is_empty() {
+        bail!("there is no planted bug of that name; they are {:?}", names(all));
     }
-    let is_needed = |layer: &Layer| mutants.iter().any(|mutant| finder_of(*mutant).0 == *layer);
+    let is_needed = |layer: &Layer| wanted.iter().any(|planted| planted.layer == *layer);
     for layer in Layer::ALL.into_iter().filter(is_needed) {
         let healthy = hunt(layer, cases_max.min(layer.cases_max()));
         if let Some((seed, seen)) = healthy.found {
@@ -32,14 +34,17 @@ pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode> {
             healthy.cases
         );
     }
-    let hunts: Vec<(Mutant, Hunt)> =
-        mutants.into_iter().map(|mutant| (mutant, told(mutant, hunt_for(mutant, cases_max)))).collect();
-    let missed: Vec<String> =
-        hunts.iter().filter(|(_, hunt)| hunt.found.is_none()).map(|(mutant, _)| name_of(*mutant)).collect();
+    let hunts: Vec<(&Planted, Hunt)> =
+        wanted.into_iter().map(|planted| (planted, told(planted, hunt_for(planted, cases_max)))).collect();
+    let missed: Vec<&str> = hunts
+        .iter()
+        .filter(|(_, hunt)| hunt.found.is_none())
+        .map(|(planted, _)| planted.mutant.name())
+        .collect();
     let worst = hunts.iter().map(|(_, hunt)| hunt.cases).max().unwrap_or(0);
     let seconds = clock.now().as_secs_f64();
     if arguments.json {
-        let bugs: Vec<_> = hunts.iter().map(|(mutant, hunt)| json_of(*mutant, hunt)).collect();
+        let bugs: Vec<_> = hunts.iter().map(|(planted, hunt)| json_of(planted, hunt)).collect();
         println!("{}", json!({ "bugs": bugs, "missed": missed, "worst_cases": worst, "seconds": seconds }));
     } else {
         let found = hunts.len() - missed.len();
@@ -54,33 +59,32 @@ pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode> {
 /// Brings the bug asked for to life, for any command but `mutants`, which sees to it itself.
 pub(crate) fn plant_for(arguments: &Arguments) -> Result<()> {
     if let (Some(name), false) = (&arguments.only, matches!(arguments.what, What::Mutants)) {
-        let mutant = Mutant::ALL.iter().find(|mutant| name_of(**mutant) == *name);
-        plant(*mutant.with_context(|| format!("there is no planted bug of the name {name}"))?);
+        let found = kvilt_sim::even::PLANTED.iter().find(|planted| planted.mutant.name() == name);
+        plant(found.with_context(|| format!("there is no planted bug of the name {name}"))?.mutant);
     }
     Ok(())
 }
 
-fn name_of(mutant: Mutant) -> String {
-    format!("{mutant:?}")
+fn names(planted: &[Planted]) -> Vec<&str> {
+    planted.iter().map(|planted| planted.mutant.name()).collect()
 }
 
-fn told(mutant: Mutant, hunt: Hunt) -> Hunt {
-    let (layer, rule) = finder_of(mutant);
+fn told(planted: &Planted, hunt: Hunt) -> Hunt {
+    let Planted { mutant, layer, rule } = planted;
     let layer = format!("{layer:?}");
     let seen = hunt.found.as_ref().map_or("NOT FOUND".into(), |(seed, seen)| {
         let line = seen.lines().next().unwrap_or_default();
         format!("seed {seed}, {}", line.chars().take(100).collect::<String>())
     });
-    eprintln!("{:<24} {rule:<5} {layer:<8} {:>6} cases: {seen}", name_of(mutant), hunt.cases);
+    eprintln!("{:<24} {rule:<5} {layer:<8} {:>6} cases: {seen}", mutant.name(), hunt.cases);
     hunt
 }
 
-fn json_of(mutant: Mutant, hunt: &Hunt) -> serde_json::Value {
-    let (layer, rule) = finder_of(mutant);
+fn json_of(planted: &Planted, hunt: &Hunt) -> serde_json::Value {
     json!({
-        "bug": name_of(mutant),
-        "rule": rule,
-        "layer": format!("{layer:?}"),
+        "bug": planted.mutant.name(),
+        "rule": planted.rule,
+        "layer": format!("{:?}", planted.layer),
         "cases": hunt.cases,
         "seed": hunt.found.as_ref().map(|(seed, _)| seed),
         "seen": hunt.found.as_ref().map(|(_, seen)| seen),

@@ -27,9 +27,12 @@
 use std::{fmt, ptr};
 
 use crossbeam_utils::CachePadded;
-use kvilt_base::{Mutant, mutant};
+use kvilt_base::mutant;
 
-use crate::shim::{AtomicPtr, AtomicU32, AtomicU64, Mutex, Ordering, fence};
+use crate::{
+    mutants,
+    shim::{AtomicPtr, AtomicU32, AtomicU64, Mutex, Ordering, fence},
+};
 
 /// The lower era of who reads nothing.
 const IDLE: u64 = u64::MAX;
@@ -380,7 +383,7 @@ impl Reservation {
 
 impl Present<'_> {
     fn sees(&self, value: &Retired) -> bool {
-        self.lower <= value.retired && (value.birth <= self.upper || mutant(Mutant::KeptForReaders))
+        self.lower <= value.retired && (value.birth <= self.upper || mutant(&mutants::KeptForReaders))
     }
 
     /// What is given to the reader waits for it; what does not, because there is another reader by now, comes

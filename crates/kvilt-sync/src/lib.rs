@@ -78,6 +78,9 @@ pub mod doze;
 pub mod group;
 pub mod row_cache;
 
+#[doc(hidden)]
+pub mod mutants;
+
 #[cfg(feature = "test-fork")]
 pub mod forked;
 pub mod home;

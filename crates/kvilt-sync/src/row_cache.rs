@@ -31,9 +31,12 @@ mod shard;
 use std::{fmt, sync::OnceLock};
 
 use crossbeam_utils::CachePadded;
-use kvilt_base::{Mutant, Value, mutant};
+use kvilt_base::{Value, mutant};
 
-use crate::shim::{AtomicU64, AtomicUsize, IS_EXPLORED, Mutex, Ordering};
+use crate::{
+    mutants,
+    shim::{AtomicU64, AtomicUsize, IS_EXPLORED, Mutex, Ordering},
+};
 use shard::Shard;
 
 /// Rows above this many bytes (key and value) are not cached: one would push out hundreds.
@@ -159,7 +162,7 @@ impl RowCache {
         let mut shard = self.tables().shards[place.shard].lock();
         // Relaxed: counters move under this lock only.
         let count = self.tables().buckets[place.bucket].load(Ordering::Relaxed);
-        if (count != ticket.count || count & ON_THEIR_WAY != 0) && !mutant(Mutant::TicketIgnored) {
+        if (count != ticket.count || count & ON_THEIR_WAY != 0) && !mutant(&mutants::TicketIgnored) {
             return false;
         }
         let (added, replaced) = shard.insert(place.hash, owned_key, row);

@@ -1,14 +1,14 @@
 //! The planted bug `PaperGarbageCollection`, which takes more than a line: in no build but that of the
 //! feature `mutants`.
 
-use kvilt_base::{Mutant, Result, mutant};
+use kvilt_base::{Result, mutant};
 
-use crate::store::Store;
+use crate::{mutants, store::Store};
 
 impl Store {
     /// The paper's rule: a rewritten funk becomes durable at once, with whatever it dropped.
     pub(crate) fn commit_rewrite_if_planted(&self) -> Result<()> {
-        if !mutant(Mutant::PaperGarbageCollection) {
+        if !mutant(&mutants::PaperGarbageCollection) {
             return Ok(());
         }
         let mut durable = self.checkpoint.durable.lock();

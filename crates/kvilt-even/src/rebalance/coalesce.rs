@@ -6,7 +6,7 @@
 
 use std::sync::Arc;
 
-use kvilt_base::{KeyRange, Mutant, Result, mutant};
+use kvilt_base::{KeyRange, Result, mutant};
 use kvilt_sync::published::{Pin, pin};
 
 use super::{
@@ -17,6 +17,7 @@ use crate::{
     chunk::{Chunk, ChunkState, Heat, Occupied, ledger::Ledger},
     funk::{Funk, Part},
     munk::{Munk, run::RunBuilder, tail::Tail},
+    mutants,
     store::Store,
     tombstones::Tombstones,
 };
@@ -65,7 +66,7 @@ impl Store {
         for state in states {
             parts.extend(Funk { parts: Vec::new(), log: state.funk.log.clone() }.closed().parts);
         }
-        if mutant(Mutant::PartsExchanged) {
+        if mutant(&mutants::PartsExchanged) {
             parts.reverse();
         }
         let munk = run.map(|run| {

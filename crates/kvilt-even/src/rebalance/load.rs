@@ -6,7 +6,7 @@
 
 use std::sync::Arc;
 
-use kvilt_base::{Direction, Error, ErrorKind, Kind, Mutant, RangeTombstone, Result, Version, mutant};
+use kvilt_base::{Direction, Error, ErrorKind, Kind, RangeTombstone, Result, Version, mutant};
 use kvilt_sync::published::pin;
 
 use crate::{
@@ -16,6 +16,7 @@ use crate::{
         log::{ChunkLog, range_tombstone},
     },
     munk::{Munk, run::RunBuilder, tail::Tail},
+    mutants,
     retain::Retain,
     store::Store,
     tombstones::Tombstones,
@@ -70,7 +71,7 @@ impl Store {
         if let Some(log) = &state.funk.log {
             let is_same = seen.funk.log.as_ref().is_some_and(|seen| Arc::ptr_eq(seen, log));
             let from = if is_same { upto } else { 0 };
-            if !mutant(Mutant::LoadNotCaughtUp) {
+            if !mutant(&mutants::LoadNotCaughtUp) {
                 since.read(self, log, from)?;
             }
         }

@@ -20,7 +20,7 @@ use std::{
     time::Duration,
 };
 
-use kvilt_base::{Mutant, Result, mutant};
+use kvilt_base::{Result, mutant};
 use kvilt_sync::{
     published::{Pin, pin},
     spare::Keeper,
@@ -32,7 +32,7 @@ use crate::{
     chunk::{Chunk, ChunkState, Occupied, PUT_WEIGHT_INVERSE},
     funk::{PartFile, log::ChunkLog, log_index::ChargedIndex, log_order::Notes},
     munk::Munk,
-    parts,
+    mutants, parts,
     store::Store,
 };
 
@@ -110,7 +110,7 @@ impl Store {
         self.charge_row_cache();
         let share = self.munk_share();
         if self.files.budget.used(parts::MUNKS) > share {
-            if mutant(Mutant::MunksKept) {
+            if mutant(&mutants::MunksKept) {
                 return false;
             }
             return self.is_really_over(share)
@@ -336,9 +336,9 @@ impl Store {
         drop((munk, hold));
         let index = match &log {
             // Puts have entered all records, unless there were too many for a chunk that has a munk.
-            Some(log) if !log.has_index() || mutant(Mutant::EvictedHalfIndexed) => {
+            Some(log) if !log.has_index() || mutant(&mutants::EvictedHalfIndexed) => {
                 let index = ChargedIndex::new(&self.files);
-                if !mutant(Mutant::EvictedHalfIndexed) {
+                if !mutant(&mutants::EvictedHalfIndexed) {
                     log.extend_index(&self.files, &index, 0..upto)?;
                 }
                 Some(index)

@@ -2,7 +2,7 @@
 
 use std::sync::{Arc, atomic::Ordering};
 
-use kvilt_base::{Direction, KeyRange, Mutant, Result, Source as _, Version, mutant};
+use kvilt_base::{Direction, KeyRange, Result, Source as _, Version, mutant};
 use kvilt_sync::{published::Pin, rows::Hold};
 
 use crate::{
@@ -12,6 +12,7 @@ use crate::{
         run::{PiecesBuilder, Run, RunReader, Weaver},
         tail::Tail,
     },
+    mutants,
     retain::Retain,
     store::Store,
     tombstones::Tombstones,
@@ -328,7 +329,7 @@ impl Store {
         let state = chunk.state(&pin);
         let munk = state.munk.as_ref()?;
         let is_wanted = is_all_wanted || !munk.tombstones.is_empty() || self.have_readers_paid(chunk, munk);
-        if !is_wanted || munk.tail().is_empty() || mutant(Mutant::TailNotFrozen) {
+        if !is_wanted || munk.tail().is_empty() || mutant(&mutants::TailNotFrozen) {
             return Some(FrozenMunk::of(munk));
         }
         let munk = self.with_fresh_tail(munk, 0);
@@ -371,7 +372,7 @@ impl Store {
         run.charge_tombstones(tombstones.bytes());
         let munk = Munk {
             run,
-            tails: if mutant(Mutant::PutDuringSort) {
+            tails: if mutant(&mutants::PutDuringSort) {
                 vec![self.new_tail(0, &munk.run.run)]
             } else {
                 munk.tails.iter().filter(|tail| !frozen.has(tail)).cloned().collect()

@@ -15,7 +15,9 @@
 
 use std::{cmp::Ordering, sync::Arc};
 
-use kvilt_base::{KeyRange, Mutant, Version, mutant, steps::steps};
+use kvilt_base::{KeyRange, Version, mutant, steps::steps};
+
+use crate::mutants;
 
 use super::bound::Bound;
 
@@ -138,7 +140,7 @@ impl Summary {
 
 impl Node {
     fn new(start: Bound, own: Marks) -> Tree {
-        let hash = if mutant(Mutant::TombstonesInAList) { 0 } else { start.hash() };
+        let hash = if mutant(&mutants::TombstonesInAList) { 0 } else { start.hash() };
         let mut node =
             Node { start, left: None, right: None, all: Marks::default(), own, summary: Summary::NONE, hash };
         node.sum_up();

@@ -6,12 +6,13 @@
 
 use std::{io, sync::Arc};
 
-use kvilt_base::{Disk, Error, ErrorKind, File, FileName, Large, Listed, Mutant, Result, mutant};
+use kvilt_base::{Disk, Error, ErrorKind, File, FileName, Large, Listed, Result, mutant};
 
 use super::{edit::Edit, record, root::Root, witness::Claim};
 use crate::{
     FileIdentity,
     header::{self, HEADER_BYTES},
+    mutants,
     names::{MANIFEST, MANIFEST_TEMP},
 };
 
@@ -70,12 +71,12 @@ impl ManifestWriter {
             let _ = disk.remove(temp);
             return Err(failed("write a manifest", e));
         }
-        if !mutant(Mutant::ManifestNotSynced) {
+        if !mutant(&mutants::ManifestNotSynced) {
             file.sync().map_err(|e| sync_failed(e, temp))?;
         }
         drop(file);
         disk.rename(temp, name).map_err(|e| failed("rename a manifest", e))?;
-        if !mutant(Mutant::ManifestNameNotSynced) {
+        if !mutant(&mutants::ManifestNameNotSynced) {
             disk.sync_dir().map_err(|e| sync_failed(e, name))?;
         }
         // Opened under its final name, as a disk may close and reopen files by their names.
@@ -103,7 +104,7 @@ impl ManifestWriter {
         self.file
             .write_all_at(self.offset, &bytes)
             .map_err(|e| Error::io("append to the manifest", e).at(name, self.offset))?;
-        if !mutant(Mutant::EditNotSynced) {
+        if !mutant(&mutants::EditNotSynced) {
             self.file.sync().map_err(|e| {
                 self.is_broken = true;
                 sync_failed(e, name)

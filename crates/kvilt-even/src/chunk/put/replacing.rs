@@ -3,7 +3,7 @@
 
 use std::cell::Cell;
 
-use kvilt_base::{EntryRef, Kind, Mutant, mutant};
+use kvilt_base::{EntryRef, Kind, mutant};
 use kvilt_sync::{
     published::{Pin, pin},
     rows::Replaced,
@@ -13,6 +13,7 @@ use crate::{
     chunk::Chunk,
     key_hash::key_hash,
     munk::{Munk, run::bytes_of},
+    mutants,
     store::Store,
 };
 
@@ -44,7 +45,7 @@ impl Store {
         let Replacing { hash, pin } = replacing;
         let is_of_tails = || munk.tails.iter().any(|tail| tail.may_have(hash));
         let mut may_replace = entry.kind == Kind::Put && !is_of_tails();
-        if mutant(Mutant::ReplacedBelowTail) {
+        if mutant(&mutants::ReplacedBelowTail) {
             may_replace = entry.kind == Kind::Put;
         }
         if !may_replace {
@@ -52,7 +53,7 @@ impl Store {
         }
         // E-13: a view that is opened from here on is at the version of this put, or above.
         let is_unseen = |older: EntryRef<'_>| {
-            if mutant(Mutant::ReplacedUnderView) {
+            if mutant(&mutants::ReplacedUnderView) {
                 return true;
             }
             !self.versions.is_viewed(older.version..entry.version)

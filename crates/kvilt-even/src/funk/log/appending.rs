@@ -16,7 +16,7 @@
 use std::sync::{Arc, atomic::Ordering};
 
 use kvilt_base::{
-    Charge, EntryRef, Error, ErrorKind, FileName, Kind, Mutant, RangeTombstone, Result, Version, mutant,
+    Charge, EntryRef, Error, ErrorKind, FileName, Kind, RangeTombstone, Result, Version, mutant,
 };
 use kvilt_format::{
     log::{HEADER_BYTES, encode_header},
@@ -30,7 +30,7 @@ use super::{
     ChunkLog, Span, sync_failed,
     tail::{Buffer, Flushing, LogTail, Wanted},
 };
-use crate::{files::Files, parts, reserve::Use};
+use crate::{files::Files, mutants, parts, reserve::Use};
 
 /// Pages of the system, in bytes, or a part of one.
 const PAGE_BYTES: u64 = 4096;
@@ -198,7 +198,7 @@ impl ChunkLog {
                 grow();
                 return Ok(());
             }
-            Err(e) if e.kind() == ErrorKind::NoSpace && mutant(Mutant::BufferDropped) => {}
+            Err(e) if e.kind() == ErrorKind::NoSpace && mutant(&mutants::BufferDropped) => {}
             // So many deletes that memory must not hold them: the reserve does.
             Err(e) if e.kind() == ErrorKind::NoSpace && if_full == IfFull::GrowForDeletes => {
                 let _lease = files.reserve.give(Use::DeletesUnderGate, full.len() as u64).ok_or(e)?;
@@ -334,7 +334,7 @@ impl ChunkLog {
     /// Adds a range tombstone just appended.
     pub(crate) fn add_tombstone(&self, tombstone: RangeTombstone, batch: u64) {
         match &tombstone.range.end {
-            _ if mutant(Mutant::TombstoneNotInSpan) => {}
+            _ if mutant(&mutants::TombstoneNotInSpan) => {}
             // Whoever has keys under it must keep reading this log.
             Some(end) => self.span.lock().widen(end, &self.long_keys),
             None => *self.span.lock() = Span::Unknown,
@@ -485,7 +485,7 @@ impl ChunkLog {
             return Ok(());
         }
         let file = self.file.lock().clone().expect("a log with bytes has a file");
-        if !mutant(Mutant::LogNotSynced) {
+        if !mutant(&mutants::LogNotSynced) {
             file.sync().map_err(|e| sync_failed(e, FileName::Of(LOG, self.number)))?;
         }
         self.durable.fetch_max(end, Ordering::AcqRel);

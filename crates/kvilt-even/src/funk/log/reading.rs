@@ -12,7 +12,7 @@ use std::{
     sync::{Arc, atomic::Ordering},
 };
 
-use kvilt_base::{EntryRef, Error, File, FileName, Kind, Large, Mutant, Result, Version, mutant};
+use kvilt_base::{EntryRef, Error, File, FileName, Kind, Large, Result, Version, mutant};
 use kvilt_format::{
     log::{Decoded, HEADER_BYTES, LargeRecord, decode_header, decode_key, decode_record},
     names::LOG,
@@ -20,7 +20,7 @@ use kvilt_format::{
 use kvilt_sync::published::pin;
 
 use super::ChunkLog;
-use crate::files::Files;
+use crate::{files::Files, mutants};
 
 /// A log is read in pieces of this size.
 const READ_BYTES: usize = 256 << 10;
@@ -112,7 +112,7 @@ impl ChunkLog {
                 Decoded::Incomplete { .. } => {
                     return Err(self.bad_record(offset, "the record runs past the synced length"));
                 }
-                Decoded::Bad(_) if mutant(Mutant::DamageIsTornTail) => break,
+                Decoded::Bad(_) if mutant(&mutants::DamageIsTornTail) => break,
                 Decoded::Bad(why) => return Err(self.bad_record(offset, why)),
             }
         }
@@ -453,7 +453,7 @@ impl ChunkLog {
                             // Its beginning may be cut off, too.
                             wanted = if streams && done > 0 { READ_BYTES } else { READ_BYTES.max(needed) };
                         }
-                        Decoded::Bad(_) if mutant(Mutant::DamageIsTornTail) => return Ok(upto),
+                        Decoded::Bad(_) if mutant(&mutants::DamageIsTornTail) => return Ok(upto),
                         Decoded::Bad(why) => return Err(self.bad_record(offset, why)),
                     }
                 }

@@ -17,7 +17,7 @@ use std::{
     sync::atomic::{AtomicU64, Ordering},
 };
 
-use kvilt_base::{Charge, EntryRef, Error, Mutant, Result, Version, mutant};
+use kvilt_base::{Charge, EntryRef, Error, Result, Version, mutant};
 use kvilt_format::{
     FileIdentity,
     log::{
@@ -26,7 +26,7 @@ use kvilt_format::{
 };
 
 use super::ChunkLog;
-use crate::{files::Files, parts};
+use crate::{files::Files, mutants, parts};
 
 /// What is read of the last summary at first.
 const READ_BYTES: u64 = 4 << 10;
@@ -79,7 +79,7 @@ impl Summaries {
 
     /// The newest one that is durable.
     pub(super) fn durable(&self) -> Option<u64> {
-        if mutant(Mutant::SummaryNotSynced) {
+        if mutant(&mutants::SummaryNotSynced) {
             self.last()
         } else {
             some(self.durable.load(Ordering::Acquire))
@@ -182,7 +182,7 @@ impl ChunkLog {
             let mut outlines = summary.outlines();
             while let Some(outline) = outlines.next() {
                 let is_wanted = (at..place.end).contains(&outline.offset);
-                if is_wanted && (!files.dead.contain(outline.version) || mutant(Mutant::DeadSummedUp)) {
+                if is_wanted && (!files.dead.contain(outline.version) || mutant(&mutants::DeadSummedUp)) {
                     each(outline)?;
                 }
             }

@@ -1,0 +1,15 @@
+//! Bugs planted in this crate, see [`kvilt_base::mutant`]; which layer finds each is in `docs/testing.md`.
+
+kvilt_base::mutants! {
+    // Munks, eviction, row cache.
+    /// A row read before a put is cached after it.
+    TicketIgnored,
+
+    // Memory.
+    /// What is replaced waits for every reader that there is, also for one that began before it was made.
+    KeptForReaders,
+
+    // Views, gets, batches.
+    /// Who compacts is told of no open view.
+    ViewsNotListed,
+}
