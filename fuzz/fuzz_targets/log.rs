@@ -1,4 +1,4 @@
-//! The target `log`; what it does stands in `kvilt_sim::fuzzing`.
+//! The target `log`; what it does stands in `kvilt_sim::even::fuzzing`.
 #![no_main]
 
-libfuzzer_sys::fuzz_target!(|input: &[u8]| kvilt_sim::fuzzing::log(input));
+libfuzzer_sys::fuzz_target!(|input: &[u8]| kvilt_sim::even::fuzzing::log(input));

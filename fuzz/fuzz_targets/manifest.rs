@@ -1,4 +1,4 @@
-//! The target `manifest`; what it does stands in `kvilt_sim::fuzzing`.
+//! The target `manifest`; what it does stands in `kvilt_sim::even::fuzzing`.
 #![no_main]
 
-libfuzzer_sys::fuzz_target!(|input: &[u8]| kvilt_sim::fuzzing::manifest(input));
+libfuzzer_sys::fuzz_target!(|input: &[u8]| kvilt_sim::even::fuzzing::manifest(input));

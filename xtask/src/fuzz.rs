@@ -1,9 +1,9 @@
 //! `cargo xtask fuzz`: every fuzz target for some seconds each, one summary line a target.
 //!
-//! What the targets do stands in `kvilt_sim::fuzzing`; a plain test replays the inputs that are kept. Here
-//! they are run by libFuzzer, which needs a nightly toolchain and cargo-fuzz; without these, this skips and
-//! says so. New inputs go below the target directory, findings to `fuzz/artifacts`; a finding that was
-//! understood moves to `fuzz/pinned/TARGET` under a name that says what it found.
+//! What the targets do stands in `fuzzing` of each engine in `kvilt_sim`; a plain test replays the inputs
+//! that are kept. Here they are run by libFuzzer, which needs a nightly toolchain and cargo-fuzz; without
+//! these, this skips and says so. New inputs go below the target directory, findings to `fuzz/artifacts`; a
+//! finding that was understood moves to `fuzz/pinned/TARGET` under a name that says what it found.
 //!
 //! `--executions N` goes on until N were made in all. They are made in slices, and what was done is written
 //! down behind each, so that it may be ended at any moment and the same command goes on.
@@ -24,7 +24,7 @@ use crate::{
     workspace::Workspace,
 };
 
-/// Target and longest input, as in `kvilt_sim::fuzzing::TARGETS`.
+/// Target and longest input, as the engines in `kvilt_sim` list them.
 const TARGETS: &[(&str, u32)] = &[
     ("log", 2048),
     ("commit", 2048),

@@ -99,7 +99,8 @@ impl FileName {
         self.kind().is_read_at_random
     }
 
-    fn kind(self) -> FileKind {
+    /// What kind of file it is.
+    pub fn kind(self) -> FileKind {
         match self {
             FileName::Once(kind) | FileName::Of(kind, _) => kind,
         }

@@ -8,10 +8,9 @@ kvilt_base::mutants! {
     LogNotSynced,
     /// A checkpoint leaves out the last of the logs that changed.
     LogLeftOut,
-    /// The manifest is told what was appended to a log instead of what was synced.
+    /// The manifest records what was appended to a log instead of what was synced.
     LengthNotSynced,
-    /// The manifest is told of the last summary that was appended to a log instead of the last that was
-    /// synced.
+    /// The manifest records the last summary that was appended to a log instead of the last that was synced.
     SummaryNotSynced,
     /// A new table is not synced before the manifest names it.
     TableNotSynced,

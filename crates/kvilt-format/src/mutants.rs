@@ -8,7 +8,7 @@ kvilt_base::mutants! {
     ManifestNotSynced,
     /// The directory is not synced between a manifest's new name and the removal of the old one.
     ManifestNameNotSynced,
-    /// The witness is not told what was synced.
+    /// The witness does not learn what was synced.
     WitnessNotTold,
 
     // Failures and damage.

@@ -15,6 +15,7 @@ use kvilt::Db;
 
 use crate::{
     diary::{Diary, Ticks},
+    engines,
     level::Level,
     tale::{Style, Tale},
 };
@@ -60,6 +61,7 @@ impl Child {
                 command
             }
         };
+        engines::tell(&mut command);
         command.arg("child").arg(&self.store).arg(&self.diaries);
         command.args(["--level", self.level.name()]);
         command.args(["--style", if self.style == Style::Mixed { "mixed" } else { "steady" }]);

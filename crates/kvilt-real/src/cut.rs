@@ -16,6 +16,7 @@ use serde_json::json;
 use crate::{
     child::{CLOSING, Child, OPENING, WRITING},
     diary::Diary,
+    engines,
     hunt::{Aim, strike},
     kill::LIVES,
     level::{End, Level},
@@ -105,7 +106,8 @@ impl Cut {
         let mut subject = Subject::new(place, seed, Style::Mixed);
         // The store is on the image; the diaries are not.
         subject.store = ground.place.join(format!("store-{seed}"));
-        let level = Level::ALL[(seed % Level::ALL.len() as u64) as usize];
+        let levels = engines::chosen().levels;
+        let level = levels[(seed % levels.len() as u64) as usize];
         let mut dice = Dice::new(seed);
         for _ in 0..LIVES {
             if tally.cycles >= self.cycles || tools::is_interrupted() {

@@ -21,6 +21,7 @@ use serde_json::json;
 
 use crate::{
     child::{CLOSING, OPENING, WRITING},
+    engines,
     hunt::{Aim, hunt},
     level::{End, Level},
     subject::{Found, Subject},
@@ -88,7 +89,8 @@ impl Kill {
             println!("SKIP kills at the n-th system call: there is no strace");
         }
         let stores = self.cycles.div_ceil(LIVES);
-        let levels: Vec<Level> = self.level.map_or_else(|| Level::ALL.to_vec(), |level| vec![level]);
+        let levels: Vec<Level> =
+            self.level.map_or_else(|| engines::chosen().levels.to_vec(), |level| vec![level]);
         let tallies = Mutex::new(vec![Tally::default(); levels.len()]);
         let (next, is_over) = (AtomicU64::new(0), AtomicBool::new(false));
         let outcome = std::thread::scope(|scope| {

@@ -1,12 +1,11 @@
 //! `Level`: the durability levels under test, how a store is opened at each, and what each has promised.
-//!
-//! Stores are tiny: a chunk is 4 KiB, so a few hundred rows are split, coalesced, rewritten, loaded and
-//! evicted.
 
 use std::{path::Path, time::Duration};
 
 use clap::ValueEnum;
 use kvilt::{Db, Durability};
+
+use crate::engines::tiny_store;
 
 /// Memory of a store under test, in bytes: the least that there is.
 const BUDGET_BYTES: u64 = 1 << 20;
@@ -35,9 +34,6 @@ pub(crate) enum End {
 }
 
 impl Level {
-    /// All levels, in the order of cycles.
-    pub(crate) const ALL: &[Level] = &[Level::Async, Level::Written, Level::Sync];
-
     /// Its name on the command line and in results.
     pub(crate) fn name(self) -> &'static str {
         match self {
@@ -62,18 +58,6 @@ impl Level {
             Level::Written => Durability::Written { interval: CHECKPOINT_INTERVAL },
             Level::Sync => Durability::Sync,
         };
-        Db::builder(dir)
-            .durability(durability)
-            .memory_budget(BUDGET_BYTES)
-            .engine(kvilt::Engine::Even(
-                kvilt::even::Options::default()
-                    .chunk_bytes_max(4 << 10)
-                    .chunk_bytes_rebalance(3 << 10)
-                    .chunk_bytes_min(512)
-                    .log_bytes_max_cold(1 << 10)
-                    .log_bytes_max_cached(4 << 10)
-                    .block_bytes(256),
-            ))
-            .open()
+        tiny_store(dir).durability(durability).memory_budget(BUDGET_BYTES).open()
     }
 }

@@ -10,6 +10,7 @@
 mod child;
 mod cut;
 mod diary;
+mod engines;
 mod hunt;
 mod kill;
 mod level;
@@ -31,6 +32,9 @@ use clap::{Parser, Subcommand};
 #[derive(Debug, Parser)]
 #[command(name = "kvilt-real")]
 struct Arguments {
+    /// The engine that is tested.
+    #[arg(long, global = true, value_parser = engines::named, default_value = engines::ALL[0].name)]
+    engine: &'static engines::UnderTest,
     #[command(subcommand)]
     what: What,
 }
@@ -57,6 +61,7 @@ enum What {
 
 fn main() -> ExitCode {
     let arguments = Arguments::parse();
+    engines::choose(arguments.engine);
     let outcome = match &arguments.what {
         What::Child(child) => child.live(),
         What::Glutton { store, rows } => scenes::gorge(store, *rows),

@@ -18,7 +18,10 @@ use anyhow::{Context as _, Result, bail, ensure};
 use clap::Args;
 use kvilt::{Db, WriteBatch};
 
-use crate::tools;
+use crate::{
+    engines::{self, usual_store},
+    tools,
+};
 
 const MIB: u64 = 1 << 20;
 /// So long a slow reader looks at its row.
@@ -149,6 +152,7 @@ impl Memory {
 fn resident_of(case: &Case) -> Result<u64> {
     let place = tempfile::tempdir()?;
     let mut command = Command::new(std::env::current_exe()?);
+    engines::tell(&mut command);
     command.arg("memory-case").arg(case.name).arg(place.path().join("store"));
     let output = command.output().context("start the case")?;
     let told = String::from_utf8_lossy(&output.stderr);
@@ -170,7 +174,7 @@ impl MemoryCase {
 }
 
 fn open(place: &Path, budget_mib: u64) -> Result<Db> {
-    Ok(Db::builder(place).memory_budget(budget_mib * MIB).open()?)
+    Ok(usual_store(place).memory_budget(budget_mib * MIB).open()?)
 }
 
 /// The most resident memory that this process had, in bytes.
@@ -225,7 +229,7 @@ fn keys_that_differ_in_the_middle(db: &Db) -> Result<()> {
     }
     // Chunks that are large for their bounds were rewritten for each row, for the memory of their logs'
     // indexes.
-    let (written, put) = (db.stats()["table_bytes_written"], 6000 * LONG_KEY_BYTES);
+    let (written, put) = ((engines::chosen().rewritten_bytes)(&db.stats()), 6000 * LONG_KEY_BYTES);
     ensure!(written < 10 * put, "{} MiB were rewritten for {}", written / MIB, put / MIB);
     for _ in 0..2 {
         ensure!(db.iter().count() == 6000 && db.iter().rev().count() == 6000, "rows are missing");

@@ -21,9 +21,8 @@ use std::{
 
 use anyhow::{Context as _, Result, bail, ensure};
 use clap::Args;
-use kvilt::Db;
 
-use crate::{mount, tools};
+use crate::{engines::usual_store, mount, tools};
 
 pub(crate) use limits::gorge;
 
@@ -162,7 +161,7 @@ impl Stage {
 
     /// A store of so many rows, made and closed.
     fn furnish(&self, rows: usize) -> Result<PathBuf> {
-        let db = Db::open(self.store())?;
+        let db = usual_store(self.store()).open()?;
         for row in 0..rows {
             db.put(key(row), value(row))?;
         }
@@ -229,7 +228,7 @@ fn value(row: usize) -> String {
 /// Opens the store and holds it to this: rows `0..rows` are there, `extra` may be, and nothing else; nothing
 /// is damaged.
 fn ensure_whole(store: &Path, rows: usize, extra: Option<(&str, &str)>) -> Result<()> {
-    let db = Db::builder(store).create_if_missing(false).open().context("open the store again")?;
+    let db = usual_store(store).create_if_missing(false).open().context("open the store again")?;
     let mut found = 0;
     for row in db.iter() {
         let (row_key, row_value) = row?;

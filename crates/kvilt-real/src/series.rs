@@ -36,9 +36,9 @@ const WARM_LIVES: u64 = 10;
 /// How often the settled size is looked at.
 const LOOKS: u64 = 24;
 
-/// An open after a crash may take so long, and so long for each chunk.
+/// An open after a crash may take so long, and so long for each part.
 const OPEN_MAX: Duration = Duration::from_millis(50);
-const OPEN_MAX_PER_CHUNK: Duration = Duration::from_micros(20);
+const OPEN_MAX_PER_PART: Duration = Duration::from_micros(20);
 
 /// Kill and recover one store many times in a row.
 #[derive(Clone, Debug, Args)]
@@ -88,8 +88,8 @@ impl Series {
             if life >= WARM_LIVES {
                 seen.sizes.push(found.directory_bytes);
                 seen.opens.push(found.open);
-                seen.chunks = found.chunks;
-                let allowed = OPEN_MAX + OPEN_MAX_PER_CHUNK * u32::try_from(found.chunks)?;
+                seen.parts = found.parts;
+                let allowed = OPEN_MAX + OPEN_MAX_PER_PART * u32::try_from(found.parts)?;
                 seen.late += u64::from(found.open > allowed);
                 if (life - WARM_LIVES).is_multiple_of(stride) {
                     seen.settled.push(subject.settled_bytes().with_context(story)?);
@@ -104,7 +104,7 @@ impl Series {
         let (settled, directory) = (Thirds::of(&seen.settled), Thirds::of(&seen.sizes));
         seen.opens.sort_unstable();
         let at = |percent: usize| seen.opens[(seen.opens.len() - 1) * percent / 100].as_secs_f64() * 1e3;
-        let Seen { sizes, chunks, late, .. } = &seen;
+        let Seen { sizes, parts, late, .. } = &seen;
         if self.json {
             let tenth = (sizes.len() / 10).max(1);
             let by_tenth: Vec<u64> = sizes.chunks(tenth).map(|sizes| mean(sizes) as u64).collect();
@@ -112,13 +112,13 @@ impl Series {
                 "what": "series", "seed": self.seed, "cycles": sizes.len(), "seconds": took.as_secs_f64(),
                 "settled_growth_percent": settled.growth(), "settled_bytes": seen.settled,
                 "directory_growth_percent": directory.growth(), "directory_bytes_by_tenth": by_tenth,
-                "chunks": chunks, "open_median_ms": at(50), "open_p99_ms": at(99), "open_max_ms": at(100),
+                "parts": parts, "open_median_ms": at(50), "open_p99_ms": at(99), "open_max_ms": at(100),
                 "opens_late": late,
             });
             println!("{summary}");
         } else {
             println!(
-                "series: {} crash recoveries of one store of {chunks} chunks in {:.1} s; settled {settled}; directory \
+                "series: {} crash recoveries of one store of {parts} parts in {:.1} s; settled {settled}; directory \
                  {directory}; open median {:.1} ms, 99 % {:.1} ms, max {:.1} ms, {late} late; all data right",
                 sizes.len(),
                 took.as_secs_f64(),
@@ -148,7 +148,7 @@ struct Seen {
     opens: Vec<Duration>,
     /// Opens that took too long.
     late: u64,
-    chunks: u64,
+    parts: u64,
 }
 
 /// Means over the first and the last third of a row of sizes.

@@ -7,19 +7,20 @@ use std::{
 };
 
 use anyhow::{Context as _, Result, anyhow, bail, ensure};
-use kvilt_base::FileName;
+use kvilt_base::{Durability, FileName};
 use kvilt_io::MemoryDisk;
-use kvilt_sim::{dice::Dice, settle::settled_bytes, world::Even};
+use kvilt_sim::{dice::Dice, settle::settled_bytes};
 
 use crate::{
     child::{Child, clear_diaries},
     diary::{Diary, Note},
+    engines,
     level::{End, Level},
     tale::{Rows, STEADY_ROWS, Step, Style, Tale, steady_key, steady_value, writer_of},
     verdict::{Part, Verdict, judge},
 };
 
-/// Lives of a steady store before those that are killed, and writes in each: enough that every chunk's log
+/// Lives of a steady store before those that are killed, and writes in each: enough that every part of it
 /// has filled and been rewritten several times, in lives of their kind, so that some are about to be
 /// rewritten and some just were.
 pub(crate) const PEACEFUL_LIVES: u64 = 80;
@@ -47,8 +48,8 @@ pub(crate) struct Found {
     pub(crate) verdict: Verdict,
     /// How long the open took that recovered the store.
     pub(crate) open: Duration,
-    /// Chunks that it had.
-    pub(crate) chunks: u64,
+    /// Parts that it had, see [`engines::UnderTest::parts_now`].
+    pub(crate) parts: u64,
     /// Bytes in the directory, when the store was closed again.
     pub(crate) directory_bytes: u64,
     /// Bytes of keys and values.
@@ -125,30 +126,34 @@ impl Subject {
                 "a get of {key:?} differs from the scan: {found:?}"
             );
         }
-        let chunks = db.stats()["chunks_now"];
+        let parts = (engines::chosen().parts_now)(&db.stats());
         let report = db.check()?;
         ensure!(report.damages.is_empty(), "the check found damage: {:?}", report.damages);
         db.close().context("close after the look")?;
         drop(db);
         let row_bytes = rows.iter().map(|(key, value)| (key.len() + value.len()) as u64).sum();
         self.rows = rows;
-        Ok(Found { verdict, open, chunks, directory_bytes: directory_bytes(&self.store)?, row_bytes })
+        Ok(Found { verdict, open, parts, directory_bytes: directory_bytes(&self.store)?, row_bytes })
     }
 
     /// What the store would take on the disk if it came to rest now, see [`kvilt_sim::settle`]. It is closed,
     /// and stays as it is: a copy in memory is settled.
     pub(crate) fn settled_bytes(&self) -> Result<u64> {
+        let engine = kvilt_sim::engines::named(engines::chosen().name).map_err(anyhow::Error::msg)?;
         let copy = MemoryDisk::new(self.seed);
         for entry in std::fs::read_dir(&self.store)? {
             let entry = entry?;
             let name = entry.file_name();
             let name = name
                 .to_str()
-                .and_then(|text| FileName::parse(text, kvilt_sim::world::KINDS))
+                .and_then(|text| FileName::parse(text, engine.kinds()))
                 .with_context(|| format!("{name:?} is no file of a store"))?;
             copy.replace(name, std::fs::read(entry.path())?);
         }
-        settled_bytes(&Even::tiny(), &copy).map_err(|complaint| anyhow!("a copy of the store: {complaint}"))
+        let tiny = engine.tiny(Durability::Async { interval: Duration::from_millis(500) });
+        let settled =
+            settled_bytes(&*tiny, &copy).map_err(|complaint| anyhow!("a copy of the store: {complaint}"))?;
+        settled.with_context(|| format!("a store of {} cannot be settled", engine.name()))
     }
 
     fn judge(&self, rows: &Rows, writers: usize, keeps_all: bool) -> Result<Verdict> {

@@ -22,13 +22,13 @@ use std::{
 };
 
 use kvilt_base::{Disk, Engine, Error, File, FileName, Listed, disk::LockFailure};
-use kvilt_format::names::{LOG, MANIFEST, MANIFEST_TEMP, TABLE};
+use kvilt_io::Call;
 
 use crate::{
     dice::Dice,
     ledger::Ledger,
     script::{KeyId, Payload},
-    world::Loss,
+    subject::{Loss, Moments},
 };
 
 /// It puts before one call in so many.
@@ -44,18 +44,18 @@ const VALUE_BYTES_MAX: usize = 60;
 pub enum Moment {
     /// A worker pauses.
     Pause,
-    /// Before a block of a table is read.
-    TableRead,
-    /// Before a log is read.
-    LogRead,
-    /// Before a table is written to, or it or a log is synced, or anything is done to the manifest.
+    /// Before something is read, by a worker or by a get.
+    Read,
+    /// Before something is read that a put may come before only if a get reads it.
+    ReadByGet,
+    /// Before something is written or synced that a put does not wait for.
     Making,
 }
 
-/// While the background works; it may read logs under a gate.
-pub const WHILE_WORKING: &[Moment] = &[Moment::Pause, Moment::TableRead, Moment::Making];
+/// While the background works.
+pub const WHILE_WORKING: &[Moment] = &[Moment::Pause, Moment::Read, Moment::Making];
 /// While somebody gets a key.
-pub const WHILE_GETTING: &[Moment] = &[Moment::TableRead, Moment::LogRead];
+pub const WHILE_GETTING: &[Moment] = &[Moment::Read, Moment::ReadByGet];
 
 /// One who may stand by; at most one at a time.
 #[derive(Default)]
@@ -64,14 +64,16 @@ pub struct Bystander {
     is_putting: AtomicBool,
 }
 
-/// Bytes of keys after which it puts no more: the worker that waits sorts nothing meanwhile, and where each
-/// key fills a tail of its munk, a put would be refused in the end.
+/// Bytes of keys after which it puts no more: the worker that waits makes no room meanwhile, so a put of keys
+/// that fill what room there is would be refused in the end.
 const KEY_BYTES_MAX: usize = 16 << 10;
 
 /// A bystander with a store to write to, and what it has done.
 pub struct Presence {
     /// The store.
     pub engine: Arc<dyn Engine>,
+    /// Where among disk calls somebody may put.
+    pub moments: Moments,
     /// When it puts.
     pub waits_for: Vec<Moment>,
     /// The store's keys.
@@ -103,11 +105,20 @@ impl Bystander {
         self.presence().take()
     }
 
-    /// Before a call that waits for the disk, and wherever a worker pauses. While it puts it is not there:
-    /// the calls of its own puts pass.
-    pub fn look(&self, at: Moment) {
+    /// Where a worker pauses.
+    pub fn look(&self) {
+        self.look_at(|_| Some(Moment::Pause));
+    }
+
+    /// Before a call that waits for the disk.
+    fn look_before(&self, call: Call, name: FileName) {
+        self.look_at(|presence| (presence.moments)(call, name));
+    }
+
+    /// While it puts it is not there: the calls of its own puts pass.
+    fn look_at(&self, moment: impl FnOnce(&Presence) -> Option<Moment>) {
         let Some(mut presence) = self.leave() else { return };
-        if presence.waits_for.contains(&at) {
+        if moment(&presence).is_some_and(|moment| presence.waits_for.contains(&moment)) {
             // Relaxed: one thread.
             self.is_putting.store(true, Relaxed);
             presence.may_put();
@@ -243,26 +254,17 @@ impl std::fmt::Debug for AttendedFile {
 
 impl File for AttendedFile {
     fn read_at(&self, offset: u64, buffer: &mut [u8]) -> io::Result<usize> {
-        match self.name() {
-            FileName::Of(TABLE, _) => self.bystander.look(Moment::TableRead),
-            FileName::Of(LOG, _) => self.bystander.look(Moment::LogRead),
-            _ => {}
-        }
+        self.bystander.look_before(Call::Read, self.name());
         self.file.read_at(offset, buffer)
     }
 
     fn write_at(&self, offset: u64, bytes: &[u8]) -> io::Result<usize> {
-        if matches!(self.name(), FileName::Of(TABLE | MANIFEST | MANIFEST_TEMP, _)) {
-            self.bystander.look(Moment::Making);
-        }
+        self.bystander.look_before(Call::Write, self.name());
         self.file.write_at(offset, bytes)
     }
 
     fn sync(&self) -> io::Result<()> {
-        // The others are synced with the commit log's tail held, or before the store is open.
-        if matches!(self.name(), FileName::Of(TABLE | LOG | MANIFEST | MANIFEST_TEMP, _)) {
-            self.bystander.look(Moment::Making);
-        }
+        self.bystander.look_before(Call::Sync, self.name());
         self.file.sync()
     }
 

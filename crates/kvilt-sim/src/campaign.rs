@@ -19,16 +19,17 @@ use kvilt_io::{MemoryDisk, NativeClock};
 use crate::{
     actor::Cast,
     crash::{Plan, Tally, explore},
-    damage::{DamageTally, blow::Blow, reference, reference::Reference, run_blows},
+    damage::{DamageTally, blow::Blow, reference::Reference, run_blows},
     dice::mix,
     faults::{Case, Coverage},
     report::{Complaint, Failure, Report, catching_panics},
     run::run,
     shrink::reduce,
+    subject::{Subject, Tested},
     threads::{act_in_peace, act_through_power_cuts},
     work::keep_to_steps,
     workload::Shape,
-    world::{Subject, World},
+    world::World,
 };
 
 /// What each seed is used for.
@@ -121,8 +122,8 @@ impl Outcome {
 /// A seed that runs longer than this is named on the error output: it may hang.
 const SLOW_SEED: Duration = Duration::from_secs(60);
 
-/// Runs a campaign. `subject_of` says which store a seed tests.
-pub fn run_campaign<S: Subject>(campaign: &Campaign, subject_of: impl Fn(u64) -> S + Sync) -> Outcome {
+/// Runs a campaign on an engine.
+pub fn run_campaign(campaign: &Campaign, tested: &dyn Tested) -> Outcome {
     let clock = NativeClock::new();
     let next = AtomicU64::new(campaign.seeds.start);
     let outcome = Mutex::new(Outcome::default());
@@ -131,7 +132,7 @@ pub fn run_campaign<S: Subject>(campaign: &Campaign, subject_of: impl Fn(u64) ->
     thread::scope(|scope| {
         for _ in 0..campaign.threads {
             let end = end.clone();
-            let (next, outcome, begun, subject_of, clock) = (&next, &outcome, &begun, &subject_of, &clock);
+            let (next, outcome, begun, clock) = (&next, &outcome, &begun, &clock);
             scope.spawn(move || {
                 loop {
                     let seed = next.fetch_add(1, Relaxed);
@@ -147,7 +148,7 @@ pub fn run_campaign<S: Subject>(campaign: &Campaign, subject_of: impl Fn(u64) ->
                     // A thread of its own: what a collector of garbage remembers of a thread starts anew, so
                     // that a seed goes the same way whatever ran before it.
                     thread::scope(|scope| {
-                        let run = scope.spawn(|| run_seed(campaign, seed, &subject_of(seed), clock, outcome));
+                        let run = scope.spawn(|| run_seed(campaign, seed, tested, clock, outcome));
                         // Joined, not just awaited: so it has also put away what it held for itself.
                         run.join().expect("panics of a run are caught within it");
                     });
@@ -178,16 +179,17 @@ fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
 fn run_seed(
     campaign: &Campaign,
     seed: u64,
-    subject: &dyn Subject,
+    tested: &dyn Tested,
     clock: &dyn Clock,
     outcome: &Mutex<Outcome>,
 ) {
+    let subject = &*tested.of_seed(seed);
     let mut own = Outcome { seeds: 1, ..Outcome::default() };
     let failed = match campaign.kind {
-        Kind::Model => run_model(campaign, seed, subject, &mut own),
+        Kind::Model => run_model(campaign, seed, (tested, subject), &mut own),
         Kind::Crash => run_crash(campaign, seed, subject, &mut own),
         Kind::Faults => run_faults(campaign, seed, subject, &mut own),
-        Kind::Damage => run_damage(seed, &mut own),
+        Kind::Damage => run_damage(tested, seed, &mut own),
         Kind::History => run_history(campaign, seed, subject, clock, &mut own),
     };
     let report = failed.map(|(failure, reduced)| Report { subject: subject.name(), seed, failure, reduced });
@@ -206,10 +208,15 @@ fn run_seed(
 
 type Failed = Option<(Failure, Option<(crate::Script, Failure)>)>;
 
-fn run_model(campaign: &Campaign, seed: u64, subject: &dyn Subject, own: &mut Outcome) -> Failed {
-    let script = Shape::long().script(seed);
+fn run_model(
+    campaign: &Campaign,
+    seed: u64,
+    (tested, subject): (&dyn Tested, &dyn Subject),
+    own: &mut Outcome,
+) -> Failed {
+    let script = Shape::long().on(subject).script(seed);
     let play = |script: &crate::Script| run(subject, &World::fresh(seed), script);
-    if let Err(complaint) = keep_to_steps(seed) {
+    if let Err(complaint) = keep_to_steps(tested, seed) {
         return Some((Failure::at_step(0, complaint.to_string()), None));
     }
     match play(&script) {
@@ -229,7 +236,7 @@ fn run_model(campaign: &Campaign, seed: u64, subject: &dyn Subject, own: &mut Ou
 }
 
 fn run_crash(campaign: &Campaign, seed: u64, subject: &dyn Subject, own: &mut Outcome) -> Failed {
-    let script = Shape::crash().script(seed);
+    let script = Shape::crash().on(subject).script(seed);
     let plan = Plan::default();
     let failure = explore(subject, &script, seed, &plan, &mut own.tally).err()?;
     let reduced = reduce(&script, failure.clone(), campaign.reduce_tries_max, |script| {
@@ -239,7 +246,7 @@ fn run_crash(campaign: &Campaign, seed: u64, subject: &dyn Subject, own: &mut Ou
 }
 
 fn run_faults(campaign: &Campaign, seed: u64, subject: &dyn Subject, own: &mut Outcome) -> Failed {
-    let script = Shape::crash().script(seed);
+    let script = Shape::crash().on(subject).script(seed);
     let mut coverage = Coverage::default();
     let outcome = Case::new(subject, &script, seed).explore(1, &mut coverage);
     own.fault_runs += coverage.runs;
@@ -256,10 +263,13 @@ fn run_faults(campaign: &Campaign, seed: u64, subject: &dyn Subject, own: &mut O
 /// So many seeds in a row do all the damage there is to one reference.
 pub const DAMAGE_SEEDS: u64 = 64;
 
-fn run_damage(seed: u64, own: &mut Outcome) -> Failed {
-    let mut run = || {
-        let number = seed / DAMAGE_SEEDS % reference::REFERENCES;
-        let reference = Reference::new(number).map_err(|error| Failure::at_step(0, error.to_string()))?;
+fn run_damage(tested: &dyn Tested, seed: u64, own: &mut Outcome) -> Failed {
+    let recipes = tested.references();
+    // An engine without references has nothing to be damaged: no case is counted.
+    let number = (seed / DAMAGE_SEEDS).checked_rem(recipes.len() as u64)?;
+    let run = || {
+        let reference =
+            Reference::new(recipes, number).map_err(|error| Failure::at_step(0, error.to_string()))?;
         run_blows(&reference, Blow::all(&reference), (seed % DAMAGE_SEEDS, DAMAGE_SEEDS), &mut own.damage)
     };
     run().err().map(|failure| (failure, None))

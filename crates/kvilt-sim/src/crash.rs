@@ -31,8 +31,9 @@ use crate::{
     report::{Complaint, Failure, catching_panics, refused},
     run::{Player, all_rows, check_soundness},
     script::Script,
+    subject::{Loss, Subject},
     workload::Shape,
-    world::{Loss, Subject, World},
+    world::World,
 };
 pub use recorder::Images;
 use recorder::{End, Film, Recorder, Shot, When};

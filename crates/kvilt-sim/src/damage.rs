@@ -15,7 +15,7 @@ use kvilt_base::{CheckReport, Direction, Engine, Error, ErrorKind, KeyRange, Res
 use self::{blow::Blow, reference::Reference};
 use crate::{
     report::{Failure, catching_panics},
-    world::{Subject, World},
+    world::World,
 };
 
 /// How many cases there were, and what came of them.

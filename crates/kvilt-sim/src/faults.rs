@@ -36,7 +36,8 @@ use crate::{
     report::{Complaint, Failure, catching_panics},
     run::{Player, all_rows, check_soundness},
     script::{Payload, Script, Step},
-    world::{Loss, Subject, World},
+    subject::{Loss, Subject},
+    world::World,
 };
 
 /// Which call fails, and how.

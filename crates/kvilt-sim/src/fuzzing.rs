@@ -1,33 +1,15 @@
-//! What the fuzz targets do with their bytes; `fuzz/` only hands them over, so that a plain test can replay
-//! the corpus.
+//! What fuzz targets of all engines have in common; `fuzz/` only hands bytes over, so that a plain test can
+//! replay the corpus.
 //!
-//! | target | the bytes are | what must hold |
-//! | --- | --- | --- |
-//! | `log`, `commit`, `manifest` | a file | no panic, no endless loop, no allocation beyond the file's length; all ways to read it agree |
-//! | `table` | a file | the same; and what `verify` calls good is read alike forward, backward and by gets |
-//! | `directory` | several files of one store | an open, and everything that follows, ends in an answer or an error |
-//! | `script` | operations | the answers are those of an ordered map, reopens and background work included |
-//!
-//! Random bytes never have a right checksum, so `mend` puts them right first: what is tested is
-//! what lies behind them. The first byte of an input says how much is mended; without mending the guards
-//! themselves are tested.
+//! A target that is a file, or several of one store, is its engine's. Here is the one that any engine has:
+//! the bytes are operations, and the answers must be those of an ordered map, reopens and background work
+//! included.
 //!
 //! What is always true here: a body returns, or it panics and that is a finding; the same bytes take the same
 //! path.
 
-mod decoders;
-mod directory;
-mod mend;
-mod operations;
-mod plain_file;
-mod seeds;
-
-// One by one, not by the name in a table: a binary of a decoder is linked without the engine, whose counters
-// libFuzzer would else go through behind every input.
-pub use decoders::{commit, log, manifest, table};
-pub use directory::directory;
-pub use mend::IDENTITY;
-pub use operations::script;
+pub(crate) mod operations;
+pub(crate) mod plain_file;
 
 /// One fuzz target.
 pub struct Target {
@@ -40,53 +22,4 @@ pub struct Target {
     /// Longest input that is worth trying: well above the longest of its seeds, which have every part of a
     /// file in them. What is longer repeats, and costs time.
     pub bytes_max: usize,
-}
-
-/// All targets.
-pub const TARGETS: &[Target] = &[
-    Target { name: "log", body: log, seeds: seeds::logs, bytes_max: 2048 },
-    Target { name: "commit", body: commit, seeds: seeds::commits, bytes_max: 2048 },
-    Target { name: "table", body: table, seeds: seeds::tables, bytes_max: 4096 },
-    Target { name: "manifest", body: manifest, seeds: seeds::manifests, bytes_max: 2048 },
-    Target { name: "directory", body: directory, seeds: seeds::directories, bytes_max: 32 << 10 },
-    Target { name: "script", body: script, seeds: seeds::scripts, bytes_max: 1024 },
-];
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    /// An encoder's own bytes must pass through their target in all ways of mending.
-    #[test]
-    fn seeds_pass_through_their_targets() {
-        for target in TARGETS {
-            let seeds = (target.seeds)();
-            assert!(!seeds.is_empty(), "{}", target.name);
-            for mut seed in seeds {
-                assert!(seed.len() <= target.bytes_max, "{}: a seed of {} bytes", target.name, seed.len());
-                (target.body)(&seed);
-                for how in 0..4 {
-                    seed[0] = how;
-                    (target.body)(&seed);
-                }
-            }
-        }
-    }
-
-    /// Mending must leave what an encoder wrote as it is, or targets would test another format.
-    #[test]
-    fn what_an_encoder_wrote_needs_no_mending() {
-        for (kind, seeds) in [
-            (mend::Kind::Log, seeds::logs()),
-            (mend::Kind::Commit, seeds::commits()),
-            (mend::Kind::Table, seeds::tables()),
-            (mend::Kind::Manifest, seeds::manifests()),
-        ] {
-            for seed in seeds {
-                let mut bytes = seed[1..].to_vec();
-                mend::mend(kind, &mut bytes);
-                assert!(bytes == seed[1..], "{kind:?}: mended bytes differ");
-            }
-        }
-    }
 }

@@ -5,7 +5,7 @@
 
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 
-use crate::world::Loss;
+use crate::subject::Loss;
 
 /// What the store has promised so far, counted in writes. Relaxed throughout: one thread plays, and the disk
 /// that reads this is called by that thread.

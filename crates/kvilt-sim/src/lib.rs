@@ -20,9 +20,9 @@
 //! when background work moves. What is not: the kernel, the file system, threads within a crash run,
 //! processes that are killed; the engine's and the command's own tests do these.
 //!
-//! What is always true here: a seed decides everything but histories. The oracles know no engine by name;
-//! [`world`], [`canonical`], [`settle`], [`damage`], [`fuzzing`] and the command do. To see a printed failure
-//! again, run `kvilt-sim model|crash|faults --seeds N`.
+//! What is always true here: a seed decides everything but histories. An engine is a value, [`Tested`]; only
+//! the module of its own and the list [`engines`] know it by name. To see a printed failure again, run
+//! `kvilt-sim model|crash|faults --engine NAME --seeds N`.
 //!
 //! ```
 //! use kvilt_sim::workload::Shape;
@@ -31,8 +31,8 @@
 //! println!("{script}");
 //! ```
 //!
-//! Reading order: `script`, `workload`, `model`, `run`, `crash`, `faults`, `canonical`, `history`, `actor`,
-//! then the rest.
+//! Reading order: `subject`, `script`, `workload`, `model`, `run`, `crash`, `faults`, `canonical`, `history`,
+//! `actor`, then the rest.
 #![forbid(unsafe_code)]
 
 pub mod actor;
@@ -43,6 +43,7 @@ pub mod crash;
 pub mod damage;
 pub mod dice;
 pub mod economy;
+pub mod engines;
 pub mod even;
 pub mod faults;
 pub mod fuzzing;
@@ -57,6 +58,7 @@ pub mod run;
 pub mod script;
 pub mod settle;
 pub mod shrink;
+pub mod subject;
 mod taste;
 pub mod threads;
 pub mod work;
@@ -65,4 +67,4 @@ pub mod world;
 
 pub use report::{Failure, Report};
 pub use script::Script;
-pub use world::Subject;
+pub use subject::{Subject, Tested};

@@ -1,4 +1,4 @@
-//! `kvilt-sim`: campaigns against the engine from the command line; one summary line at the end.
+//! `kvilt-sim`: campaigns against an engine from the command line; one summary line at the end.
 #![forbid(unsafe_code)]
 
 mod nested;
@@ -12,17 +12,21 @@ use clap::{Parser, ValueEnum};
 use kvilt_sim::{
     campaign::{Campaign, Kind, Outcome, run_campaign},
     crash::Images,
-    world::Even,
+    engines,
+    subject::Tested,
 };
 use serde_json::{Value, json};
 
-/// Tests the engine by seed: scripts against a model, crashes at every disk operation, histories of threads.
+/// Tests an engine by seed: scripts against a model, crashes at every disk operation, histories of threads.
 #[derive(Parser)]
 #[command(name = "kvilt-sim", version, about)]
 struct Arguments {
     /// What to test.
     #[arg(value_enum)]
     what: What,
+    /// The engine that is tested.
+    #[arg(long, value_parser = engines::named, default_value = engines::ALL[0].name())]
+    engine: &'static dyn Tested,
     /// The seeds, as `A..B` or as one number; by default 0..100, and for `nested` and `singles` 0.
     #[arg(long, value_parser = parse_seeds)]
     seeds: Option<std::ops::Range<u64>>,
@@ -126,7 +130,7 @@ fn main() -> Result<ExitCode> {
         failures_max: arguments.failures.max(1),
         ..Campaign::new(kind, seeds)
     };
-    let outcome = run_campaign(&campaign, Even::of_seed);
+    let outcome = run_campaign(&campaign, arguments.engine);
     for report in &outcome.reports {
         eprintln!("{report}");
     }
@@ -135,7 +139,8 @@ fn main() -> Result<ExitCode> {
             eprintln!("{figure:>14}  {name}");
         }
     }
-    let line = if arguments.json { json_line(&outcome).to_string() } else { text_line(&outcome) };
+    let line =
+        if arguments.json { json_line(arguments.engine, &outcome).to_string() } else { text_line(&outcome) };
     println!("{line}");
     Ok(if outcome.reports.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
@@ -176,8 +181,9 @@ fn text_line(outcome: &Outcome) -> String {
     )
 }
 
-fn json_line(outcome: &Outcome) -> Value {
+fn json_line(engine: &dyn Tested, outcome: &Outcome) -> Value {
     json!({
+        "engine": engine.name(),
         "seeds": outcome.seeds,
         "operations": outcome.operations,
         "crash_cases": outcome.tally.cases,

@@ -1,5 +1,5 @@
-//! Would the tests notice? Planted bugs ([`kvilt_base::Mutant`]), the layer that should find each, and, behind
-//! the feature `mutants`, the hunt: each is brought to life, and its layer looks.
+//! Would the tests notice? Planted bugs ([`kvilt_base::Mutant`]), the layer that should find each, and,
+//! behind the feature `mutants`, the hunt: each is brought to life, and its layer looks.
 //!
 //! What a layer runs is what a campaign runs, on the same configurations in turn, only thinner: of about each
 //! sixteenth crash one image, of each sixteenth disk call the faults, of each damage a thousandth, so that a
@@ -25,13 +25,13 @@ pub const CASES_MAX: u64 = 10_000;
 pub struct Planted {
     /// The bug.
     pub mutant: &'static Mutant,
-    /// Who should find it.
+    /// The layer that should find it.
     pub layer: Layer,
     /// The rule that it breaks.
     pub rule: &'static str,
 }
 
-/// Who looks for bugs, and what one case is.
+/// A way to look for bugs, and what one case is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Layer {
     /// A script of some 2,400 operations against the model.

@@ -17,11 +17,11 @@ use kvilt_base::Clock;
 use kvilt_io::NativeClock;
 use kvilt_sim::{
     Failure,
-    canonical::Canonical,
     crash::{
         Images,
         nested::{Plan, Tally, explore},
     },
+    subject::Tested,
 };
 use serde_json::{Value, json};
 
@@ -39,7 +39,8 @@ struct Deed {
 /// Crashes the scripts asked for, seed by seed; stops at the first failure.
 pub(crate) fn run(arguments: &Arguments, images: Images, depth: u32) -> Result<ExitCode> {
     let time = arguments.time()?;
-    let count = Canonical::all().len() as u64;
+    let engine = arguments.engine;
+    let count = engine.canonical().len() as u64;
     let scripts = arguments.scripts.clone().unwrap_or(0..count);
     ensure!(!scripts.is_empty() && scripts.end <= count, "--scripts must lie within 0..{count}");
     let seeds = arguments.seeds.clone().unwrap_or(0..1);
@@ -64,10 +65,10 @@ pub(crate) fn run(arguments: &Arguments, images: Images, depth: u32) -> Result<E
                     let plan = Plan { depth, images, stride: 1, seed };
                     // A thread of its own: see `run_campaign`.
                     let deed = thread::scope(|scope| {
-                        let run = scope.spawn(|| one(script, &plan, &clock));
+                        let run = scope.spawn(|| one(engine, script, &plan, &clock));
                         run.join().expect("panics of a run are caught within it")
                     });
-                    eprintln!("{}", line(&deed));
+                    eprintln!("{}", line(engine, &deed));
                     lock(&deeds).push(deed);
                 }
             });
@@ -82,8 +83,9 @@ pub(crate) fn run(arguments: &Arguments, images: Images, depth: u32) -> Result<E
     let seconds = clock.now().as_secs_f64();
     let failed: Vec<&Deed> = deeds.iter().filter(|deed| deed.failure.is_some()).collect();
     if arguments.json {
-        let scripts: Vec<Value> = deeds.iter().map(json_of).collect();
+        let scripts: Vec<Value> = deeds.iter().map(|deed| json_of(engine, deed)).collect();
         let summary = json!({
+            "engine": engine.name(),
             "calls": all.calls, "cases": all.cases_in_all(), "cases_by_depth": all.cases, "states": all.states,
             "equal": all.equal_in_all(), "equal_by_depth": all.equal, "depth": depth, "seconds": seconds,
             "seeds": next_seed - seeds.start, "next_seed": next_seed, "next_script": next_script,
@@ -113,9 +115,9 @@ fn place(turn: u64, seeds: &Range<u64>, scripts: &Range<u64>) -> (u64, u64) {
     (seeds.start + turn / width, scripts.start + turn % width)
 }
 
-fn one(script: u64, plan: &Plan, clock: &dyn Clock) -> Deed {
+fn one(engine: &dyn Tested, script: u64, plan: &Plan, clock: &dyn Clock) -> Deed {
     let begun = clock.now();
-    let canonical = Canonical::all().swap_remove(script as usize);
+    let canonical = engine.canonical().swap_remove(script as usize);
     let mut tally = Tally::default();
     let failure = explore(&canonical, plan, &mut tally).err();
     Deed { seed: plan.seed, script, tally, failure, took: clock.now() - begun }
@@ -125,16 +127,16 @@ fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
     mutex.lock().expect("nobody panics while holding it")
 }
 
-fn name_of(deed: &Deed) -> &'static str {
-    Canonical::all()[deed.script as usize].name
+fn name_of(engine: &dyn Tested, deed: &Deed) -> &'static str {
+    engine.canonical()[deed.script as usize].name
 }
 
-fn line(deed: &Deed) -> String {
+fn line(engine: &dyn Tested, deed: &Deed) -> String {
     let Deed { seed, script, tally, failure, took } = deed;
     let outcome = failure.as_ref().map_or(String::new(), |failure| format!("\nFAILED: {failure}"));
     format!(
         "seed {seed} script {script:>2} {:<30} {:>4} disk operations, {:>9} cases, {:>8} states, {:>6.1} s{outcome}",
-        name_of(deed),
+        name_of(engine, deed),
         tally.calls,
         tally.cases_in_all(),
         tally.states,
@@ -142,9 +144,9 @@ fn line(deed: &Deed) -> String {
     )
 }
 
-fn json_of(deed: &Deed) -> Value {
+fn json_of(engine: &dyn Tested, deed: &Deed) -> Value {
     json!({
-        "seed": deed.seed, "script": deed.script, "name": name_of(deed), "calls": deed.tally.calls,
+        "seed": deed.seed, "script": deed.script, "name": name_of(engine, deed), "calls": deed.tally.calls,
         "cases_by_depth": deed.tally.cases, "equal_by_depth": deed.tally.equal, "states": deed.tally.states,
         "seconds": deed.took.as_secs_f64(), "failure": deed.failure.as_ref().map(ToString::to_string),
     })

@@ -14,7 +14,7 @@ use crate::{Arguments, What};
 pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode> {
     let clock = NativeClock::new();
     let cases_max = arguments.cases.unwrap_or(CASES_MAX);
-    let all = kvilt_sim::even::PLANTED;
+    let (engine, all) = (arguments.engine, arguments.engine.planted());
     let is_wanted =
         |planted: &&Planted| arguments.only.as_ref().is_none_or(|name| name == planted.mutant.name());
     let wanted: Vec<&Planted> = all.iter().filter(is_wanted).collect();
@@ -23,7 +23,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode> {
     }
     let is_needed = |layer: &Layer| wanted.iter().any(|planted| planted.layer == *layer);
     for layer in Layer::ALL.into_iter().filter(is_needed) {
-        let healthy = hunt(layer, cases_max.min(layer.cases_max()));
+        let healthy = hunt(engine, layer, cases_max.min(layer.cases_max()));
         if let Some((seed, seen)) = healthy.found {
             bail!("{layer:?}: the engine without a planted bug is not healthy: seed {seed}: {seen}");
         }
@@ -34,8 +34,10 @@ pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode> {
             healthy.cases
         );
     }
-    let hunts: Vec<(&Planted, Hunt)> =
-        wanted.into_iter().map(|planted| (planted, told(planted, hunt_for(planted, cases_max)))).collect();
+    let hunts: Vec<(&Planted, Hunt)> = wanted
+        .into_iter()
+        .map(|planted| (planted, told(planted, hunt_for(engine, planted, cases_max))))
+        .collect();
     let missed: Vec<&str> = hunts
         .iter()
         .filter(|(_, hunt)| hunt.found.is_none())
@@ -45,7 +47,10 @@ pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode> {
     let seconds = clock.now().as_secs_f64();
     if arguments.json {
         let bugs: Vec<_> = hunts.iter().map(|(planted, hunt)| json_of(planted, hunt)).collect();
-        println!("{}", json!({ "bugs": bugs, "missed": missed, "worst_cases": worst, "seconds": seconds }));
+        println!(
+            "{}",
+            json!({ "engine": engine.name(), "bugs": bugs, "missed": missed, "worst_cases": worst, "seconds": seconds })
+        );
     } else {
         let found = hunts.len() - missed.len();
         println!(
@@ -59,7 +64,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode> {
 /// Brings the bug asked for to life, for any command but `mutants`, which sees to it itself.
 pub(crate) fn plant_for(arguments: &Arguments) -> Result<()> {
     if let (Some(name), false) = (&arguments.only, matches!(arguments.what, What::Mutants)) {
-        let found = kvilt_sim::even::PLANTED.iter().find(|planted| planted.mutant.name() == name);
+        let found = arguments.engine.planted().iter().find(|planted| planted.mutant.name() == name);
         plant(found.with_context(|| format!("there is no planted bug of the name {name}"))?.mutant);
     }
     Ok(())

@@ -18,7 +18,8 @@ use crate::{
     reading::{Manner, Row, read_both_ends, read_rows},
     report::{Complaint, Failure, catching_panics, refused},
     script::{KeyId, Payload, Script, Span, Step, VIEW_SLOTS},
-    world::{Loss, Subject, World},
+    subject::{Loss, Subject},
+    world::World,
 };
 
 mod calls;
@@ -300,6 +301,7 @@ impl<'a> Player<'a> {
         let waits_for = if dice.chance(1, 2) { waits_for.to_vec() } else { vec![*dice.pick(waits_for)] };
         self.world.bystander().enter(Presence {
             engine: self.engine(),
+            moments: self.subject.moments(),
             waits_for,
             keys: Arc::clone(&self.script.keys),
             key,

@@ -3,7 +3,6 @@
 use crate::{
     dice::{Dice, mix},
     workload::Shape,
-    world::Even,
 };
 
 /// One script of this many has a taste that is not plain.
@@ -16,10 +15,7 @@ const LONG_KEYS_MAX: usize = 34;
 const LONG_PUTS_MAX: usize = 340;
 /// … and about what its large values come to.
 const LARGE_PUTS_BYTES_MAX: usize = 20 << 20;
-/// Stores with less memory, in bytes, rewrite some thirty times what is put while puts wait for memory that
-/// there is not …
-const BUDGET_BYTES_MIN: u64 = 64 << 10;
-/// … so there puts come to this part.
+/// Where puts wait for memory all the time they come to this part.
 const STARVED_PART: usize = 8;
 /// No script has fewer steps than about this.
 const STEPS_MIN: usize = 60;
@@ -58,7 +54,7 @@ impl Taste {
         }
         if shape.tastes == Tastes::LongKeys {
             // Scripts of which every disk call is played must have few of them.
-            let longest = if is_starved(seed) { shape.key_bytes_max } else { shape.long_key_bytes_max };
+            let longest = if shape.is_starved { shape.key_bytes_max } else { shape.long_key_bytes_max };
             return Taste::LongKeys(*dice.pick(&[longest, longest / 4]));
         }
         match dice.below(3) {
@@ -69,8 +65,8 @@ impl Taste {
     }
 
     /// The shape of a seed's script: heavy ones have fewer keys and steps.
-    pub(crate) fn fit(self, shape: &Shape, seed: u64) -> Shape {
-        let part = if is_starved(seed) { STARVED_PART } else { 1 };
+    pub(crate) fn fit(self, shape: &Shape) -> Shape {
+        let part = if shape.is_starved { STARVED_PART } else { 1 };
         let mut shape = shape.clone();
         match self {
             Taste::Plain | Taste::RangeDeletes => {}
@@ -87,9 +83,4 @@ impl Taste {
         }
         shape
     }
-}
-
-/// Whether a seed's store has so little memory that puts wait for it all the time.
-fn is_starved(seed: u64) -> bool {
-    Even::of_seed(seed).budget_bytes < BUDGET_BYTES_MIN
 }

@@ -13,7 +13,8 @@ use crate::{
     history::{History, Interval, Moment, Scan},
     report::{Complaint, refused},
     run::check_soundness,
-    world::{Loss, Subject, World},
+    subject::{Loss, Subject},
+    world::World,
 };
 
 /// What threads did.

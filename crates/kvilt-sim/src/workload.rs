@@ -8,6 +8,7 @@ use kvilt_base::Direction;
 use crate::{
     dice::Dice,
     script::{Expected, KeyId, Payload, Script, Span, Step, VIEW_SLOTS},
+    subject::Subject,
     taste::Taste,
 };
 
@@ -48,6 +49,8 @@ pub struct Shape {
     /// Whether each script may have many range deletes in a row, or a taste; otherwise those from a later
     /// seed on have.
     pub is_wiping: bool,
+    /// Whether the store has so little memory that heavy scripts must have few steps.
+    pub is_starved: bool,
 }
 
 impl Shape {
@@ -65,6 +68,7 @@ impl Shape {
             tastes: Tastes::All,
             long_key_bytes_max: 30 << 10,
             is_wiping: true,
+            is_starved: false,
         }
     }
 
@@ -83,12 +87,19 @@ impl Shape {
             tastes: Tastes::LongKeys,
             long_key_bytes_max: 8 << 10,
             is_wiping: false,
+            is_starved: false,
         }
     }
 
     /// What is done between two crashes: a few steps on the keys of the script before.
     pub fn afterlife() -> Self {
         Shape { steps: 14, background_percent: 25, ..Shape::crash() }
+    }
+
+    /// The same for this store.
+    #[must_use]
+    pub fn on(self, subject: &dyn Subject) -> Self {
+        Shape { is_starved: subject.is_starved(), ..self }
     }
 
     /// The script of a seed.
@@ -98,7 +109,7 @@ impl Shape {
         let tastes = if is_wiping { self.tastes } else { Tastes::None };
         let shape = Shape { is_wiping, tastes, ..self.clone() };
         let taste = Taste::of_seed(seed, &shape);
-        let shape = taste.fit(&shape, seed);
+        let shape = taste.fit(&shape);
         let keys = universe(&mut dice, &shape, taste);
         shape.script_of(taste, Arc::new(keys), 0, &mut dice)
     }

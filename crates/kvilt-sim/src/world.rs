@@ -1,5 +1,4 @@
-//! What a store lives in — disk, clock, chance, workers — and the one place that knows which engine is
-//! tested.
+//! What a store under test lives in: disk, clock, chance, workers.
 
 use std::{
     path::PathBuf,
@@ -10,14 +9,12 @@ use std::{
     time::Duration,
 };
 
-use kvilt_base::{Budget, Clock, Disk, Engine, Hand, Result, Rng, Spawn, Worker};
-pub use kvilt_even::KINDS;
-use kvilt_even::{Durability, Options, options::Compression};
+use kvilt_base::{Budget, Clock, Disk, Engine, Hand, Rng, Spawn, Worker};
 use kvilt_io::{ManualClock, MemoryDisk, NativeClock, NativeSpawn, SeededRng, StepSpawn};
 use kvilt_sync::published::settle;
 
 use crate::{
-    bystander::{Attended, Bystander, Moment},
+    bystander::{Attended, Bystander},
     dice::Dice,
     passer::Passer,
     report::{Complaint, refused},
@@ -25,42 +22,6 @@ use crate::{
 
 /// Steps after which workers of a small store must have come to rest.
 const IDLE_STEPS_MAX: u32 = 20_000;
-
-/// What a crash may take back.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Loss {
-    /// No acknowledged write (sync mode).
-    Nothing,
-    /// When the process dies no acknowledged write; when the power goes, writes since the last sync, newest
-    /// first (written mode).
-    PowerOnly,
-    /// Writes since the last sync, newest first (async mode).
-    SinceSync,
-}
-
-/// A store under test: how it is opened, and what it promises.
-pub trait Subject: Sync {
-    /// Opens the store in this world, making it if the disk is empty.
-    fn open(&self, world: &World) -> Result<Arc<dyn Engine>>;
-
-    /// Opens the store in this world to be read only; none if this subject cannot.
-    fn open_to_read(&self, world: &World) -> Option<Result<Arc<dyn Engine>>> {
-        let _ = world;
-        None
-    }
-
-    /// What a crash may take back.
-    fn loss(&self) -> Loss;
-
-    /// Bytes that files of a store at rest may hold beyond 1.3 times its rows.
-    fn dead_bytes_at_rest(&self) -> u64;
-
-    /// Bytes of memory that a munk may have before puts to it wait; 0 if it has none.
-    fn munk_bytes_max(&self) -> u64;
-
-    /// What is tested, with its options, for reports.
-    fn name(&self) -> String;
-}
 
 /// Everything around a store. In a stepped world one thread does all, by seed; in a threaded one workers have
 /// threads of their own.
@@ -192,6 +153,16 @@ impl World {
         Arc::clone(&self.spawn)
     }
 
+    /// What an engine is given of it, beside the disk, with so much memory.
+    pub fn around(&self, budget_bytes: u64) -> kvilt_base::World {
+        kvilt_base::World {
+            clock: self.clock(),
+            rng: self.rng(),
+            spawn: self.spawn(),
+            budget: Budget::new(budget_bytes),
+        }
+    }
+
     /// The disk in memory, if there is one.
     pub fn memory(&self) -> Option<&Arc<MemoryDisk>> {
         self.memory.as_ref()
@@ -259,140 +230,10 @@ impl Spawn for Alone {
     }
 
     fn pause(&self) {
-        self.bystander.look(Moment::Pause);
+        self.bystander.look();
     }
 
     fn between(&self) {
         self.passer.come();
-    }
-}
-
-/// The engine `even` with some options and memory.
-#[derive(Clone, Debug)]
-pub struct Even {
-    /// Its options.
-    pub options: Options,
-    /// Its memory, in bytes.
-    pub budget_bytes: u64,
-}
-
-/// How many configurations [`Even::of_seed`] goes through.
-pub const CONFIGURATIONS: u64 = 36;
-
-impl Even {
-    /// Tiny limits, so that every path runs within a few dozen operations; asynchronous.
-    pub fn tiny() -> Self {
-        Even { options: Options::tiny(), budget_bytes: 256 << 10 }
-    }
-
-    /// Limits as users have them, so that few rows are one chunk; nothing is written for want of time.
-    pub fn roomy() -> Self {
-        let mut options = Options::default();
-        options.durability = Durability::Async { interval: Duration::from_secs(3600) };
-        Even { options, budget_bytes: 64 << 20 }
-    }
-
-    /// The configuration that a seed tests: one of [`CONFIGURATIONS`], by turns.
-    pub fn of_seed(seed: u64) -> Self {
-        Even::configuration(seed % CONFIGURATIONS)
-    }
-
-    /// A configuration by its number: the first is [`Even::tiny`], the others vary every limit from almost
-    /// nothing to plenty; in turn they are asynchronous, synchronous, and written.
-    pub fn configuration(number: u64) -> Self {
-        let mut dice = Dice::new(number ^ 0xc0f1);
-        let mut even = Even::tiny();
-        if number > 0 {
-            even.vary(&mut dice);
-        }
-        let interval = Duration::from_millis(*dice.pick(&[20, 300, 2_000]));
-        even.options.durability = match number % 3 {
-            0 => Durability::Async { interval },
-            1 => Durability::Sync { interval },
-            _ => Durability::Written { interval },
-        };
-        even
-    }
-
-    fn vary(&mut self, dice: &mut Dice) {
-        let options = &mut self.options;
-        options.chunk_bytes_max = *dice.pick(&[1 << 10, 2 << 10, 4 << 10, 16 << 10, 64 << 10]);
-        options.chunk_bytes_rebalance = options.chunk_bytes_max / 4 * 3;
-        options.chunk_bytes_min = options.chunk_bytes_rebalance / *dice.pick(&[2, 4, 16]);
-        options.log_bytes_max_cold = *dice.pick(&[256, 1 << 10, 4 << 10]);
-        options.log_bytes_max_cached = options.log_bytes_max_cold * *dice.pick(&[1, 4, 16]);
-        options.log_bytes_max_unread = options.log_bytes_max_cold * *dice.pick(&[1, 6, 40]);
-        options.log_buffer_bytes_max = *dice.pick(&[64, 512, 8 << 10]);
-        options.block_bytes = *dice.pick(&[64, 256, 4 << 10]);
-        options.row_cache_percent = *dice.pick(&[0, 10, 60]) as u32;
-        options.compression = *dice.pick(&[Compression::None, Compression::Lz4]);
-        self.budget_bytes = *dice.pick(&[1, 16 << 10, 64 << 10, 256 << 10, 64 << 20]);
-        self.options.dead_bytes_slack = *dice.pick(&[1 << 10, 16 << 10, 64 << 20]);
-        // In most less than a row, so that rewrites and scans take all rows as they take large ones
-        // elsewhere.
-        self.options.streamed_bytes_min = *dice.pick(&[64, 200, 1 << 20]);
-    }
-
-    /// The same, synchronous.
-    #[must_use]
-    pub fn synchronous(mut self) -> Self {
-        self.options.durability = Durability::Sync { interval: Duration::from_millis(300) };
-        self
-    }
-}
-
-/// Memory of who only reads: what commit logs hold must have room in a part of it.
-const READERS_BUDGET_BYTES: u64 = 64 << 20;
-
-impl Even {
-    fn open_in(
-        &self,
-        world: &World,
-        budget_bytes: u64,
-        options: kvilt_even::Options,
-    ) -> Result<Arc<dyn Engine>> {
-        let around = kvilt_base::World {
-            clock: world.clock(),
-            rng: world.rng(),
-            spawn: world.spawn(),
-            budget: Budget::new(budget_bytes),
-        };
-        kvilt_even::open(world.disk(), around, options)
-    }
-}
-
-impl Subject for Even {
-    fn open(&self, world: &World) -> Result<Arc<dyn Engine>> {
-        self.open_in(world, self.budget_bytes, self.options.clone())
-    }
-
-    fn open_to_read(&self, world: &World) -> Option<Result<Arc<dyn Engine>>> {
-        let mut options = self.options.clone();
-        options.read_only = true;
-        Some(self.open_in(world, READERS_BUDGET_BYTES, options))
-    }
-
-    fn loss(&self) -> Loss {
-        match self.options.durability {
-            Durability::Sync { .. } => Loss::Nothing,
-            Durability::Written { .. } => Loss::PowerOnly,
-            Durability::Async { .. } => Loss::SinceSync,
-        }
-    }
-
-    fn dead_bytes_at_rest(&self) -> u64 {
-        self.options.dead_bytes_slack / 4
-    }
-
-    fn munk_bytes_max(&self) -> u64 {
-        let Options { chunk_bytes_max, chunk_bytes_rebalance, .. } = self.options;
-        // As chunks shrink with the budget; puts wait from twice their most on. A row of up to an eighth of
-        // it is not too large for a munk.
-        let fitted = chunk_bytes_rebalance.min((self.budget_bytes / 16).max(4 << 10));
-        2 * fitted * chunk_bytes_max / chunk_bytes_rebalance + (self.budget_bytes / 8).max(4 << 10)
-    }
-
-    fn name(&self) -> String {
-        format!("even with {} bytes of memory and {:?}", self.budget_bytes, self.options)
     }
 }

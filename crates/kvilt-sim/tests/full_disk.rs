@@ -2,15 +2,13 @@
 //! the process frees, and here every disk call counts.
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
-use kvilt_sim::canonical::Canonical;
+use kvilt_sim::engines;
 
 /// The reserve: whenever the disk fills up behind the first checkpoint, deletes and syncs go on.
 #[test]
 fn from_any_disk_call_on_the_disk_may_be_full() {
     let mut lives = 0;
-    for mut canonical in Canonical::all() {
-        // As much as a store of this size has that is not tiny.
-        canonical.even.options.reserve_bytes_max = 64 << 10;
+    for canonical in engines::ALL.iter().flat_map(|engine| engine.canonical_with_reserve()) {
         let case = canonical.case().unwrap_or_else(|complaint| panic!("{}: {complaint}", canonical.name));
         lives += case
             .fill(1)

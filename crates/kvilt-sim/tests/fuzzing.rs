@@ -5,7 +5,7 @@
 
 use std::{fs, path::Path};
 
-use kvilt_sim::fuzzing::TARGETS;
+use kvilt_sim::{engines, fuzzing::Target};
 
 /// Panics inside a worker are caught by those who step it, so they are counted where they happen.
 fn panics_of(body: impl FnOnce() + std::panic::UnwindSafe) -> usize {
@@ -28,7 +28,8 @@ fn no_input_that_is_kept_fails() {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../fuzz");
     let mut replayed = 0;
     let mut failed = Vec::new();
-    for target in TARGETS {
+    let targets: Vec<&Target> = engines::ALL.iter().flat_map(|engine| engine.fuzz_targets()).collect();
+    for target in &targets {
         for kept in ["corpus", "pinned"] {
             let Ok(inputs) = fs::read_dir(root.join(kept).join(target.name)) else {
                 assert_eq!(kept, "pinned", "{} has no corpus", target.name);
@@ -44,6 +45,6 @@ fn no_input_that_is_kept_fails() {
             }
         }
     }
-    assert!(replayed >= TARGETS.len(), "only {replayed} inputs were found");
+    assert!(replayed >= targets.len(), "only {replayed} inputs were found");
     assert!(failed.is_empty(), "inputs that fail: {failed:?}");
 }

@@ -4,17 +4,17 @@
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
 use kvilt_sim::{
-    canonical::Canonical,
     crash::{
         Images,
         nested::{Plan, Tally, explore},
     },
+    engines,
 };
 
-/// Crashes the twenty scripts, one after the other.
+/// Crashes the scripts of all engines, one after the other.
 fn explored(plan: &Plan) -> Tally {
     let mut all = Tally::default();
-    for canonical in Canonical::all() {
+    for canonical in engines::ALL.iter().flat_map(|engine| engine.canonical()) {
         let mut tally = Tally::default();
         explore(&canonical, plan, &mut tally)
             .unwrap_or_else(|failure| panic!("{}: {failure}", canonical.name));

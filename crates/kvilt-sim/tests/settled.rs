@@ -2,19 +2,23 @@
 //! process frees. Beside other tests it once came to rest with a chunk less.
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
+use std::time::Duration;
+
+use kvilt_base::Durability;
 use kvilt_io::{Keep, MemoryDisk};
-use kvilt_sim::{
-    Subject,
-    settle::settled_bytes,
-    world::{Even, World},
-};
+use kvilt_sim::{Tested, engines, settle::settled_bytes, world::World};
 
 /// Where logs happen to be full does not count; a file that nobody names, and that nothing removes, does.
 #[test]
 fn a_settled_store_has_one_size_whatever_it_has_just_been_through() {
+    engines::ALL.iter().for_each(|engine| has_one_settled_size(*engine));
+}
+
+fn has_one_settled_size(engine: &dyn Tested) {
+    let tiny = engine.tiny(Durability::Async { interval: Duration::from_millis(500) });
     let disk = MemoryDisk::new(1);
     let world = World::stepped(disk.clone(), disk.clone(), 1);
-    let engine = Even::tiny().open(&world).unwrap();
+    let engine = tiny.open(&world).unwrap();
     let (mut sizes, mut settled) = (Vec::new(), Vec::new());
     let put_all = |round: u32| {
         for row in 0..400_u32 {
@@ -30,7 +34,8 @@ fn a_settled_store_has_one_size_whatever_it_has_just_been_through() {
         put_all(round);
         world.step_background(round as u16 * 3, u64::from(round));
         sizes.push(disk.total_bytes());
-        settled.push(settled_bytes(&Even::tiny(), &disk.crash_image(Keep::All)).unwrap());
+        let Some(bytes) = settled_bytes(&*tiny, &disk.crash_image(Keep::All)).unwrap() else { return };
+        settled.push(bytes);
     }
     let range = |sizes: &[u64]| (*sizes.iter().min().unwrap(), *sizes.iter().max().unwrap());
     let ((least, most), (settled_least, settled_most)) = (range(&sizes), range(&settled));

@@ -10,6 +10,6 @@ kvilt_base::mutants! {
     KeptForReaders,
 
     // Views, gets, batches.
-    /// Who compacts is told of no open view.
+    /// A compaction sees no open view.
     ViewsNotListed,
 }

@@ -11,6 +11,7 @@ use anyhow::{Context as _, Result, ensure};
 use kvilt::{Db, Durability, ErrorKind};
 
 use super::{Outcome, Stage, key, text};
+use crate::engines::usual_store;
 use crate::mount::{Kind, Mount, obstacle};
 
 /// Takes space away, beside the store, and gives it back when removed.
@@ -64,7 +65,7 @@ fn fill(root: &Path, ballast_bytes: usize, value_bytes: usize) -> Result<Outcome
     let mut told = Vec::new();
     for durability in [Durability::default(), Durability::Sync] {
         fs::write(root.join(BALLAST), vec![1; ballast_bytes])?;
-        let open = || Db::builder(&store).memory_budget(1 << 20).durability(durability).open();
+        let open = || usual_store(&store).memory_budget(1 << 20).durability(durability).open();
         let db = open()?;
         let full = write_until_full(&db, 0, value)?;
         ensure_rows(&db, full, value).context("reads on a full disk")?;
@@ -161,7 +162,7 @@ pub(super) fn read_only(stage: &Stage) -> Result<Outcome> {
     let inner = Stage { place: root, kvilt: stage.kvilt.clone() };
     let store = inner.furnish(100)?;
     // One was closed; the other's process was killed, as far as its files show.
-    let db = Db::builder(stage.place.join("written")).durability(LONG_WRITTEN).open()?;
+    let db = usual_store(stage.place.join("written")).durability(LONG_WRITTEN).open()?;
     db.put("acknowledged", "at level written")?;
     let killed = inner.place.join("killed");
     fs::create_dir(&killed)?;
@@ -176,7 +177,7 @@ pub(super) fn read_only(stage: &Stage) -> Result<Outcome> {
         inner.kvilt(&[], arguments)?.ensure_good()?;
     }
     let (first, second) =
-        (Db::builder(&store).read_only(true).open()?, Db::builder(&store).read_only(true).open()?);
+        (usual_store(&store).read_only(true).open()?, usual_store(&store).read_only(true).open()?);
     ensure!(first.iter().count() == 100 && second.iter().count() == 100, "two readers see every row");
     drop((first, second));
     let reply = inner.kvilt(&[], &["get", text(&killed)?, "acknowledged"])?;

@@ -7,13 +7,13 @@ use std::{
 };
 
 use anyhow::{Context as _, Result, ensure};
-use kvilt::Db;
 
 use super::{Outcome, Stage, ensure_whole, key, text, value};
 use crate::{
     child::CLOSING,
+    engines::{self, usual_store},
     hunt::{Aim, strike},
-    level::{End, Level},
+    level::End,
     memory,
     subject::Subject,
     tale::Style,
@@ -33,7 +33,7 @@ pub(super) fn few_descriptors(stage: &Stage) -> Result<Outcome> {
         return Ok(Outcome::Skipped("there is no prlimit".to_string()));
     }
     let mut files_max = 0;
-    for level in Level::ALL {
+    for level in engines::chosen().levels {
         let place = stage.place.join(level.name());
         fs::create_dir(&place)?;
         let mut subject = Subject::new(&place, 64, Style::Steady);
@@ -80,7 +80,7 @@ pub(super) fn file_size(stage: &Stage) -> Result<Outcome> {
 
 /// The rows outside the keyspace that was loaded are as they were, and nothing is damaged.
 fn ensure_default_rows(store: &Path) -> Result<()> {
-    let db = Db::open(store)?;
+    let db = usual_store(store).open()?;
     let keyspace = db.keyspace("loaded")?;
     keyspace.delete_range(..)?;
     drop(keyspace);
@@ -106,7 +106,7 @@ pub(super) fn memory_cgroup(stage: &Stage) -> Result<Outcome> {
     let output = std::process::Command::new("sh")
         .args(["-c", &line])
         .arg(program)
-        .args(["glutton", text(&store)?, &CGROUP_ROWS.to_string()])
+        .args(["--engine", engines::chosen().name, "glutton", text(&store)?, &CGROUP_ROWS.to_string()])
         .output()?;
     ensure!(output.status.success(), "{}: {}", output.status, String::from_utf8_lossy(&output.stderr));
     let told: serde_json::Value = serde_json::from_slice(&output.stdout).context("what the glutton told")?;
@@ -131,7 +131,7 @@ pub(super) fn memory_cgroup(stage: &Stage) -> Result<Outcome> {
 
 /// Fills a store with default settings and tells, as JSON, its budget and the most memory that was resident.
 pub(crate) fn gorge(store: &Path, rows: usize) -> Result<()> {
-    let db = Db::open(store)?;
+    let db = usual_store(store).open()?;
     let budget = kvilt::Env::process()?.memory_budget_bytes();
     for row in 0..rows {
         // Spread over the key space, so that every chunk grows at once.

@@ -3,19 +3,20 @@
 use std::path::{Path, PathBuf};
 
 use anyhow::{Result, ensure};
-use kvilt::{Db, ErrorKind};
+use kvilt::ErrorKind;
 
 use super::{Outcome, Stage, key, text, value};
+use crate::engines::usual_store;
 
 /// The second is refused at once and told the first's process id; when the first is killed the store is free.
 pub(super) fn second_opener(stage: &Stage) -> Result<Outcome> {
     let store = stage.furnish(10)?;
-    let db = Db::open(&store)?;
+    let db = usual_store(&store).open()?;
     let own_id = std::process::id().to_string();
     let reply = stage.kvilt(&[], &["get", text(&store)?, &key(1)])?;
     reply.ensure_refused(&["busy"])?;
     ensure!(reply.told.contains(&own_id), "the other process is not told our id: {}", reply.told);
-    let Err(error) = Db::open(&store) else { anyhow::bail!("this process opened the store twice") };
+    let Err(error) = usual_store(&store).open() else { anyhow::bail!("this process opened the store twice") };
     ensure!(error.kind() == ErrorKind::Busy && error.to_string().contains(&own_id), "{error}");
     // The refusals must not have taken the lock from its holder.
     db.put("more", "rows")?;
@@ -31,7 +32,7 @@ pub(super) fn nothing_left_open(stage: &Stage) -> Result<Outcome> {
     let store = stage.store();
     let rounds = 20;
     for round in 0..rounds {
-        let db = Db::builder(&store).memory_budget(1 << 20).open()?;
+        let db = usual_store(&store).memory_budget(1 << 20).open()?;
         for row in 0..2_000 {
             db.put(key(row + 100 * round), value(round))?;
         }

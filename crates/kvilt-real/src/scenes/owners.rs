@@ -8,10 +8,9 @@ use std::{
 };
 
 use anyhow::{Context as _, Result, ensure};
-use kvilt::Db;
 
 use super::{Outcome, Stage, ensure_whole, key, text};
-use crate::tools;
+use crate::{engines::usual_store, tools};
 
 /// Whatever the umask, the directory is 0700 and every file 0600.
 pub(super) fn modes(stage: &Stage) -> Result<Outcome> {
@@ -114,7 +113,7 @@ pub(super) fn another_reader(stage: &Stage) -> Result<Outcome> {
             _ => {}
         }
         let before = looks(&store)?;
-        let reader = Db::builder(&store).read_only(true).open()?;
+        let reader = usual_store(&store).read_only(true).open()?;
         for arguments in [
             &["get", text(&store)?, &key(499)][..],
             &["scan", text(&store)?],
@@ -130,7 +129,7 @@ pub(super) fn another_reader(stage: &Stage) -> Result<Outcome> {
         drop(reader);
         stage.kvilt(&NOBODY, &["put", text(&store)?, "k", "v"])?.ensure_refused(&["io"])?;
         ensure!(looks(&store)? == before, "something of the store was changed, lock file {lock}");
-        let writer = Db::open(&store)?;
+        let writer = usual_store(&store).open()?;
         let reply = stage.kvilt(&NOBODY, &["get", text(&store)?, &key(1)])?;
         reply.ensure_refused(&["busy"]).with_context(|| format!("beside a writer, lock file {lock}"))?;
         writer.put(key(0), super::value(0))?;
@@ -221,8 +220,8 @@ pub(super) fn linked_store(stage: &Stage) -> Result<Outcome> {
     let link = stage.place.join("link");
     symlink(&store, &link)?;
     ensure_whole(&link, 100, None)?;
-    let db = Db::open(&link)?;
-    ensure!(Db::open(&store).is_err(), "one store by two names is still one store");
+    let db = usual_store(&link).open()?;
+    ensure!(usual_store(&store).open().is_err(), "one store by two names is still one store");
     db.close()?;
     Ok(Outcome::Good("opened, locked and checked by a link".to_string()))
 }
@@ -238,7 +237,7 @@ pub(super) fn foreign_files(stage: &Stage) -> Result<Outcome> {
     fs::create_dir(store.join("sub"))?;
     fs::write(store.join("sub/file"), "file")?;
     for round in 0..5 {
-        let db = Db::builder(&store).memory_budget(1 << 20).open()?;
+        let db = usual_store(&store).memory_budget(1 << 20).open()?;
         for row in 0..3_000 {
             db.put(key(row), format!("{round:0100}"))?;
         }

@@ -34,7 +34,8 @@ use crate::{
     report::{Complaint, Failure, catching_panics},
     run::Player,
     script::{Payload, Script, Step},
-    world::{Loss, World},
+    subject::Loss,
+    world::World,
 };
 
 /// How thoroughly to crash.

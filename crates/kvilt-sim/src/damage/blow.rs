@@ -71,7 +71,7 @@ impl Blow {
     pub fn whole_files(reference: &Reference) -> impl Iterator<Item = Blow> {
         let names: Vec<FileName> = reference.files.keys().copied().collect();
         let removed = names.clone().into_iter().map(|name| Blow::Remove { name });
-        let is_alike = |a: FileName, b: FileName| std::mem::discriminant(&a) == std::mem::discriminant(&b);
+        let is_alike = |a: FileName, b: FileName| a.kind() == b.kind();
         let mut pairs = Vec::new();
         for &from in &names {
             for &to in names.iter().filter(|&&to| to != from && is_alike(from, to)) {

@@ -3,26 +3,21 @@
 use std::{
     collections::{BTreeMap, BTreeSet},
     sync::Arc,
-    time::Duration,
 };
 
 use kvilt_base::{Engine, FileName, KeyRange, Result};
-use kvilt_even::options::{Compression, Durability};
-use kvilt_format::{
-    manifest::{read_manifest, read_root},
-    names::{MANIFEST, RESERVE},
-};
 use kvilt_io::{Keep, MemoryDisk};
 
 use crate::{
     dice::Dice,
-    world::{Even, Subject, World},
+    subject::{Recipe, Subject},
+    world::World,
 };
 
 /// A store's files at one moment, and what must be read from them.
 pub struct Reference {
     /// How it is opened.
-    pub subject: Even,
+    pub subject: Box<dyn Subject>,
     /// Every file and what it holds.
     pub files: BTreeMap<FileName, Vec<u8>>,
     /// What files held earlier, other than now.
@@ -35,35 +30,31 @@ pub struct Reference {
     synced: BTreeMap<FileName, u64>,
 }
 
-/// Which references there are: their number.
-pub const REFERENCES: u64 = 2;
-
 const KEYS: usize = 350;
 
 impl Reference {
-    /// A reference by its number: the first has plenty of tables, the second more logs.
+    /// A reference, by the number of its recipe.
     ///
-    /// Its life: three runs, with and without compression; puts, deletes, range deletes, a snapshot held
-    /// while both go on; splits, rewrites and evictions; checkpoints; a power cut that leaves torn tails
-    /// behind synced logs.
-    pub fn new(number: u64) -> Result<Reference> {
+    /// Its life: some runs, opened as the recipe says; puts, deletes, range deletes, a snapshot held while
+    /// both go on; checkpoints; a power cut that leaves torn tails behind what was synced.
+    pub fn new(mut recipes: Vec<Recipe>, number: u64) -> Result<Reference> {
+        let Recipe { earlier, last, synced } = recipes.swap_remove(number as usize);
         let mut life = Life::new(number);
-        life.run(Compression::None, 2 * KEYS)?;
-        life.run(Compression::Lz4, KEYS)?;
-        life.last_run()?;
-        let Life { subject, disk, rows, keys, generations, .. } = life;
+        for (run, subject) in earlier.iter().enumerate() {
+            life.run(&**subject, if run == 0 { 2 * KEYS } else { KEYS })?;
+        }
+        life.last_run(&*last)?;
+        let Life { disk, rows, keys, generations, .. } = life;
         let image = disk.crash_image(Keep::All);
         let mut files = image.snapshot();
-        files.remove(&FileName::LOCK);
-        // It has no bytes that matter.
-        files.remove(&RESERVE);
+        files.retain(|name, _| !last.is_beside(*name));
         let mut older = generations;
         for (name, all) in &mut older {
             all.retain(|bytes| files.get(name) != Some(bytes));
         }
         older.retain(|name, all| files.contains_key(name) && !all.is_empty());
-        let synced = synced_of(&image)?;
-        Ok(Reference { subject, files, older, rows, keys, synced })
+        let synced = synced(&image)?;
+        Ok(Reference { subject: last, files, older, rows, keys, synced })
     }
 
     /// A disk with these files.
@@ -90,21 +81,8 @@ impl Reference {
     }
 }
 
-/// What of a store's files counts. Of the witness nothing does: one bad half is taken for a torn write.
-fn synced_of(disk: &MemoryDisk) -> Result<BTreeMap<FileName, u64>> {
-    let (root, witness) = read_root(disk)?.expect("the reference is a store");
-    let (_, number, _) = read_manifest(disk)?.expect("the reference has a manifest");
-    assert_eq!(witness.claim().manifest, number, "the last checkpoint's claim is there");
-    let mut synced = BTreeMap::from([(FileName::Of(MANIFEST, number), witness.claim().len)]);
-    for (number, record) in &root.files {
-        synced.insert(record.kind.name(*number), record.len);
-    }
-    Ok(synced)
-}
-
 /// The reference while it is being made.
 struct Life {
-    subject: Even,
     disk: Arc<MemoryDisk>,
     dice: Dice,
     rows: BTreeMap<Vec<u8>, Vec<u8>>,
@@ -114,22 +92,8 @@ struct Life {
 
 impl Life {
     fn new(number: u64) -> Life {
-        let mut subject = Even::tiny();
-        let options = &mut subject.options;
-        options.durability = Durability::Async { interval: Duration::from_millis(300) };
-        options.chunk_bytes_max = 24 << 10;
-        options.chunk_bytes_rebalance = 18 << 10;
-        options.chunk_bytes_min = 2 << 10;
-        options.log_bytes_max_cold = if number == 0 { 2 << 10 } else { 16 << 10 };
-        options.log_bytes_max_cached = options.log_bytes_max_cold;
-        options.log_bytes_max_unread = options.log_bytes_max_cold;
-        options.block_bytes = 1 << 10;
-        options.log_buffer_bytes_max = 256;
-        // So little that chunks lose their munks, and files are read.
-        subject.budget_bytes = 8 << 10;
         let keys = BTreeSet::from([b"".to_vec(), b"k".to_vec(), b"key00017+".to_vec(), b"zz".to_vec()]);
         Life {
-            subject,
             disk: MemoryDisk::new(number),
             dice: Dice::new(number),
             rows: BTreeMap::new(),
@@ -138,15 +102,14 @@ impl Life {
         }
     }
 
-    fn open(&mut self, compression: Compression) -> Result<(World, Arc<dyn Engine>)> {
-        self.subject.options.compression = compression;
+    fn open(&self, subject: &dyn Subject) -> Result<(World, Arc<dyn Engine>)> {
         let world = World::stepped(self.disk.clone(), self.disk.clone(), 1);
-        let engine = self.subject.open(&world)?;
+        let engine = subject.open(&world)?;
         Ok((world, engine))
     }
 
-    fn run(&mut self, compression: Compression, writes: usize) -> Result<()> {
-        let (world, engine) = self.open(compression)?;
+    fn run(&mut self, subject: &dyn Subject, writes: usize) -> Result<()> {
+        let (world, engine) = self.open(subject)?;
         let mut view = None;
         for number in 0..writes {
             self.write(&*engine)?;
@@ -161,8 +124,8 @@ impl Life {
     }
 
     /// Ends in a power cut, behind a checkpoint and puts that it does not cover.
-    fn last_run(&mut self) -> Result<()> {
-        let (world, engine) = self.open(Compression::None)?;
+    fn last_run(&mut self, subject: &dyn Subject) -> Result<()> {
+        let (world, engine) = self.open(subject)?;
         for _ in 0..KEYS / 4 {
             self.write(&*engine)?;
         }

@@ -3,13 +3,13 @@
 use std::collections::BTreeMap;
 
 use kvilt_base::{FileName, RepairReport, Salvaged};
-use kvilt_even::salvage;
 use kvilt_io::MemoryDisk;
 
 use super::reference::Reference;
 
-/// Rescues what there is, and compares it with what was.
+/// Rescues what there is, and compares it with what was; if the engine can rescue anything.
 pub(super) fn rescue(disk: &MemoryDisk, reference: &Reference, is_hurt: bool) -> Result<(), String> {
+    let Some(descriptor) = reference.subject.descriptor() else { return Ok(()) };
     let files =
         || disk.snapshot().into_iter().filter(|(name, _)| *name != FileName::LOCK).collect::<Vec<_>>();
     let before = files();
@@ -26,7 +26,8 @@ pub(super) fn rescue(disk: &MemoryDisk, reference: &Reference, is_hurt: bool) ->
         }
         Ok(())
     };
-    let report = salvage(disk, &mut save, &mut |_, _| {}).map_err(|e| format!("a rescue fails: {e:?}"))?;
+    let report =
+        descriptor.salvage(disk, &mut save, &mut |_, _| {}).map_err(|e| format!("a rescue fails: {e:?}"))?;
     if files() != before {
         return Err("a rescue wrote to the damaged store".into());
     }

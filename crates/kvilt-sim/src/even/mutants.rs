@@ -1,5 +1,5 @@
-//! The bugs planted in `even` and in the crates below it, each with the layer that should find it and the rule
-//! that it breaks: R and D of the rules learned from the papers, else an invariant.
+//! The bugs planted in `even` and in the crates below it, each with the layer that should find it and the
+//! rule that it breaks: R and D of the rules learned from the papers, else an invariant.
 
 use kvilt_even::mutants as even;
 use kvilt_format::mutants as format;
@@ -11,7 +11,7 @@ use crate::mutants::{
 };
 
 /// All of them.
-pub static PLANTED: &[Planted] = &[
+pub(super) static PLANTED: &[Planted] = &[
     Crash.finds(&even::NamesNotSynced, "R5"),
     Crash.finds(&even::LogNotSynced, "R5"),
     Crash.finds(&even::LogLeftOut, "D2"),

@@ -9,22 +9,36 @@ use std::sync::Arc;
 use kvilt_base::Direction;
 
 use crate::{
+    dice::Dice,
     run::run,
     script::{Expected, KeyId, Payload, Script, Span, Step, VIEW_SLOTS},
-    world::{Even, World},
+    subject::Tested,
+    world::World,
 };
 
 /// Steps of one script.
 const STEPS_MAX: usize = 300;
 
-/// The target.
-pub fn script(input: &[u8]) {
+/// Inputs to begin with, of one target.
+pub(crate) const SEEDS_MAX: usize = 8;
+
+/// Inputs to begin with: operations by dice.
+pub(crate) fn seeds() -> Vec<Vec<u8>> {
+    let script = |seed: u64| {
+        let mut dice = Dice::new(seed);
+        (0..600).map(|_| dice.number() as u8).collect()
+    };
+    (0..SEEDS_MAX as u64).map(script).collect()
+}
+
+/// The target of an engine.
+pub(crate) fn script(tested: &dyn Tested, input: &[u8]) {
     let Some(([configuration, seed], operations)) = input.split_first_chunk::<2>() else { return };
     let script = Script { keys: keys(), steps: steps(operations) };
-    let subject = Even::configuration(u64::from(*configuration) % crate::world::CONFIGURATIONS);
+    let subject = tested.of_seed(u64::from(*configuration));
     let world = World::fresh(u64::from(*seed));
-    if let Err(failure) = run(&subject, &world, &script) {
-        panic!("{failure:?}\n{subject:?}\n{script}");
+    if let Err(failure) = run(&*subject, &world, &script) {
+        panic!("{failure:?}\n{}\n{script}", subject.name());
     }
 }
 

@@ -6,13 +6,13 @@ use kvilt_base::{Disk, File, FileName, Listed, disk::LockFailure};
 
 /// A file that can only be read.
 #[derive(Clone, Debug)]
-pub(super) struct PlainFile {
+pub(crate) struct PlainFile {
     name: FileName,
     bytes: Arc<Vec<u8>>,
 }
 
 impl PlainFile {
-    pub(super) fn new(name: FileName, bytes: Vec<u8>) -> Arc<Self> {
+    pub(crate) fn new(name: FileName, bytes: Vec<u8>) -> Arc<Self> {
         Arc::new(PlainFile { name, bytes: Arc::new(bytes) })
     }
 }
@@ -48,7 +48,7 @@ impl File for PlainFile {
 
 /// A directory with one file in it.
 #[derive(Debug)]
-pub(super) struct PlainDisk(pub(super) Arc<PlainFile>);
+pub(crate) struct PlainDisk(pub(crate) Arc<PlainFile>);
 
 impl Disk for PlainDisk {
     fn create(&self, _: FileName) -> io::Result<Arc<dyn File>> {

@@ -6,49 +6,50 @@ use kvilt_base::mutant::{plant, uproot};
 
 use super::{Layer, Planted};
 use crate::{
-    canonical::Canonical,
     crash::{Images, Plan, Tally, explore, nested},
-    damage::{DamageTally, blow::Blow, reference, reference::Reference, run_blows},
+    damage::{DamageTally, blow::Blow, reference::Reference, run_blows},
     faults::{Case, Coverage},
     report::catching_panics,
     run::run,
+    subject::Tested,
     work::keep_to_steps,
     workload::Shape,
-    world::{Even, World},
+    world::World,
 };
 
-/// One disk call in so many of each kind fails.
+/// Of the disk calls of each kind, one in this many fails.
 const FAULTS_STRIDE: u64 = 16;
-/// One damage in so many is done by one seed.
+/// Of all damage, one seed does one in this many.
 const DAMAGE_SHARDS: u64 = 1_024;
 
 impl Layer {
     /// Runs the cases of one seed and counts them, up to the first that goes wrong.
-    fn run_seed(self, seed: u64, cases: &mut u64) -> Result<(), String> {
-        let even = Even::of_seed(seed);
+    fn run_seed(self, tested: &dyn Tested, seed: u64, cases: &mut u64) -> Result<(), String> {
+        let subject = &*tested.of_seed(seed);
         match self {
             Layer::Model => {
                 *cases += 1;
-                run(&even, &World::fresh(seed), &Shape::long().script(seed)).map_err(told)?;
-                keep_to_steps(seed).map_err(told)
+                run(subject, &World::fresh(seed), &Shape::long().on(subject).script(seed)).map_err(told)?;
+                keep_to_steps(tested, seed).map_err(told)
             }
             Layer::Crash | Layer::EveryCrash => {
                 let plan = Plan { is_sampled: self == Layer::Crash, ..Plan::default() };
                 let mut tally = Tally::default();
-                let outcome = explore(&even, &Shape::crash().script(seed), seed, &plan, &mut tally);
+                let outcome =
+                    explore(subject, &Shape::crash().on(subject).script(seed), seed, &plan, &mut tally);
                 // A store that goes wrong before its first crash is a case, too.
                 *cases += tally.cases.max(1);
                 outcome.map_err(told)
             }
             Layer::Faults => {
                 let mut coverage = Coverage::default();
-                let script = Shape::crash().script(seed);
-                let outcome = Case::new(&even, &script, seed).explore(FAULTS_STRIDE, &mut coverage);
+                let script = Shape::crash().on(subject).script(seed);
+                let outcome = Case::new(subject, &script, seed).explore(FAULTS_STRIDE, &mut coverage);
                 *cases += coverage.runs;
                 outcome.map_err(|(_, failure)| told(failure))
             }
-            Layer::Damage => run_damage(seed, cases),
-            Layer::Nested => run_nested(seed, NESTED_DEPTH, cases),
+            Layer::Damage => run_damage(tested, seed, cases),
+            Layer::Nested => run_nested(tested, seed, NESTED_DEPTH, cases),
         }
     }
 }
@@ -61,12 +62,12 @@ fn told(failure: impl fmt::Display) -> String {
 const EVERY_CRASH_SEED: u64 = 24;
 /// Crashes in a row.
 const NESTED_DEPTH: u32 = 2;
-/// A script is crashed at one in so many of its changing calls.
+/// Of the changing calls of a script, one in this many is a crash.
 const NESTED_STRIDE: u64 = 7;
 
 /// Crashes a canonical script, and its recoveries to this depth.
-fn run_nested(seed: u64, depth: u32, cases: &mut u64) -> Result<(), String> {
-    let scripts = Canonical::all();
+fn run_nested(tested: &dyn Tested, seed: u64, depth: u32, cases: &mut u64) -> Result<(), String> {
+    let scripts = tested.canonical();
     let canonical = &scripts[seed as usize % scripts.len()];
     let plan = nested::Plan { depth, images: Images::Drawn { random: 1 }, stride: NESTED_STRIDE, seed };
     let mut tally = nested::Tally::default();
@@ -75,11 +76,13 @@ fn run_nested(seed: u64, depth: u32, cases: &mut u64) -> Result<(), String> {
     outcome.map_err(told)
 }
 
-fn run_damage(seed: u64, cases: &mut u64) -> Result<(), String> {
+fn run_damage(tested: &dyn Tested, seed: u64, cases: &mut u64) -> Result<(), String> {
     let mut tally = DamageTally::default();
     let outcome = catching_panics(|| {
-        let reference = Reference::new(seed % reference::REFERENCES).map_err(told)?;
-        let shard = (seed / reference::REFERENCES % DAMAGE_SHARDS, DAMAGE_SHARDS);
+        let recipes = tested.references();
+        let (count, shards) = (recipes.len() as u64, DAMAGE_SHARDS);
+        let reference = Reference::new(recipes, seed % count).map_err(told)?;
+        let shard = (seed / count % shards, shards);
         run_blows(&reference, Blow::all(&reference), shard, &mut tally).map_err(told)
     });
     // The one that went wrong is not in the tally.
@@ -97,13 +100,13 @@ pub struct Hunt {
 }
 
 /// Looks for whatever is wrong with the engine as it is now, seed by seed.
-pub fn hunt(layer: Layer, cases_max: u64) -> Hunt {
+pub fn hunt(tested: &dyn Tested, layer: Layer, cases_max: u64) -> Hunt {
     let mut cases = 0;
     let mut seed = if layer == Layer::EveryCrash { EVERY_CRASH_SEED } else { 0 };
     while cases < cases_max {
         // A thread of its own: see `run_campaign`.
         let outcome = thread::scope(|scope| {
-            let run = scope.spawn(|| layer.run_seed(seed, &mut cases));
+            let run = scope.spawn(|| layer.run_seed(tested, seed, &mut cases));
             run.join().expect("panics of a run are caught within it")
         });
         if let Err(seen) = outcome {
@@ -115,9 +118,9 @@ pub fn hunt(layer: Layer, cases_max: u64) -> Hunt {
 }
 
 /// Looks for a planted bug with the layer that should find it.
-pub fn hunt_for(planted: &Planted, cases_max: u64) -> Hunt {
+pub fn hunt_for(tested: &dyn Tested, planted: &Planted, cases_max: u64) -> Hunt {
     plant(planted.mutant);
-    let hunt = hunt(planted.layer, cases_max.min(planted.layer.cases_max()));
+    let hunt = hunt(tested, planted.layer, cases_max.min(planted.layer.cases_max()));
     uproot();
     hunt
 }

@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 
 use super::Player;
 use crate::{
-    economy::{bytes_to_find, hold_to_budget},
+    economy::hold_to_budget,
     report::{Complaint, refused},
     script::Step,
 };
@@ -30,7 +30,7 @@ impl Player<'_> {
         let engine = self.engine();
         let value = self.model.now()[&key].expanded();
         let mut outcome = Ok(());
-        let found_bytes = bytes_to_find(self.subject, &engine.stats());
+        let found_bytes = self.subject.bytes_to_find(&engine.stats());
         let is_found = engine.get_with(&self.script.keys[usize::from(key)], None, &mut |found| {
             outcome = (position..position + length).try_for_each(|position| {
                 at.store(position, Relaxed);

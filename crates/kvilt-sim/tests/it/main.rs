@@ -4,6 +4,7 @@
 mod crash;
 mod damage;
 mod determinism;
+mod even;
 mod faults;
 mod history;
 mod model;

@@ -2,7 +2,7 @@
 
 use kvilt_sim::{
     campaign::{Campaign, Kind, run_campaign},
-    world::{CONFIGURATIONS, Even},
+    engines,
 };
 
 /// Scripts: some 2,400 operations each. The whole million runs in release builds.
@@ -12,33 +12,19 @@ const SCRIPTS: u64 = if cfg!(debug_assertions) { 72 } else { 480 };
 /// itself without having made room panics.
 #[test]
 fn random_operations_on_many_configurations_agree_with_an_ordered_map() {
-    const { assert!(CONFIGURATIONS >= 20) };
-    let campaign = Campaign { threads: 2, ..Campaign::new(Kind::Model, 0..SCRIPTS) };
-    let outcome = run_campaign(&campaign, Even::of_seed);
-    assert!(outcome.reports.is_empty(), "{}", outcome.reports[0]);
-    assert_eq!(outcome.seeds, SCRIPTS);
-    println!("{} operations in {:.1} s: {:?}", outcome.operations, outcome.seconds, outcome.figures);
-    if !cfg!(debug_assertions) {
-        assert!(outcome.operations >= 1_000_000, "{}", outcome.operations);
-    }
-
-    // Every path ran, or the scripts test less than they say.
-    for name in [
-        "splits",
-        "coalesces",
-        "munk_compactions",
-        "munk_weavings",
-        "funk_rebalances",
-        "munk_loads",
-        "munk_evictions",
-        "checkpoints",
-        "gets_from_munk",
-        "gets_from_row_cache",
-        "gets_from_log",
-        "gets_from_table",
-        "batches",
-        "commit_bytes_written",
-    ] {
-        assert!(outcome.figures[name] > 20, "{name}: {}", outcome.figures[name]);
+    for engine in engines::ALL {
+        assert!(engine.configurations() >= 20, "{}", engine.name());
+        let campaign = Campaign { threads: 2, ..Campaign::new(Kind::Model, 0..SCRIPTS) };
+        let outcome = run_campaign(&campaign, *engine);
+        assert!(outcome.reports.is_empty(), "{}", outcome.reports[0]);
+        assert_eq!(outcome.seeds, SCRIPTS);
+        println!("{} operations in {:.1} s: {:?}", outcome.operations, outcome.seconds, outcome.figures);
+        if !cfg!(debug_assertions) {
+            assert!(outcome.operations >= 1_000_000, "{}", outcome.operations);
+        }
+        // Every path ran, or the scripts test less than they say.
+        for path in engine.paths() {
+            assert!(outcome.figures[path] > 20, "{path}: {}", outcome.figures[path]);
+        }
     }
 }

@@ -11,12 +11,13 @@ use kvilt_sim::{
     faults::{Case, Coverage},
     run::run,
     shrink::reduce,
+    subject::Loss,
     threads::act_through_power_cuts,
     workload::Shape,
-    world::{Loss, World},
+    world::World,
 };
 
-use crate::toy::{Flaw, Toys};
+use crate::toy::{Flaw, ToyEngine, Toys};
 
 fn toys(flaw: Flaw) -> Toys {
     Toys { flaw, loss: Loss::SinceSync }
@@ -147,13 +148,13 @@ fn the_history_of_a_right_toy_is_not_blamed_and_wrong_ones_are() {
 #[test]
 fn a_campaign_counts_what_it_did_and_names_the_seeds_that_failed() {
     let campaign = Campaign { threads: 2, failures_max: 100, ..Campaign::new(Kind::Crash, 0..6) };
-    let right = run_campaign(&campaign, |_| toys(Flaw::None));
+    let right = run_campaign(&campaign, &ToyEngine { flaw_of: |_| Flaw::None });
     assert_eq!((right.seeds, right.reports.len()), (6, 0));
     assert!(right.tally.ops > 300 && right.tally.cases > 5 * right.tally.ops, "{:?}", right.tally);
 
     // Only odd seeds get a wrong toy.
-    let flaw = |seed| if seed % 2 == 1 { Flaw::SyncForgotten } else { Flaw::None };
-    let mixed = run_campaign(&campaign, |seed| toys(flaw(seed)));
+    let flaw_of = |seed| if seed % 2 == 1 { Flaw::SyncForgotten } else { Flaw::None };
+    let mixed = run_campaign(&campaign, &ToyEngine { flaw_of });
     let mut failed: Vec<u64> = mixed.reports.iter().map(|report| report.seed).collect();
     failed.sort_unstable();
     assert_eq!(failed, [1, 3, 5]);

@@ -9,14 +9,14 @@ use std::{
 };
 
 use kvilt_base::{
-    CheckReport, Direction, Disk, Engine, Error, ErrorKind, File, FileName, KeyRange, Listed, Operation,
-    Progress, ReadView, Result, Scanned, Stats, Swap, Version, WriteBatch, disk::LockFailure,
+    CheckReport, Direction, Disk, Durability, Engine, Error, ErrorKind, File, FileName, KeyRange, Listed,
+    Operation, Progress, ReadView, Result, Scanned, Stats, Swap, Version, WriteBatch,
+    disk::{FileKind, LockFailure},
 };
-use kvilt_format::names::LOG;
-use kvilt_sim::{
-    Subject,
-    world::{Loss, World},
-};
+use kvilt_sim::{Subject, Tested, subject::Loss, world::World};
+
+/// A toy's log.
+const LOG: FileKind = FileKind::new("log");
 
 /// What is wrong with a toy.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -67,16 +67,40 @@ impl Subject for Toys {
         self.loss
     }
 
-    fn munk_bytes_max(&self) -> u64 {
-        0
-    }
-
     fn dead_bytes_at_rest(&self) -> u64 {
         0
     }
 
     fn name(&self) -> String {
         format!("toy {:?} {:?}", self.flaw, self.loss)
+    }
+}
+
+/// Asynchronous toys as an engine under test.
+pub(crate) struct ToyEngine {
+    /// What is wrong with the store of a seed: it differs for odd ones and others at the most.
+    pub(crate) flaw_of: fn(u64) -> Flaw,
+}
+
+impl Tested for ToyEngine {
+    fn name(&self) -> &'static str {
+        "toy"
+    }
+
+    fn kinds(&self) -> &'static [FileKind] {
+        &[LOG]
+    }
+
+    fn configurations(&self) -> u64 {
+        2
+    }
+
+    fn configuration(&self, number: u64) -> Box<dyn Subject> {
+        Box::new(Toys { flaw: (self.flaw_of)(number), loss: Loss::SinceSync })
+    }
+
+    fn tiny(&self, durability: Durability) -> Box<dyn Subject> {
+        Box::new(Toys { flaw: (self.flaw_of)(0), loss: Loss::of(durability.level()) })
     }
 }
 

@@ -13,23 +13,18 @@ use super::{
     mend::{IDENTITY, Kind, mend, mend_as},
 };
 use crate::{
-    dice::Dice,
-    run::Player,
-    workload::Shape,
-    world::{Even, World},
+    even::EVEN, fuzzing::operations::SEEDS_MAX, run::Player, subject::Tested, workload::Shape, world::World,
 };
 
-/// Inputs of one target.
-const SEEDS_MAX: usize = 8;
 /// Stores that seeds are taken from: asynchronous and synchronous ones, packed and not.
 const STORES: std::ops::Range<u64> = 0..36;
 
 /// The files of a store in the middle of a script.
 fn files(seed: u64) -> BTreeMap<FileName, Vec<u8>> {
-    let subject = Even::of_seed(seed);
+    let subject = EVEN.of_seed(seed);
     let world = World::fresh(seed);
-    let script = Shape::crash().script(seed);
-    let mut player = Player::new(&subject, &world, &script, Default::default());
+    let script = Shape::crash().on(&*subject).script(seed);
+    let mut player = Player::new(&*subject, &world, &script, Default::default());
     let played = player.open().is_ok()
         && (0..script.steps.len() * 3 / 4).all(|position| player.play(position).is_ok())
         && player.engine().sync().is_ok();
@@ -106,12 +101,4 @@ pub(super) fn directories() -> Vec<Vec<u8>> {
         (input.len() <= 32 << 10).then_some(input)
     };
     thinned(STORES.filter_map(input).collect())
-}
-
-pub(super) fn scripts() -> Vec<Vec<u8>> {
-    let script = |seed: u64| {
-        let mut dice = Dice::new(seed);
-        (0..600).map(|_| dice.number() as u8).collect()
-    };
-    (0..SEEDS_MAX as u64).map(script).collect()
 }

@@ -14,7 +14,7 @@ use kvilt_format::{
 use kvilt_io::MemoryDisk;
 
 use super::mend::{IDENTITY, Kind, mend_as};
-use crate::world::{Even, Subject, World};
+use crate::{even::Even, subject::Subject, world::World};
 
 /// Files of one directory; a store of the tiny limits has fewer.
 const FILES_MAX: usize = 24;

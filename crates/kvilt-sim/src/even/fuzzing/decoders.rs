@@ -12,10 +12,8 @@ use kvilt_format::{
     table::{Table, TableSource},
 };
 
-use super::{
-    mend::{IDENTITY as ID, Kind, mend},
-    plain_file::{PlainDisk, PlainFile},
-};
+use super::mend::{IDENTITY as ID, Kind, mend};
+use crate::fuzzing::plain_file::{PlainDisk, PlainFile};
 
 /// A table's keys that are looked up; more would only repeat.
 const GETS_MAX: usize = 64;

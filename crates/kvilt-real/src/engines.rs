@@ -1,0 +1,81 @@
+//! The engines under test, and all that this program knows of each.
+//!
+//! The command line chooses one for the whole process, which hands the choice on to those that it starts.
+
+use std::{path::Path, process::Command, sync::OnceLock};
+
+use kvilt::{Builder, Db, Engine, Stats};
+
+use crate::level::Level;
+
+/// An engine under test.
+#[derive(Debug)]
+pub(crate) struct UnderTest {
+    /// Its name, as its descriptor has it.
+    pub(crate) name: &'static str,
+    /// Its levels of durability, in the order of cycles.
+    pub(crate) levels: &'static [Level],
+    /// With settings as users have them.
+    usual: fn() -> Engine,
+    /// With limits so tiny that a few hundred rows go every path.
+    tiny: fn() -> Engine,
+    /// How many parts a store has that an open may have to look at one by one.
+    pub(crate) parts_now: fn(&Stats) -> u64,
+    /// Bytes that were written again, beside logs.
+    pub(crate) rewritten_bytes: fn(&Stats) -> u64,
+}
+
+/// All of them; the first is the one that is tested if none is named.
+pub(crate) const ALL: &[UnderTest] = &[UnderTest {
+    name: "even",
+    levels: &[Level::Async, Level::Written, Level::Sync],
+    usual: Engine::default,
+    tiny: || {
+        // A chunk is 4 KiB, so a few hundred rows are split, coalesced, rewritten, loaded and evicted.
+        let options = kvilt::even::Options::default()
+            .chunk_bytes_max(4 << 10)
+            .chunk_bytes_rebalance(3 << 10)
+            .chunk_bytes_min(512)
+            .log_bytes_max_cold(1 << 10)
+            .log_bytes_max_cached(4 << 10)
+            .block_bytes(256);
+        Engine::Even(options)
+    },
+    parts_now: |stats| stats["chunks_now"],
+    rewritten_bytes: |stats| stats["table_bytes_written"],
+}];
+
+static CHOSEN: OnceLock<&UnderTest> = OnceLock::new();
+
+/// The engine of this name, or an error that names those there are.
+pub(crate) fn named(name: &str) -> Result<&'static UnderTest, String> {
+    ALL.iter().find(|engine| engine.name == name).ok_or_else(|| {
+        let names: Vec<&str> = ALL.iter().map(|engine| engine.name).collect();
+        format!("there is no engine {name:?}; there are: {}", names.join(", "))
+    })
+}
+
+/// Chooses the engine of this process; the first choice stays.
+pub(crate) fn choose(engine: &'static UnderTest) {
+    CHOSEN.get_or_init(|| engine);
+}
+
+/// The engine of this process.
+pub(crate) fn chosen() -> &'static UnderTest {
+    CHOSEN.get_or_init(|| &ALL[0])
+}
+
+/// Has a process of this program test the same engine.
+pub(crate) fn tell(command: &mut Command) {
+    command.args(["--engine", chosen().name]);
+}
+
+/// A store of the chosen engine, with settings as users have them.
+pub(crate) fn usual_store(dir: impl AsRef<Path>) -> Builder {
+    Db::builder(dir).engine((chosen().usual)())
+}
+
+/// A store of the chosen engine, with tiny limits.
+pub(crate) fn tiny_store(dir: impl AsRef<Path>) -> Builder {
+    Db::builder(dir).engine((chosen().tiny)())
+}

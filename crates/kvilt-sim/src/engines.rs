@@ -1,0 +1,29 @@
+//! The one list of the engines that are tested.
+
+use crate::{even::EVEN, subject::Tested};
+
+/// All of them; the first is the one that is tested if none is named.
+pub const ALL: &[&dyn Tested] = &[&EVEN];
+
+/// The engine of this name, or an error that names those there are.
+pub fn named(name: &str) -> Result<&'static dyn Tested, String> {
+    ALL.iter().copied().find(|engine| engine.name() == name).ok_or_else(|| {
+        let names: Vec<&str> = ALL.iter().map(|engine| engine.name()).collect();
+        format!("there is no engine {name:?}; there are: {}", names.join(", "))
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_engine_is_found_by_its_name_and_an_unknown_one_is_refused_with_the_names_there_are() {
+        for engine in ALL {
+            assert_eq!(named(engine.name()).map(Tested::name), Ok(engine.name()));
+            assert!(engine.configurations() > 0);
+        }
+        let refused = named("nobody").map(Tested::name).unwrap_err();
+        assert!(refused.contains("nobody") && refused.contains(ALL[0].name()), "{refused}");
+    }
+}
