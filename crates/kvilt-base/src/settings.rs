@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use crate::limits;
+use crate::{Error, Result, limits};
 
 /// A level of durability: which writes that returned survive what.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -87,6 +87,32 @@ pub struct Settings {
     pub batch_operations_max: usize,
     /// Bytes of keys and values of a write batch, at most.
     pub batch_bytes_max: usize,
+}
+
+impl Settings {
+    /// Refuses values that make no sense to any engine.
+    ///
+    /// Errors: `InvalidArgument`, with the name of the setting.
+    pub fn validate(&self) -> Result<()> {
+        let batch_limits = [
+            ("batch_operations_max", self.batch_operations_max, limits::BATCH_OPERATIONS_MAX),
+            ("batch_bytes_max", self.batch_bytes_max, limits::BATCH_BYTES_MAX),
+        ];
+        for (name, value, most) in batch_limits {
+            if !(1..=most).contains(&value) {
+                return Err(Error::invalid(format!(
+                    "option {name} is {value}, but must be from 1 to {most}"
+                )));
+            }
+        }
+        if self.view_age_max.is_zero() {
+            return Err(Error::invalid("option view_age_max must be longer than zero"));
+        }
+        if self.durability.interval().is_zero() {
+            return Err(Error::invalid("the checkpoint interval must be longer than zero"));
+        }
+        Ok(())
+    }
 }
 
 impl Default for Settings {

@@ -25,7 +25,7 @@ use std::{
     sync::{Arc, OnceLock},
 };
 
-use kvilt_base::{Error, ErrorKind, File, FileName, KeyRange, Result, Swap, mutant};
+use kvilt_base::{Durability, Error, ErrorKind, File, FileName, KeyRange, Result, Swap, mutant};
 use kvilt_format::{
     commit::{Change as Logged, HEADER_BYTES, RECORD_HEAD_BYTES, encode_header, encode_mark, encode_record},
     names::COMMIT,
@@ -39,7 +39,6 @@ use crate::{
     files::Hold,
     funk::log::{IfFull, sync_failed},
     mutants,
-    options::Durability,
     reserve::Use,
     store::Store,
 };

@@ -11,28 +11,8 @@ use kvilt_format::names::{COMMIT, LOG, MANIFEST, TABLE};
 use crate::{Options, salvage};
 
 impl Options {
-    /// These, with what is common to all engines from `settings`.
     fn with(&self, settings: &Settings) -> Options {
-        let Settings {
-            durability,
-            create,
-            read_only,
-            is_unfinished,
-            view_age_max,
-            batch_operations_max,
-            batch_bytes_max,
-            ..
-        } = *settings;
-        Options {
-            durability,
-            create,
-            read_only,
-            is_unfinished,
-            view_age_max,
-            batch_operations_max,
-            batch_bytes_max,
-            ..self.clone()
-        }
+        Options { settings: settings.clone(), ..self.clone() }
     }
 }
 
@@ -110,14 +90,5 @@ mod tests {
             Options::default().recognise(&[Listed::Foreign("1.log".to_string())]),
             Recognised::Nothing
         );
-    }
-
-    #[test]
-    fn settings_take_the_place_of_what_the_options_say() {
-        let mut settings = Settings::default();
-        (settings.read_only, settings.create, settings.batch_bytes_max) = (true, false, 7);
-        let with = Options { block_bytes: 512, ..Options::default() }.with(&settings);
-        assert!(with.read_only && !with.create);
-        assert_eq!((with.batch_bytes_max, with.block_bytes), (7, 512));
     }
 }

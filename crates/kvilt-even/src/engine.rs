@@ -3,8 +3,8 @@
 use std::{path::Path, sync::Arc, sync::atomic::Ordering};
 
 use kvilt_base::{
-    CheckReport, Direction, Disk, Engine, Error, ErrorKind, KeyRange, Layout, Operation, Progress, ReadView,
-    Result, Rows, Scanned, Stats, Swap, Version, World, WriteBatch,
+    CheckReport, Direction, Disk, Durability, Engine, Error, ErrorKind, KeyRange, Layout, Operation,
+    Progress, ReadView, Result, Rows, Scanned, Stats, Swap, Version, World, WriteBatch,
     directory::DirectoryLock,
     key::successor,
     limits::{ENGINE_KEY_BYTES_MAX, check_key, check_value},
@@ -18,7 +18,7 @@ use crate::{
     copy,
     figures::Figures,
     funk::log::IfFull,
-    options::{Config, Durability, Options},
+    options::{Config, Options},
     parts,
     rebalance::{Checkpointer, Rebalancer},
     recovery,

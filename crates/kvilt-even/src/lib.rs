@@ -106,7 +106,7 @@ use kvilt_base::{Disk, Engine, Result, World};
 
 pub use kvilt_format::names::KINDS;
 
-pub use options::{Compression, Durability, Options};
+pub use options::{Compression, Options};
 pub use salvage::{lock_to_salvage, salvage};
 
 /// The name of the engine, which its stores bear.

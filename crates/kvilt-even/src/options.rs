@@ -2,8 +2,7 @@
 
 use std::time::Duration;
 
-pub use kvilt_base::Durability;
-use kvilt_base::{Error, Result, limits};
+use kvilt_base::{Durability, Error, Result, Settings, limits};
 
 /// Chunks are not made shorter than this for the sake of a small memory budget, in bytes. Each chunk has
 /// files, a log's index and bounds: where there are thousands of them for a megabyte of memory, those take
@@ -17,13 +16,8 @@ use crate::funk::log::SummaryRule;
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct Options {
-    /// What survives a crash.
-    pub durability: Durability,
-    /// Make a store if the directory is missing or empty.
-    pub create: bool,
-    /// Only read: no file is made, changed or removed, and nothing runs in the background. Excludes `create`,
-    /// which is then ignored.
-    pub read_only: bool,
+    /// What every engine is given.
+    pub settings: Settings,
     /// Bytes a chunk may hold before it must be split (EvenDB: 10 MB). Larger chunks mean fewer files, longer
     /// rebalances, and coarser caching.
     pub chunk_bytes_max: u64,
@@ -48,21 +42,11 @@ pub struct Options {
     /// Bytes of disk that are kept back, at most, for deletes and checkpoints on a full disk; see
     /// `docs/design/0024-reserve.md`.
     pub reserve_bytes_max: u64,
-    /// Operations of a write batch, at most: while one is written, others wait.
-    pub batch_operations_max: usize,
-    /// Bytes of keys and values of a write batch, at most: it takes memory that the budget does not count
-    /// for.
-    pub batch_bytes_max: usize,
-    /// Whether the directory is one that the caller fills and has marked: see [`kvilt_base::Unfinished`].
-    pub is_unfinished: bool,
     /// Bytes of dead rows that files may hold beyond as many as there are live ones; see
     /// `docs/design/0056-space-comes-back.md`.
     pub dead_bytes_slack: u64,
     /// Part of the memory budget for the row cache, in percent.
     pub row_cache_percent: u32,
-    /// A snapshot or scan older than this expires, so that one which was forgotten does not keep old versions
-    /// for ever.
-    pub view_age_max: Duration,
     /// Compression of table blocks.
     pub compression: Compression,
     /// Bytes of a table block before compression.
@@ -76,9 +60,7 @@ pub struct Options {
 impl Default for Options {
     fn default() -> Self {
         Options {
-            durability: Durability::Async { interval: Duration::from_millis(500) },
-            create: true,
-            read_only: false,
+            settings: Settings::default(),
             chunk_bytes_max: 10 << 20,
             chunk_bytes_rebalance: 7 << 20,
             chunk_bytes_min: 1 << 20,
@@ -89,12 +71,8 @@ impl Default for Options {
             log_summary_bytes: 128 << 10,
             log_summary_percent: 6,
             reserve_bytes_max: 4 << 20,
-            batch_operations_max: limits::BATCH_OPERATIONS_USUAL,
-            batch_bytes_max: limits::BATCH_BYTES_USUAL,
-            is_unfinished: false,
             dead_bytes_slack: 64 << 20,
             row_cache_percent: 10,
-            view_age_max: Duration::from_secs(24 * 60 * 60),
             compression: Compression::None,
             block_bytes: 4096,
             streamed_bytes_min: limits::STREAMED_BYTES_MIN,
@@ -152,25 +130,10 @@ impl Options {
                 "option chunk_bytes_min must be at most half of chunk_bytes_rebalance",
             ));
         }
-        let batch_limits = [
-            ("batch_operations_max", self.batch_operations_max, limits::BATCH_OPERATIONS_MAX),
-            ("batch_bytes_max", self.batch_bytes_max, limits::BATCH_BYTES_MAX),
-        ];
-        for (name, value, most) in batch_limits {
-            at_least(name, value as u64, 1)?;
-            if value > most {
-                return Err(Error::invalid(format!("option {name} is {value}, but must be at most {most}")));
-            }
-        }
         if self.row_cache_percent > 90 {
             return Err(Error::invalid("option row_cache_percent must be at most 90"));
         }
-        if self.view_age_max.is_zero() {
-            return Err(Error::invalid("option view_age_max must be longer than zero"));
-        }
-        if self.durability.interval().is_zero() {
-            return Err(Error::invalid("the checkpoint interval must be longer than zero"));
-        }
+        self.settings.validate()?;
         Ok(Config { budget_bytes, ..self.fitted(budget_bytes) })
     }
 
@@ -183,8 +146,8 @@ impl Options {
             ((u128::from(bytes) * u128::from(rebalance)) / u128::from(self.chunk_bytes_rebalance)) as u64
         };
         Config {
-            durability: self.durability.bounded(),
-            is_read_only: self.read_only,
+            durability: self.settings.durability.bounded(),
+            is_read_only: self.settings.read_only,
             chunk_bytes_max: shrink(self.chunk_bytes_max).max(rebalance),
             chunk_bytes_rebalance: rebalance,
             chunk_bytes_min: shrink(self.chunk_bytes_min),
@@ -194,13 +157,13 @@ impl Options {
             log_bytes_max_unread: self.log_bytes_max_unread.min((budget_bytes / 8).max(CHUNK_BYTES_FLOOR)),
             log_buffer_bytes_max: self.log_buffer_bytes_max.min((budget_bytes / 1024).max(512) as usize),
             // Who does not write keeps no room for it.
-            reserve_bytes_max: if self.read_only { 0 } else { self.reserve_bytes_max },
-            batch_operations_max: self.batch_operations_max,
-            batch_bytes_max: self.batch_bytes_max,
+            reserve_bytes_max: if self.settings.read_only { 0 } else { self.reserve_bytes_max },
+            batch_operations_max: self.settings.batch_operations_max,
+            batch_bytes_max: self.settings.batch_bytes_max,
             munk_put_bytes_max: (budget_bytes / 8).max(4 << 10),
             dead_bytes_slack: self.dead_bytes_slack,
             row_cache_bytes: budget_bytes / 100 * u64::from(self.row_cache_percent),
-            view_age_max: self.view_age_max,
+            view_age_max: self.settings.view_age_max,
             tail_bytes: (rebalance / 4).max(512) as usize,
             compression: self.compression,
             block_bytes: self.block_bytes,

@@ -172,7 +172,7 @@ fn of_root(
 /// A directory with something in it, but no manifest, is not ours.
 fn refuse_strangers(disk: &dyn Disk, options: &Options) -> Result<()> {
     let listed = directory::list(disk)?;
-    if !options.is_unfinished {
+    if !options.settings.is_unfinished {
         refuse_unfinished(&listed, &disk.place())?;
     }
     if directory::has_kind(&listed, MANIFEST) {
@@ -209,7 +209,7 @@ fn refuse_strangers(disk: &dyn Disk, options: &Options) -> Result<()> {
 }
 
 fn allow_making(disk: &dyn Disk, options: &Options) -> Result<()> {
-    if options.create && !options.read_only {
+    if options.settings.create && !options.settings.read_only {
         return Ok(());
     }
     Err(Error::invalid(format!("there is no store in {}, and it was not to be made", disk.place())))

@@ -4,8 +4,10 @@
 
 use std::{sync::Arc, time::Duration};
 
-use kvilt_base::{Budget, Disk, Engine, Error, ErrorKind, FileName, KeyRange, Result, World, WriteBatch};
-use kvilt_even::{Durability, Options};
+use kvilt_base::{
+    Budget, Disk, Durability, Engine, Error, ErrorKind, FileName, KeyRange, Result, World, WriteBatch,
+};
+use kvilt_even::Options;
 use kvilt_format::names::COMMIT;
 use kvilt_io::{Call, Fault, FaultyDisk, Keep, ManualClock, MemoryDisk, SeededRng, StepSpawn, Times};
 
@@ -22,7 +24,7 @@ struct Bed {
 
 fn open(disk: Arc<dyn Disk>, durability: Durability) -> Result<Bed> {
     let mut options = Options::tiny();
-    options.durability = durability;
+    options.settings.durability = durability;
     open_with(disk, options)
 }
 
@@ -262,7 +264,7 @@ fn what_only_deletes_makes_a_checkpoint_and_is_tried_again_where_there_is_no_roo
         let disk = MemoryDisk::new(1);
         let faulty = FaultyDisk::new(disk.clone());
         let mut options = Options::tiny();
-        (options.durability, options.reserve_bytes_max) = (level, 0);
+        (options.settings.durability, options.reserve_bytes_max) = (level, 0);
         let bed = open_with(faulty.clone(), options).unwrap();
         (0..10).for_each(|number| bed.put(number).unwrap());
         let key = |number: u32| number.to_be_bytes();
@@ -329,7 +331,7 @@ fn where_zeros_cannot_be_written_ahead_the_log_does_without() {
 fn room_that_the_reserve_gave_is_not_for_zeros() {
     let disk = MemoryDisk::new(1);
     let mut options = Options::tiny();
-    (options.durability, options.reserve_bytes_max) = (SYNC, 64 << 10);
+    (options.settings.durability, options.reserve_bytes_max) = (SYNC, 64 << 10);
     let bed = open_with(disk.clone(), options).unwrap();
     (0..100).for_each(|number| bed.put(number).unwrap());
     bed.checkpoint();

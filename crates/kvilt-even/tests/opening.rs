@@ -5,10 +5,10 @@
 use std::{any::Any, io, ops::ControlFlow, path::Path, sync::Arc, time::Duration};
 
 use kvilt_base::{
-    Budget, Direction, Disk, Engine, Error, ErrorKind, File, FileName, KeyRange, Listed, Result, Swap, World,
-    disk::LockFailure,
+    Budget, Direction, Disk, Durability, Engine, Error, ErrorKind, File, FileName, KeyRange, Listed, Result,
+    Swap, World, disk::LockFailure,
 };
-use kvilt_even::{Durability, Options};
+use kvilt_even::Options;
 use kvilt_format::{
     checksum::checksum,
     names::{COMMIT, LOG, MANIFEST, MANIFEST_TEMP, RESERVE, TABLE, WITNESS},
@@ -32,15 +32,15 @@ fn open_in(
     spawn: Arc<StepSpawn>,
 ) -> Result<Arc<dyn Engine>> {
     let mut options = Options::tiny();
-    options.durability = durability;
-    options.create = create;
+    options.settings.durability = durability;
+    options.settings.create = create;
     let world = World { clock, rng: Arc::new(SeededRng::new(7)), spawn, budget: Budget::new(64 << 20) };
     kvilt_even::open(disk, world, options)
 }
 
 fn open_to(read_only: bool, disk: Arc<dyn Disk>, durability: Durability) -> Result<Arc<dyn Engine>> {
     let mut options = Options::tiny();
-    (options.durability, options.read_only) = (durability, read_only);
+    (options.settings.durability, options.settings.read_only) = (durability, read_only);
     let clock = ManualClock::new();
     let spawn = StepSpawn::new(clock.clone(), 1);
     let world = World { clock, rng: Arc::new(SeededRng::new(7)), spawn, budget: Budget::new(64 << 20) };

@@ -11,8 +11,8 @@ use std::{
     time::Duration,
 };
 
-use kvilt_base::{Budget, Clock, Direction, Engine, KeyRange, Rows, World};
-use kvilt_even::{Durability, Options};
+use kvilt_base::{Budget, Clock, Direction, Durability, Engine, KeyRange, Rows, World};
+use kvilt_even::Options;
 use kvilt_io::{ManualClock, MemoryDisk, SeededRng, StepSpawn};
 use parking_lot::Mutex;
 
@@ -71,7 +71,7 @@ impl Bed {
         let spawn = StepSpawn::new(manual.clone(), 1);
         let clock = Arc::new(LookedAt { clock: manual, step_us: AtomicU64::new(0) });
         let mut options = Options::default();
-        options.durability = Durability::Async { interval: Duration::from_secs(3600) };
+        options.settings.durability = Durability::Async { interval: Duration::from_secs(3600) };
         options.chunk_bytes_rebalance = options.chunk_bytes_rebalance.min(budget / 16);
         options.chunk_bytes_max = options.chunk_bytes_max.min(budget / 11);
         options.chunk_bytes_min = options.chunk_bytes_min.min(budget / 112);

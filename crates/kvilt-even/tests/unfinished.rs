@@ -8,8 +8,8 @@ use std::{
     time::Duration,
 };
 
-use kvilt_base::{Budget, Disk, Engine, ErrorKind, FileName, Result, World};
-use kvilt_even::{Durability, Options};
+use kvilt_base::{Budget, Disk, Durability, Engine, ErrorKind, FileName, Result, World};
+use kvilt_even::Options;
 use kvilt_format::names::TABLE;
 use kvilt_io::{Fault, FaultyDisk, Keep, ManualClock, MemoryDisk, SeededRng, StepSpawn, Times};
 
@@ -20,7 +20,7 @@ fn open(disk: Arc<dyn Disk>, create: bool) -> Result<Arc<dyn Engine>> {
     let spawn = StepSpawn::new(clock.clone(), 1);
     let durability = Durability::Async { interval: Duration::from_secs(3600) };
     let mut options = Options::tiny();
-    (options.durability, options.create) = (durability, create);
+    (options.settings.durability, options.settings.create) = (durability, create);
     let world = World { clock, rng: Arc::new(SeededRng::new(7)), spawn, budget: Budget::new(64 << 20) };
     kvilt_even::open(disk, world, options)
 }

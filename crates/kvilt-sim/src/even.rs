@@ -11,8 +11,8 @@ mod mutants;
 
 use std::{sync::Arc, time::Duration};
 
-use kvilt_base::{Descriptor, Engine, FileName, Result, Stats, disk::FileKind};
-use kvilt_even::{Durability, KINDS, Options, options::Compression};
+use kvilt_base::{Descriptor, Durability, Engine, FileName, Result, Stats, disk::FileKind};
+use kvilt_even::{KINDS, Options, options::Compression};
 use kvilt_format::names::{LOG, MANIFEST, MANIFEST_TEMP, RESERVE, TABLE};
 use kvilt_io::Call;
 
@@ -52,7 +52,7 @@ impl Tested for EvenEngine {
 
     fn tiny(&self, durability: Durability) -> Box<dyn Subject> {
         let mut even = Even::tiny();
-        even.options.durability = durability;
+        even.options.settings.durability = durability;
         Box::new(even)
     }
 
@@ -125,7 +125,7 @@ impl Even {
     /// Limits as users have them, so that few rows are one chunk; nothing is written for want of time.
     pub fn roomy() -> Self {
         let mut options = Options::default();
-        options.durability = Durability::Async { interval: Duration::from_secs(3600) };
+        options.settings.durability = Durability::Async { interval: Duration::from_secs(3600) };
         Even { options, budget_bytes: 64 << 20 }
     }
 
@@ -138,7 +138,7 @@ impl Even {
             even.vary(&mut dice);
         }
         let interval = Duration::from_millis(*dice.pick(&[20, 300, 2_000]));
-        even.options.durability = match number % 3 {
+        even.options.settings.durability = match number % 3 {
             0 => Durability::Async { interval },
             1 => Durability::Sync { interval },
             _ => Durability::Written { interval },
@@ -168,7 +168,7 @@ impl Even {
     /// The same, synchronous.
     #[must_use]
     pub fn synchronous(mut self) -> Self {
-        self.options.durability = Durability::Sync { interval: Duration::from_millis(300) };
+        self.options.settings.durability = Durability::Sync { interval: Duration::from_millis(300) };
         self
     }
 }
@@ -207,12 +207,12 @@ impl Subject for Even {
 
     fn open_to_read(&self, world: &World) -> Option<Result<Arc<dyn Engine>>> {
         let mut options = self.options.clone();
-        options.read_only = true;
+        options.settings.read_only = true;
         Some(kvilt_even::open(world.disk(), world.around(READERS_BUDGET_BYTES), options))
     }
 
     fn loss(&self) -> Loss {
-        Loss::of(self.options.durability.level())
+        Loss::of(self.options.settings.durability.level())
     }
 
     fn descriptor(&self) -> Option<&dyn Descriptor> {

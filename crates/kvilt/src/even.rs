@@ -1,16 +1,6 @@
 //! Settings of the engine `even`: how long chunks and logs become, and how tables are written.
 
-/// How the blocks of tables are compressed. May be changed from one open to the next.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-#[non_exhaustive]
-pub enum Compression {
-    /// Not at all: the least work.
-    #[default]
-    None,
-    /// LZ4: about half the bytes for text such as JSON, at some processor time in each background rewrite and
-    /// each read of a cold block.
-    Lz4,
-}
+pub use kvilt_even::Compression;
 
 /// Settings of the engine `even`, for [`crate::Engine::Even`]. Everything has a default that was measured.
 ///
@@ -32,10 +22,7 @@ impl Options {
     /// How table blocks are compressed. Default: [`Compression::None`].
     #[must_use]
     pub fn compression(mut self, compression: Compression) -> Self {
-        self.0.compression = match compression {
-            Compression::None => kvilt_even::Compression::None,
-            Compression::Lz4 => kvilt_even::Compression::Lz4,
-        };
+        self.0.compression = compression;
         self
     }
 

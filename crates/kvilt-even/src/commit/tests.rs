@@ -5,21 +5,16 @@ use std::{
     time::Duration,
 };
 
-use kvilt_base::{Disk as _, FileName, KeyRange, Swap, Version};
+use kvilt_base::{Disk as _, Durability, FileName, KeyRange, Swap, Version};
 use kvilt_format::names::COMMIT;
 use kvilt_io::MemoryDisk;
 
 use super::{Deed, Open, Task, scrub};
-use crate::{
-    bed,
-    files::Hold,
-    options::{Durability, Options},
-    store::Store,
-};
+use crate::{bed, files::Hold, options::Options, store::Store};
 
 fn open(disk: Arc<MemoryDisk>) -> Arc<Store> {
     let mut options = Options::tiny();
-    options.durability = Durability::Sync { interval: Duration::from_secs(3600) };
+    options.settings.durability = Durability::Sync { interval: Duration::from_secs(3600) };
     bed::open(disk, &options)
 }
 

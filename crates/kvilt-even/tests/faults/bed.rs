@@ -2,8 +2,8 @@
 
 use std::{sync::Arc, time::Duration};
 
-use kvilt_base::{Budget, Direction, Disk, Engine, KeyRange, Result, RowBatch, World};
-use kvilt_even::{Durability, Options};
+use kvilt_base::{Budget, Direction, Disk, Durability, Engine, KeyRange, Result, RowBatch, World};
+use kvilt_even::Options;
 use kvilt_io::{ManualClock, SeededRng, StepSpawn};
 
 /// Everything around a store but its disk.
@@ -40,21 +40,21 @@ impl Bed {
 /// Tiny limits, asynchronous, no checkpoint that was not asked for.
 pub(crate) fn without_checkpoints() -> Options {
     let mut options = Options::tiny();
-    options.durability = Durability::Async { interval: Duration::from_secs(3600) };
+    options.settings.durability = Durability::Async { interval: Duration::from_secs(3600) };
     options
 }
 
 /// Tiny limits, synchronous, no checkpoint that was not asked for.
 pub(crate) fn synchronous() -> Options {
     let mut options = Options::tiny();
-    options.durability = Durability::Sync { interval: Duration::from_secs(3600) };
+    options.settings.durability = Durability::Sync { interval: Duration::from_secs(3600) };
     options
 }
 
 /// Tiny limits, written, no checkpoint that was not asked for.
 pub(crate) fn written() -> Options {
     let mut options = Options::tiny();
-    options.durability = Durability::Written { interval: Duration::from_secs(3600) };
+    options.settings.durability = Durability::Written { interval: Duration::from_secs(3600) };
     options
 }
 

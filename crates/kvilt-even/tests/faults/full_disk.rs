@@ -152,7 +152,7 @@ fn deletes_and_checkpoints_use_the_reserve_and_make_room_for_puts() {
         let image = disk.crash_image(Keep::SyncedOnly);
         image.set_capacity(None);
         let after = Bed::new(1 << 20).open(image, options.clone()).unwrap();
-        let has_loss = options.durability == written().durability;
+        let has_loss = options.settings.durability == written().settings.durability;
         assert!(rows(&*after).unwrap() == left || has_loss, "{options:?}");
         drop(after);
         pass(&bed, 4);
@@ -186,7 +186,7 @@ fn no_put_begins_while_the_reserve_is_short() {
         let (_bed, disk, db) = full_store(&options);
         put_until_full(&*db);
         db.delete(&key(0)).unwrap();
-        if options.durability == without_checkpoints().durability {
+        if options.settings.durability == without_checkpoints().settings.durability {
             // Where there is no commit log, it is the checkpoint that needs room for the delete.
             db.sync().unwrap();
         }

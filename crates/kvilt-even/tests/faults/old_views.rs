@@ -16,7 +16,7 @@ fn key(i: u32) -> Vec<u8> {
 
 fn open(bed: &Bed) -> Arc<dyn Engine> {
     let mut options = without_checkpoints();
-    options.view_age_max = LIMIT;
+    options.settings.view_age_max = LIMIT;
     bed.open(MemoryDisk::new(1), options).unwrap()
 }
 

@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
-use kvilt_base::{Engine, ErrorKind};
-use kvilt_even::{Durability, Options};
+use kvilt_base::{Durability, Engine, ErrorKind};
+use kvilt_even::Options;
 use kvilt_io::{Call, Fault, FaultyDisk, Keep, MemoryDisk, Times};
 
 use super::{Bed, never, put_rows, rows};
@@ -99,7 +99,7 @@ fn r09_kill_then_open_then_power_cut() {
 #[test]
 fn r10_sync_mode_what_was_read_after_a_replay_is_durable() {
     let mut options = Options::tiny();
-    options.durability = Durability::Sync { interval: Duration::from_secs(3600) };
+    options.settings.durability = Durability::Sync { interval: Duration::from_secs(3600) };
     let memory = MemoryDisk::new(1);
     let bed = Bed::new(64 << 20);
     let db = bed.open(memory.clone(), options.clone()).unwrap();

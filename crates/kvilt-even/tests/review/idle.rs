@@ -3,8 +3,8 @@
 
 use std::{sync::Arc, time::Duration};
 
-use kvilt_base::{Clock, Direction, Engine, ErrorKind, KeyRange, RowBatch, WriteBatch};
-use kvilt_even::{Durability, Options};
+use kvilt_base::{Clock, Direction, Durability, Engine, ErrorKind, KeyRange, RowBatch, WriteBatch};
+use kvilt_even::Options;
 use kvilt_io::{Call, Fault, FaultyDisk, MemoryDisk, Times};
 
 use super::{Bed, never, put_rows, rows};
@@ -16,7 +16,7 @@ const STEPS_TO_REST: u64 = 100;
 
 fn tiny() -> Options {
     let mut options = Options::tiny();
-    options.durability = Durability::Async { interval: INTERVAL };
+    options.settings.durability = Durability::Async { interval: INTERVAL };
     options
 }
 
@@ -70,7 +70,7 @@ fn after_a_burst_of_every_kind_of_operation_a_store_rests_without_end() {
     ] {
         let bed = Bed::new(1 << 20);
         let mut options = tiny();
-        options.durability = level;
+        options.settings.durability = level;
         let db = bed.open(MemoryDisk::new(1), options).unwrap();
         for round in 0..10u8 {
             put_rows(&*db, 500, round);
@@ -162,7 +162,7 @@ fn a_view_expires_in_a_store_at_rest() {
         let view = db.view().unwrap();
         let of_view = |db: &Arc<dyn Engine>| db.get_with(b"a", Some(&view), &mut |_| {});
         bed.spawn.step_all_until_idle();
-        let limit = Options::default().view_age_max;
+        let limit = Options::default().settings.view_age_max;
         let mut steps = 0;
         loop {
             let due = bed.spawn.next_deadline().unwrap();

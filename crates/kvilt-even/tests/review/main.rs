@@ -9,8 +9,8 @@ mod room;
 
 use std::{sync::Arc, time::Duration};
 
-use kvilt_base::{Budget, Direction, Disk, Engine, KeyRange, Result, RowBatch, World};
-use kvilt_even::{Durability, Options};
+use kvilt_base::{Budget, Direction, Disk, Durability, Engine, KeyRange, Result, RowBatch, World};
+use kvilt_even::Options;
 use kvilt_io::{ManualClock, MemoryDisk, SeededRng, StepSpawn};
 use parking_lot::{ReentrantMutex, ReentrantMutexGuard};
 
@@ -53,7 +53,7 @@ impl Bed {
 
 fn never() -> Options {
     let mut options = Options::tiny();
-    options.durability = Durability::Async { interval: Duration::from_secs(3600) };
+    options.settings.durability = Durability::Async { interval: Duration::from_secs(3600) };
     options
 }
 

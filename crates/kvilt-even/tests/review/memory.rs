@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
-use kvilt_base::FileName;
-use kvilt_even::{Durability, Options, options::Compression};
+use kvilt_base::{Durability, FileName};
+use kvilt_even::{Options, options::Compression};
 use kvilt_format::names::{LOG, TABLE};
 use kvilt_io::{Keep, MemoryDisk};
 
@@ -30,7 +30,7 @@ fn r07_a_checkpoint_gives_write_buffers_back() {
 #[test]
 fn r13_loads_and_evictions_do_not_take_turns() {
     let mut options = Options::default();
-    options.durability = Durability::Async { interval: Duration::from_millis(500) };
+    options.settings.durability = Durability::Async { interval: Duration::from_millis(500) };
     let memory = MemoryDisk::new(1);
     let bed = Bed::new(2 << 20);
     {
@@ -122,7 +122,7 @@ fn r19_two_stores_share_one_budget() {
     let budget = 2 << 20;
     let bed = Bed::new(budget);
     let mut options = Options::default();
-    options.durability = Durability::Async { interval: Duration::from_millis(500) };
+    options.settings.durability = Durability::Async { interval: Duration::from_millis(500) };
     let stores: Vec<_> = (0..4).map(|i| bed.open(MemoryDisk::new(i), options.clone()).unwrap()).collect();
     for i in 0..3000u32 {
         for db in &stores {
@@ -143,7 +143,7 @@ fn r19_two_stores_share_one_budget() {
 fn r21_orders_of_cold_logs_are_given_back() {
     let memory = MemoryDisk::new(1);
     let mut options = Options::default();
-    options.durability = Durability::Async { interval: Duration::from_millis(500) };
+    options.settings.durability = Durability::Async { interval: Duration::from_millis(500) };
     {
         let bed = Bed::new(64 << 20);
         let db = bed.open(memory.clone(), options.clone()).unwrap();
@@ -226,7 +226,7 @@ fn r24_one_damaged_log_does_not_stop_evictions() {
 #[test]
 fn a_chunk_that_is_larger_than_its_files_tell_is_not_loaded() {
     let mut options = Options::default();
-    options.durability = Durability::Async { interval: Duration::from_millis(500) };
+    options.settings.durability = Durability::Async { interval: Duration::from_millis(500) };
     options.compression = Compression::Lz4;
     let memory = MemoryDisk::new(1);
     {

@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
-use kvilt_base::ErrorKind;
-use kvilt_even::{Durability, Options};
+use kvilt_base::{Durability, ErrorKind};
+use kvilt_even::Options;
 use kvilt_io::{Call, Fault, FaultyDisk, MemoryDisk, Times};
 
 use super::{Bed, closed_with_rows, never, put_rows};
@@ -68,7 +68,7 @@ fn r03_a_rewrite_on_a_full_disk_neither_spins_nor_litters() {
 fn r08_an_endless_interval_is_allowed_or_refused() {
     let bed = Bed::new(64 << 20);
     let mut options = Options::tiny();
-    options.durability = Durability::Async { interval: Duration::MAX };
+    options.settings.durability = Durability::Async { interval: Duration::MAX };
     bed.clock.advance(Duration::from_secs(1));
     if let Ok(db) = bed.open(MemoryDisk::new(1), options) {
         db.put(b"a", b"1").unwrap();
@@ -81,7 +81,7 @@ fn r08_an_endless_interval_is_allowed_or_refused() {
 #[test]
 fn r11_idle_sync_mode_writes_nothing() {
     let mut options = Options::tiny();
-    options.durability = Durability::Sync { interval: Duration::from_millis(500) };
+    options.settings.durability = Durability::Sync { interval: Duration::from_millis(500) };
     let memory = MemoryDisk::new(1);
     let bed = Bed::new(64 << 20);
     let db = bed.open(memory.clone(), options).unwrap();
@@ -101,7 +101,7 @@ fn r11_idle_sync_mode_writes_nothing() {
 #[test]
 fn r12_memory_pressure_does_not_spin() {
     let mut options = Options::default();
-    options.durability = Durability::Async { interval: Duration::from_millis(500) };
+    options.settings.durability = Durability::Async { interval: Duration::from_millis(500) };
     let memory = MemoryDisk::new(1);
     let budget = 256 << 10;
     let bed = Bed::new(budget);
@@ -144,7 +144,7 @@ fn r18_an_empty_log_does_not_keep_checkpoints_busy() {
         assert!(db.stats()["chunks_now"] > 2);
         db.close().unwrap();
     }
-    options.durability = Durability::Async { interval: Duration::from_millis(500) };
+    options.settings.durability = Durability::Async { interval: Duration::from_millis(500) };
     let bed = Bed::new(64 << 20);
     let db = bed.open(memory.clone(), options).unwrap();
     memory.set_capacity(Some(memory.total_bytes()));

@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
-use kvilt_base::{ErrorKind, FileName, KeyRange};
-use kvilt_even::{Durability, Options};
+use kvilt_base::{Durability, ErrorKind, FileName, KeyRange};
+use kvilt_even::Options;
 use kvilt_format::names::MANIFEST_TEMP;
 use kvilt_io::{Call, Fault, FaultyDisk, Keep, MemoryDisk, Times};
 
@@ -76,7 +76,7 @@ fn r23_range_deletes_with_long_bounds() {
             let run = move || -> std::result::Result<(), String> {
                 let mut options = never();
                 if is_sync {
-                    options.durability = Durability::Sync { interval: Duration::from_secs(3600) };
+                    options.settings.durability = Durability::Sync { interval: Duration::from_secs(3600) };
                 }
                 let memory = MemoryDisk::new(1);
                 let bed = Bed::new(64 << 20);
@@ -110,7 +110,7 @@ fn r23_range_deletes_with_long_bounds() {
 #[test]
 fn r25_full_disk_in_sync_mode_does_not_litter() {
     let mut options = Options::tiny();
-    options.durability = Durability::Sync { interval: Duration::from_millis(500) };
+    options.settings.durability = Durability::Sync { interval: Duration::from_millis(500) };
     let memory = MemoryDisk::new(1);
     let bed = Bed::new(64 << 20);
     let db = bed.open(memory.clone(), options).unwrap();
@@ -139,7 +139,7 @@ fn r26_failed_manifests_do_not_pile_up() {
         db.close().unwrap();
     }
     let mut options = never();
-    options.durability = Durability::Async { interval: Duration::from_millis(500) };
+    options.settings.durability = Durability::Async { interval: Duration::from_millis(500) };
     let bed = Bed::new(64 << 20);
     let db = bed.open(memory.clone(), options).unwrap();
     db.put(b"key0000", b"x").unwrap();

@@ -3,8 +3,8 @@
 
 use std::{sync::Arc, time::Duration};
 
-use kvilt_base::{Budget, Engine, World};
-use kvilt_even::{Durability, Options};
+use kvilt_base::{Budget, Durability, Engine, World};
+use kvilt_even::Options;
 use kvilt_io::{ManualClock, MemoryDisk, SeededRng, StepSpawn};
 
 /// A new store with such a budget, and the budget.
@@ -18,7 +18,7 @@ pub(crate) fn open(budget_bytes: u64) -> (Arc<dyn Engine>, Arc<Budget>) {
         budget: Arc::clone(&budget),
     };
     let mut options = Options::default();
-    options.durability = Durability::Async { interval: Duration::from_secs(3600) };
+    options.settings.durability = Durability::Async { interval: Duration::from_secs(3600) };
     // Chunks are small against the smallest budgets, too.
     options.chunk_bytes_rebalance = options.chunk_bytes_rebalance.min(budget_bytes / 16);
     options.chunk_bytes_max = options.chunk_bytes_max.min(budget_bytes / 11);

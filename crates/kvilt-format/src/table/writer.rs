@@ -30,13 +30,15 @@ const PIECE_BYTES: usize = 256 << 10;
 /// A value of so many bytes or more goes from the caller's memory to the file without a stop between.
 const LARGE_VALUE_BYTES: usize = PIECE_BYTES;
 
-/// How blocks are stored.
+/// How the blocks of tables are compressed. May be changed from one open to the next.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Default)]
+#[non_exhaustive]
 pub enum Compression {
-    /// As they are.
+    /// Not at all: the least work.
     #[default]
     None,
-    /// Packed with LZ4, where that saves an eighth or more of a block.
+    /// LZ4, where that saves an eighth or more of a block: about half the bytes for text such as JSON, at some
+    /// processor time in each background rewrite and each read of a cold block.
     Lz4,
 }
 

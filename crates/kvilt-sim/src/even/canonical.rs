@@ -1,8 +1,7 @@
 //! The twenty canonical scripts of `even`.
 
+use kvilt_base::Durability;
 use std::time::Duration;
-
-use kvilt_even::Durability;
 
 use super::Even;
 use crate::{
@@ -29,7 +28,7 @@ impl Stores {
     /// Tiny limits, checkpoints when asked for or after half a second.
     fn asynchronous(&self) -> Even {
         let mut even = Even::tiny();
-        even.options.durability = Durability::Async { interval: Duration::from_millis(500) };
+        even.options.settings.durability = Durability::Async { interval: Duration::from_millis(500) };
         if let Some(bytes) = self.reserve_bytes_max {
             even.options.reserve_bytes_max = bytes;
         }

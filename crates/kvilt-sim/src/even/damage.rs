@@ -3,8 +3,8 @@
 
 use std::{collections::BTreeMap, time::Duration};
 
-use kvilt_base::{FileName, Result};
-use kvilt_even::options::{Compression, Durability};
+use kvilt_base::{Durability, FileName, Result};
+use kvilt_even::options::Compression;
 use kvilt_format::{
     manifest::{read_manifest, read_root},
     names::MANIFEST,
@@ -34,7 +34,7 @@ fn recipe(even: &Even) -> Recipe {
 fn with_logs(log_bytes_max: u64) -> Even {
     let mut even = Even::tiny();
     let options = &mut even.options;
-    options.durability = Durability::Async { interval: Duration::from_millis(300) };
+    options.settings.durability = Durability::Async { interval: Duration::from_millis(300) };
     options.chunk_bytes_max = 24 << 10;
     options.chunk_bytes_rebalance = 18 << 10;
     options.chunk_bytes_min = 2 << 10;

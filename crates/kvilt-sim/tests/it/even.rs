@@ -37,7 +37,7 @@ fn damaged_bytes_are_found_and_never_answer_wrong() {
 /// A store of several cold chunks; the log of the first one has a bad byte.
 fn with_damaged_log(durability: Durability) -> (std::sync::Arc<MemoryDisk>, Even) {
     let mut even = Even::tiny();
-    even.options.durability = durability;
+    even.options.settings.durability = durability;
     even.budget_bytes = 1;
     let disk = MemoryDisk::new(3);
     let world = World::stepped(disk.clone(), disk.clone(), 3);

@@ -4,8 +4,7 @@
 //! how u8 | per file: kind u8, number u8, length u16, bytes
 //! ```
 
-use kvilt_base::{Direction, Engine, FileName, KeyRange, RowBatch};
-use kvilt_even::Durability;
+use kvilt_base::{Direction, Durability, Engine, FileName, KeyRange, RowBatch};
 use kvilt_format::{
     FileIdentity,
     manifest::Witness,
@@ -72,7 +71,7 @@ pub fn directory(input: &[u8]) {
     let mut subject = Even::tiny();
     if how & 2 != 0 {
         let interval = std::time::Duration::from_millis(500);
-        subject.options.durability = Durability::Sync { interval };
+        subject.options.settings.durability = Durability::Sync { interval };
     }
     let world = World::stepped(memory.clone(), memory, 0);
     for _ in 0..2 {
