@@ -37,8 +37,8 @@ pub enum Compression {
     /// Not at all: the least work.
     #[default]
     None,
-    /// LZ4, where that saves an eighth or more of a block: about half the bytes for text such as JSON, at some
-    /// processor time in each background rewrite and each read of a cold block.
+    /// LZ4, where that saves an eighth or more of a block: about half the bytes for text such as JSON, at
+    /// some processor time in each background rewrite and each read of a cold block.
     Lz4,
 }
 
