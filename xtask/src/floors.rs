@@ -28,12 +28,14 @@ const ROOMS: &[Room] = &[
         imports: &["kvilt-base", "kvilt-format", "kvilt-sync"],
         test_imports: &["kvilt-io"],
     },
+    // What a third party would write: it shows that words are enough.
+    Room { name: "kvilt-example-engine", floor: 2, imports: &["kvilt-base"], test_imports: &["kvilt-io"] },
     // The façade picks the backend, and owns the memory budget that several stores share.
     Room {
         name: "kvilt",
         floor: 3,
         imports: &["kvilt-base", "kvilt-io", "kvilt-sync", "kvilt-even"],
-        test_imports: &[],
+        test_imports: &["kvilt-example-engine"],
     },
     Room { name: "kvilt-cli", floor: 4, imports: &["kvilt"], test_imports: &[] },
 ];

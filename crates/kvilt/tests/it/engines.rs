@@ -1,9 +1,12 @@
 //! A store bears the name of the engine that made it, and is opened by no other (B-8).
 #![expect(clippy::disallowed_methods, reason = "these tests write and damage files")]
 
-use std::{fs, path::Path};
+use std::{fs, path::Path, sync::Arc};
 
 use kvilt::{Db, Engine, ErrorKind, even};
+use kvilt_base::{Budget, Descriptor as _, Settings, World};
+use kvilt_example_engine::JournalEngine;
+use kvilt_io::{NativeClock, NativeDisk, NativeRng, NativeSpawn};
 
 fn filled(path: &Path) {
     let db = Db::open(path).unwrap();
@@ -88,6 +91,45 @@ fn a_name_that_is_not_the_one_of_the_files_or_is_damaged_is_refused_and_found_by
     fs::write(store.join("ENGINE"), &good[1..]).unwrap();
     let damages = db.check().unwrap().damages;
     assert!(damages.iter().any(|damage| damage.file.as_deref() == Some("ENGINE")), "{damages:?}");
+}
+
+/// Keyspaces, snapshots and iterators are the façade's: an engine that knows nothing of them has them, too.
+/// And its store is not taken for another's.
+#[test]
+fn the_facade_runs_on_an_engine_of_a_third_party() {
+    let place = tempfile::tempdir().unwrap();
+    let store = place.path().join("store");
+    let open = || {
+        let disk = NativeDisk::open(&store, kvilt_example_engine::KINDS, true).unwrap();
+        let world = World {
+            clock: Arc::new(NativeClock::new()),
+            rng: Arc::new(NativeRng::new().unwrap()),
+            spawn: Arc::new(NativeSpawn::new()),
+            budget: Budget::new(16 << 20),
+        };
+        let engine = JournalEngine::default().open(disk, world, &Settings::default()).unwrap();
+        Db::over(engine, &store)
+    };
+    let db = open();
+    let people = db.keyspace("people").unwrap();
+    people.put("ada", "lovelace").unwrap();
+    db.put("ada", "elsewhere").unwrap();
+    let before = people.snapshot();
+    people.delete_range(..).unwrap();
+    assert_eq!(before.get("ada").unwrap().unwrap(), b"lovelace");
+    assert_eq!((people.iter().count(), db.iter().count()), (0, 1));
+    people.put("grace", "hopper").unwrap();
+    drop((before, people));
+    db.close().unwrap();
+    drop(db);
+
+    let error = Db::open(&store).unwrap_err();
+    assert_eq!((error.kind(), error.file()), (ErrorKind::UnsupportedVersion, Some("ENGINE")));
+    assert!(error.message().contains(kvilt_example_engine::NAME), "{error}");
+    let db = open();
+    assert_eq!(db.keyspace("people").unwrap().get("grace").unwrap().unwrap(), b"hopper");
+    assert_eq!(db.get("ada").unwrap().unwrap(), b"elsewhere");
+    db.close().unwrap();
 }
 
 /// The file's text for a name, by the rule of `docs/format/engine.md`: CRC-32 in eight hexadecimal digits.
