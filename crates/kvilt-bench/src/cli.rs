@@ -1,6 +1,7 @@
 //! The command line. `kvilt-bench` runs it with Kvilt's entries, `kvilt-bench-compare` with everybody's.
 
 use std::{
+    collections::BTreeSet,
     fs,
     io::{self, Write},
     path::PathBuf,
@@ -14,6 +15,7 @@ use serde_json::{Value, json};
 
 use crate::{
     compare::Comparison,
+    contestants::DEFAULT_ENGINE,
     run::{run, write_for_ever},
     scenario::{Scenario, works_of},
     store::Contestant,
@@ -30,7 +32,7 @@ struct Arguments {
 /// What can be done with stores, whichever they are.
 #[derive(Subcommand)]
 pub enum Command {
-    /// Names the stores that can take part, and what each promises.
+    /// Names the stores that can take part, the engine of each that is ours, and what each promises.
     Stores,
     /// Runs a scenario on one store in this process; prints a JSON object a measurement.
     One(One),
@@ -83,6 +85,9 @@ struct Changes {
     /// memory, limited, ingest, rows, sync, steady or small.
     #[arg(long, default_value = "small")]
     scenario: String,
+    /// The engine of the stores that are ours.
+    #[arg(long, default_value = DEFAULT_ENGINE)]
+    engine: String,
     /// The phases, as in `A@composite,E100@zipf,P@uniform`.
     #[arg(long)]
     works: Option<String>,
@@ -142,19 +147,28 @@ pub fn exit_code(outcome: Result<()>) -> ExitCode {
 
 fn stores(contestants: &[Box<dyn Contestant>]) -> Result<()> {
     for contestant in contestants {
-        writeln!(io::stdout(), "{:<20} {}", contestant.name(), contestant.promise())?;
+        let (name, engine) = (contestant.name(), contestant.engine().unwrap_or("-"));
+        writeln!(io::stdout(), "{name:<20} {engine:<8} {}", contestant.promise())?;
     }
     Ok(())
 }
 
-fn contestant<'a>(contestants: &'a [Box<dyn Contestant>], name: &str) -> Result<&'a dyn Contestant> {
-    let found = contestants.iter().find(|contestant| contestant.name() == name);
-    found.map(|found| &**found).with_context(|| format!("no store is called {name}; see `stores`"))
+/// The store of this name; of those of ours, that of this engine.
+fn contestant<'a>(
+    contestants: &'a [Box<dyn Contestant>],
+    name: &str,
+    engine: &str,
+) -> Result<&'a dyn Contestant> {
+    let engines: BTreeSet<&str> = contestants.iter().filter_map(|contestant| contestant.engine()).collect();
+    ensure!(engines.contains(engine), "there is no engine {engine:?}; there are: {engines:?}");
+    let mut all = contestants.iter().map(|contestant| &**contestant);
+    let found = all.find(|one| one.name() == name && one.engine().is_none_or(|own| own == engine));
+    found.with_context(|| format!("no store is called {name}, with engine {engine}; see `stores`"))
 }
 
 impl One {
     fn run(&self, contestants: &[Box<dyn Contestant>]) -> Result<()> {
-        let contestant = contestant(contestants, &self.store)?;
+        let contestant = contestant(contestants, &self.store, &self.changes.engine)?;
         let mut tell = |measured: Value| {
             // A pipe is a block of bytes to Rust: whoever reads along must see each line when it is there.
             let mut out = io::stdout().lock();
@@ -169,7 +183,11 @@ impl One {
     }
 
     fn write_for_ever(&self, contestants: &[Box<dyn Contestant>]) -> Result<()> {
-        write_for_ever(contestant(contestants, &self.store)?, &self.scenario()?, &self.dir)
+        write_for_ever(
+            contestant(contestants, &self.store, &self.changes.engine)?,
+            &self.scenario()?,
+            &self.dir,
+        )
     }
 
     fn scenario(&self) -> Result<Scenario> {
@@ -180,7 +198,7 @@ impl One {
 impl Compare {
     fn run(&self, contestants: &[Box<dyn Contestant>]) -> Result<()> {
         for store in &self.stores {
-            contestant(contestants, store)?;
+            contestant(contestants, store, &self.changes.engine)?;
         }
         self.changes.scenario()?;
         let mut kept: Box<dyn Write> = match &self.out {
@@ -232,7 +250,8 @@ impl Changes {
 
     /// The same again for a process that runs one store.
     fn as_arguments(&self) -> Vec<String> {
-        let mut arguments = vec!["--scenario".to_owned(), self.scenario.clone()];
+        let mut arguments =
+            ["--scenario", &self.scenario, "--engine", &self.engine].map(str::to_owned).to_vec();
         let mut add = |name: &str, value: Option<String>| {
             if let Some(value) = value {
                 arguments.extend([name.to_owned(), value]);

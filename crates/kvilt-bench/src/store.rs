@@ -56,6 +56,11 @@ pub trait Contestant: Send + Sync {
     /// The name, as one word.
     fn name(&self) -> &'static str;
 
+    /// The engine, if it is a store of ours: entries of two engines may have one name.
+    fn engine(&self) -> Option<&'static str> {
+        None
+    }
+
     /// What an acknowledged put survives, in one short line.
     fn promise(&self) -> &'static str;
 

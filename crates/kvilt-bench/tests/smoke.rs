@@ -88,10 +88,21 @@ fn space_and_bytes_written_are_told_in_steady_state() {
 }
 
 #[test]
+fn an_unknown_engine_is_refused_with_the_names_there_are() {
+    let directory = tempfile::tempdir().unwrap();
+    let output = Command::new(env!("CARGO_BIN_EXE_kvilt-bench"))
+        .args("one --dir store --engine nobody".split(' '))
+        .current_dir(directory.path())
+        .output()
+        .unwrap();
+    let told = String::from_utf8_lossy(&output.stderr);
+    assert!(!output.status.success() && told.contains("nobody") && told.contains("even"), "{told}");
+}
+
+#[test]
 fn stores_are_compared_in_turn() {
     let directory = tempfile::tempdir().unwrap();
-    let arguments =
-        "compare --stores kvilt,kvilt-sync --runs 1 --scenario sync --data-mb 1 --seconds 0.1 --out all";
+    let arguments = "compare --stores kvilt,kvilt-sync --engine even --runs 1 --scenario sync --data-mb 1 --seconds 0.1 --out all";
     let output = bench(&arguments.split(' ').collect::<Vec<_>>(), directory.path());
     let table = String::from_utf8(output.stdout).unwrap();
     assert!(table.contains("| phase | figure | kvilt | kvilt-sync |"), "{table}");
