@@ -1,10 +1,10 @@
 //! `Mutant`: bugs planted on purpose, each at one marked place, so that the tests can show that they would
 //! notice. Here is the mechanism only: each crate declares its own bugs, by [`mutants!`](crate::mutants).
 //!
-//! A place reads `if mutant(&mutants::X) { … }`. Without the feature `mutants`, which only the workshop's
-//! command of that name turns on, [`mutant`] is a constant and the place compiles to nothing. With it, at
-//! most one bug is alive in the process, from `plant` until `uproot`. What each breaks, and what finds it, is
-//! in `docs/testing.md`.
+//! A bug has a line of its own, [`planted!`](crate::planted), so that the lines beside it show only what the
+//! code does. Without the feature `mutants`, which only the workshop's command of that name turns on,
+//! [`mutant`] is a constant and the line compiles to nothing. With it, at most one bug is alive in the
+//! process, from `plant` until `uproot`. What each breaks, and what finds it, is in `docs/testing.md`.
 
 use std::fmt;
 #[cfg(feature = "mutants")]
@@ -63,6 +63,43 @@ macro_rules! mutants {
 
         /// All of them.
         pub static ALL: &[&$crate::Mutant] = &[$(&$name),+];
+    };
+}
+
+/// A bug of the crate's `mutants`, in a line of its own.
+///
+/// `planted!(Bug => step)` takes the step while the bug is alive, and none otherwise. `planted!(Bug, value =>
+/// other)` is the value, or the other while the bug is alive; only one of them is evaluated.
+///
+/// ```
+/// mod mutants {
+///     kvilt_base::mutants! {
+///         /// The last one is left out.
+///         LastLeftOut,
+///     }
+/// }
+/// use kvilt_base::planted;
+///
+/// fn sum(numbers: &[u32]) -> u32 {
+///     planted!(LastLeftOut => return numbers[1..].iter().sum());
+///     numbers.iter().sum()
+/// }
+///
+/// fn main() {
+///     assert_eq!(sum(&[1, 2]), 3);
+///     assert_eq!(planted!(LastLeftOut, "all" => "fewer"), "all");
+/// }
+/// ```
+#[macro_export]
+#[allow(clippy::crate_in_macro_def, reason = "the bugs are those of the crate in which the line stands")]
+macro_rules! planted {
+    ($bug:ident => $step:expr) => {
+        if $crate::mutant(&crate::mutants::$bug) {
+            $step;
+        }
+    };
+    ($bug:ident, $value:expr => $other:expr) => {
+        if $crate::mutant(&crate::mutants::$bug) { $other } else { $value }
     };
 }
 

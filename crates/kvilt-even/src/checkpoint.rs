@@ -26,7 +26,7 @@ use std::{
     },
 };
 
-use kvilt_base::{Disk, Error, ErrorKind, FileName, Listed, Result, Version, engine_name, mutant};
+use kvilt_base::{Disk, Error, ErrorKind, FileName, Listed, Result, Version, engine_name, planted};
 use kvilt_format::{
     manifest::{Edit, FileRecord, ManifestWriter, PartKind, Root, Witness, read_root},
     names::{COMMIT, MANIFEST, WITNESS},
@@ -42,7 +42,6 @@ use crate::{
         log::ChunkLog,
         unsynced::{UnsyncedTable, sync_tables},
     },
-    mutants,
     reserve::{TRIES_MAX, Use},
     store::Store,
 };
@@ -189,9 +188,8 @@ impl Store {
                 self.checkpoint.ended_us.store(now, Ordering::Relaxed);
             }
             Err(error) if matches!(error.kind(), ErrorKind::Poisoned | ErrorKind::Corrupted) => {
-                if !mutant(&mutants::NotPoisoned) {
-                    self.poison.poison(error);
-                }
+                planted!(NotPoisoned => return Err(error.clone()));
+                self.poison.poison(error);
             }
             // A full disk, say: everything is still in memory, and the next checkpoint tries again.
             Err(_) => {}
@@ -254,15 +252,13 @@ impl Store {
 
     fn run_checkpoint(&self, durable: &mut Durable, is_closing: bool) -> Result<()> {
         let take_dirty = || std::mem::take(&mut *self.dirty.lock());
-        let early = mutant(&mutants::DirtyTakenEarly).then(take_dirty);
+        let early = planted!(DirtyTakenEarly, Vec::new() => take_dirty());
         self.world.spawn.pause();
         let cut = self.cut_in_order(durable, is_closing)?;
         self.world.spawn.pause();
         self.versions.wait_for_pending(cut.version);
-        let mut dirty = early.unwrap_or_else(take_dirty);
-        if mutant(&mutants::LogLeftOut) && dirty.len() > 1 {
-            dirty.pop();
-        }
+        let mut dirty = planted!(DirtyTakenEarly, take_dirty() => early);
+        planted!(LogLeftOut => if dirty.len() > 1 { dirty.pop(); });
         let is_idle = dirty.is_empty()
             && cut.changed.is_empty()
             && cut.tables.is_empty()
@@ -284,9 +280,8 @@ impl Store {
             self.write_edit(durable, &edit)
         });
         if let Err(error) = done {
-            if !mutant(&mutants::NotTakenBack) {
-                self.take_back(cut, dirty);
-            }
+            planted!(NotTakenBack => return Err(error));
+            self.take_back(cut, dirty);
             return Err(error);
         }
         self.keep_dirty(&dirty, cut.version);
@@ -447,9 +442,7 @@ impl Store {
         };
         edit.files_upserted = records.into_iter().filter(is_news).collect();
         let mut dead = self.needed_dead(durable, &edit);
-        if mutant(&mutants::DeadForgotten) {
-            dead.clear();
-        }
+        planted!(DeadForgotten => dead.clear());
         edit.dead = (dead != root.dead).then_some(dead);
         edit
     }
@@ -459,9 +452,7 @@ impl Store {
     /// the log. Who has the gate while the log is empty knows that the next put marks the chunk again.
     fn may_begin_soon(&self, key: &[u8], funk: &Funk) -> bool {
         let Some(log) = funk.log.as_ref().filter(|log| log.durable_len() == 0) else { return false };
-        if mutant(&mutants::EmptyLogForgotten) {
-            return false;
-        }
+        planted!(EmptyLogForgotten => return false);
         let pin = pin();
         let chunk = self.index.load(&pin).starting_at(key);
         let gate = chunk.map(|chunk| chunk.try_gate());
@@ -488,9 +479,7 @@ impl Store {
     /// Step 4: appends the edit, or writes the whole root anew.
     fn write_edit(&self, durable: &mut Durable, edit: &Edit) -> Result<()> {
         durable.root.apply(edit)?;
-        if mutant(&mutants::RemovedEarly) {
-            self.sweep(durable, 0, false);
-        }
+        planted!(RemovedEarly => self.sweep(durable, 0, false));
         // Until it is written, the root in memory is ahead: a failure leaves no manifest to append to.
         let manifest = durable.manifest.take();
         let is_too_long = |m: &ManifestWriter| {
@@ -498,13 +487,12 @@ impl Store {
         };
         match manifest.filter(|m| !is_too_long(m)) {
             Some(mut manifest) => {
-                let bytes = match manifest.append(edit) {
-                    Err(error) if mutant(&mutants::EditKeptAfterFailure) => {
-                        durable.manifest = Some(manifest);
-                        return Err(error);
-                    }
-                    outcome => outcome?,
-                };
+                let appended = manifest.append(edit);
+                planted!(EditKeptAfterFailure => if appended.is_err() {
+                    durable.manifest = Some(manifest);
+                    return appended.map(|_| ());
+                });
+                let bytes = appended?;
                 self.counters.manifest_bytes_written.add(bytes);
                 // Synced with the next checkpoint's logs. A write that fails leaves the claim before: less is
                 // proven, nothing is wrong.
@@ -582,7 +570,8 @@ fn log_record(log: &ChunkLog) -> FileRecord {
     // The summary first: a checkpoint that goes on meanwhile, or has failed, tells of more of the log before
     // it tells of that.
     let summary = log.durable_summary();
-    let len = if mutant(&mutants::LengthNotSynced) { log.len() } else { log.durable_len() };
+    let len = log.durable_len();
+    let len = planted!(LengthNotSynced, len => log.len());
     FileRecord { kind: PartKind::Log, len, base: log.base(), summary }
 }
 

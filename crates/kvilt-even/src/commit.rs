@@ -25,7 +25,7 @@ use std::{
     sync::{Arc, OnceLock},
 };
 
-use kvilt_base::{Durability, Error, ErrorKind, File, FileName, KeyRange, Result, Swap, mutant};
+use kvilt_base::{Durability, Error, ErrorKind, File, FileName, KeyRange, Result, Swap, mutant, planted};
 use kvilt_format::{
     commit::{Change as Logged, HEADER_BYTES, RECORD_HEAD_BYTES, encode_header, encode_mark, encode_record},
     names::COMMIT,
@@ -304,9 +304,7 @@ impl Store {
         if waiting.is_empty() {
             return;
         }
-        if mutant(&mutants::AppliedEarly) {
-            waiting.iter().for_each(|task| drop(self.apply_deed(&task.deed)));
-        }
+        planted!(AppliedEarly => waiting.iter().for_each(|task| drop(self.apply_deed(&task.deed))));
         let logged = self.log_group(log, &waiting);
         if let Err(error) = logged.or_else(|error| self.log_deletes(log, &mut waiting, error)) {
             waiting.iter().for_each(|task| task.settle(Err(error.clone())));
@@ -364,7 +362,8 @@ impl Store {
         if log.is_synced {
             self.write_zeros_ahead(open, records.len() as u64);
         }
-        if log.is_synced && !mutant(&mutants::AcknowledgedEarly) {
+        let is_synced = planted!(AcknowledgedEarly, log.is_synced => false);
+        if is_synced {
             open.file.sync().map_err(|e| {
                 let error = sync_failed(e, name);
                 self.poison.poison(&error);
@@ -434,9 +433,9 @@ impl Store {
                 return Err(error);
             }
         }
-        if let Some(old) = tail.open.as_ref().filter(|_| mutant(&mutants::CommitRemovedEarly)) {
+        planted!(CommitRemovedEarly => if let Some(old) = &tail.open {
             self.files.remove_unfinished(FileName::Of(COMMIT, old.number));
-        }
+        });
         // The old file stays until a checkpoint covers it; the sweep is told what is live.
         let offset = head.len() as u64;
         tail.open = Some(Open { number, file, offset, zeroed_to: offset, has_records: false, _hold: hold });

@@ -9,19 +9,24 @@
 
 use std::{io, path::Path, sync::Arc};
 
-use kvilt_base::{Error, ErrorKind, Result, Unfinished, engine_name, mutant, unfinished::not_empty};
+use kvilt_base::{Disk, Error, ErrorKind, Result, Unfinished, engine_name, planted, unfinished::not_empty};
 use kvilt_format::manifest::{ManifestWriter, Witness};
 
-use crate::{NAME, mutants, store::Store};
+use crate::{NAME, store::Store};
 
 /// Copies the store into `directory`.
 pub(crate) fn checkpoint_to(store: &Store, directory: &Path) -> Result<()> {
     let place = directory.display().to_string();
     let disk = store.files.disk.new_directory(directory).map_err(|e| no_directory(e, &place))?;
     let unfinished = Unfinished::begin(Arc::clone(&disk))?;
-    if !mutant(&mutants::CopyOutdated) {
-        store.checkpoint_now(false)?;
-    }
+    planted!(CopyOutdated => return copy_root(store, &*disk).and_then(|()| unfinished.finish()));
+    store.checkpoint_now(false)?;
+    copy_root(store, &*disk)?;
+    unfinished.finish()
+}
+
+/// Links the files that the root names into the directory of the copy, and writes the root there.
+fn copy_root(store: &Store, disk: &dyn Disk) -> Result<()> {
     // No checkpoint runs, so nothing that the root names is removed meanwhile.
     store.checkpoint.with_durable(|root| {
         for (number, record) in &root.files {
@@ -29,22 +34,21 @@ pub(crate) fn checkpoint_to(store: &Store, directory: &Path) -> Result<()> {
             store
                 .files
                 .disk
-                .link(name, &*disk)
+                .link(name, disk)
                 .map_err(|e| Error::io("link a file into the copy", e).in_file(name))?;
         }
         let mut root = root.clone();
         // The copy has no commit log: the checkpoint covers what it held.
         root.is_clean = false;
         root.commit_is_begun = false;
-        let made = engine_name::write(&*disk, NAME).and_then(|()| {
-            let mut witness = Witness::create(&*disk, root.store_id)?;
-            let manifest = ManifestWriter::create(&*disk, &root)?;
+        let made = engine_name::write(disk, NAME).and_then(|()| {
+            let mut witness = Witness::create(disk, root.store_id)?;
+            let manifest = ManifestWriter::create(disk, &root)?;
             witness.write(manifest.claim())?;
             witness.sync()
         });
         made.map_err(of_the_copy)
-    })?;
-    unfinished.finish()
+    })
 }
 
 /// Why there is no directory for the copy, of the same kind as where an open finds that.

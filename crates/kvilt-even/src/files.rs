@@ -12,13 +12,11 @@ use std::{
     },
 };
 
-use kvilt_base::{Budget, Disk, Error, ErrorKind, File, FileName, Result, Version, World, limits, mutant};
+use kvilt_base::{Budget, Disk, Error, ErrorKind, File, FileName, Result, Version, World, limits, planted};
 use kvilt_format::FileIdentity;
 use parking_lot::Mutex;
 
-use crate::{
-    funk::log::SummaryRule, mutants, reads::Reads, reserve::Reserve, shared_key::LongKeys, stats::Counters,
-};
+use crate::{funk::log::SummaryRule, reads::Reads, reserve::Reserve, shared_key::LongKeys, stats::Counters};
 
 /// Held by whoever may still read a file; the file outlives every hold. It knows how many bytes were written
 /// to the file, if that is a table or a log.
@@ -33,10 +31,8 @@ pub(crate) struct DeadVersions(pub(crate) Vec<(Version, Version)>);
 impl DeadVersions {
     /// Whether `version` lies behind its epoch's last checkpoint.
     pub(crate) fn contain(&self, version: Version) -> bool {
-        let is_last_dead = mutant(&mutants::DeadTooMany);
-        self.0
-            .iter()
-            .any(|&(last, next)| (last < version || is_last_dead && last == version) && version < next)
+        planted!(DeadTooMany => return self.0.iter().any(|&(last, next)| last <= version && version < next));
+        self.0.iter().any(|&(last, next)| last < version && version < next)
     }
 }
 
@@ -158,7 +154,8 @@ impl Files {
     pub(crate) fn sync_names(&self) -> Result<()> {
         // Who finds that another has taken the new names waits until they are durable.
         let _syncing = self.syncing_names.lock();
-        if mutant(&mutants::NamesNotSynced) || !self.has_new_names.swap(false, Ordering::AcqRel) {
+        planted!(NamesNotSynced => return Ok(()));
+        if !self.has_new_names.swap(false, Ordering::AcqRel) {
             return Ok(());
         }
         self.disk.sync_dir().map_err(|error| {

@@ -30,7 +30,7 @@ use std::{
 };
 
 use kvilt_base::{
-    Direction, EntryRef, KeyRange, Kind, LargeValues, Merge, Result, Source, Version, mutant, steps::steps,
+    Direction, EntryRef, KeyRange, Kind, LargeValues, Merge, Result, Source, Version, planted, steps::steps,
 };
 use kvilt_format::log::HEADER_BYTES;
 use kvilt_sync::{published::pin, versions::Versions};
@@ -45,7 +45,6 @@ use self::{
 use crate::{
     files::Files,
     key_hash::key_hash,
-    mutants,
     tombstones::{Hidden, Tombstones},
 };
 
@@ -178,16 +177,12 @@ impl Funk {
         found: &mut dyn FnMut(&[u8]),
     ) -> Result<Answer> {
         let mut lookup = Lookup { key, view, files, versions, hiders: Vec::new(), passed_batch: false };
-        let newest_first =
+        let mut newest_first =
             self.log.iter().map(PartRef::Log).chain(self.parts.iter().rev().map(|part| match &part.file {
                 PartFile::Table(table) => PartRef::Table(table),
                 PartFile::Log(log) => PartRef::Log(log),
             }));
-        let mut in_order: Vec<_> = newest_first.collect();
-        if mutant(&mutants::OldestFirst) {
-            in_order.reverse();
-        }
-        for part in in_order {
+        while let Some(part) = planted!(OldestFirst, newest_first.next() => newest_first.next_back()) {
             steps(1);
             let (outcome, place) = match part {
                 PartRef::Log(log) => (lookup.in_log(log, found)?, Place::Log),

@@ -26,7 +26,7 @@ use std::{
 use kvilt_base::{
     Disk, Error, FileName, KeyRange, Listed, Result, Version, World,
     directory::{self, DirectoryLock, len_of, lock, lock_to_read, sign},
-    engine_name, mutant,
+    engine_name, mutant, planted,
     unfinished::refuse_unfinished,
 };
 use kvilt_format::{
@@ -120,8 +120,8 @@ fn of_root(
     let (epoch_base, dead) = next_epoch(&root, is_new);
     let counters = Arc::<Counters>::default();
     counters.torn_tails.add(leftovers.torn_tails);
-    let next_file =
-        if mutant(&mutants::NumberReused) { root.next_file } else { root.next_file.max(leftovers.next_file) };
+    let next_file = root.next_file.max(leftovers.next_file);
+    let next_file = planted!(NumberReused, next_file => root.next_file);
     let reserve = Reserve::found(Arc::clone(&disk), config.reserve_bytes_max, leftovers.reserve_bytes);
     let mut files = Files::new(
         disk,
@@ -247,7 +247,8 @@ fn make(disk: &dyn Disk, world: &World) -> Result<(Root, Witness)> {
 /// Where this run's versions begin, and the recovery table with the last run entered.
 fn next_epoch(root: &Root, is_new: bool) -> (Version, Vec<(Version, Version)>) {
     let mut dead = root.dead.clone();
-    if root.is_clean || mutant(&mutants::CheckpointWithoutEpoch) {
+    planted!(CheckpointWithoutEpoch => return (root.checkpoint.next(), dead));
+    if root.is_clean {
         // Nothing was written behind the checkpoint: the epoch goes on.
         return (root.checkpoint.next(), dead);
     }
@@ -340,10 +341,9 @@ impl Leftovers {
 impl Leftovers {
     /// Makes what can be read durable, and then removes orphans but for those that it gives.
     fn make_way(&self, disk: &dyn Disk, listed: &[Listed], is_new: bool) -> Result<Vec<FileName>> {
-        if mutant(&mutants::OrphansRemovedEarly) {
-            self.orphans.iter().for_each(|name| drop(disk.remove(*name)));
-        }
-        if !is_new && !mutant(&mutants::VisibleNotDurable) {
+        planted!(OrphansRemovedEarly => self.orphans.iter().for_each(|name| drop(disk.remove(*name))));
+        planted!(VisibleNotDurable => return Ok(self.remove_small_orphans(disk)));
+        if !is_new {
             make_visible_durable(disk, listed)?;
         }
         Ok(self.remove_small_orphans(disk))

@@ -8,12 +8,9 @@
 
 use std::{cmp::Ordering, sync::Arc};
 
-use kvilt_base::{EntryRef, Kind, Merge, Result, Source, Streamed, Version, mutant};
+use kvilt_base::{EntryRef, Kind, Merge, Result, Source, Streamed, Version, planted};
 
-use crate::{
-    mutants,
-    tombstones::{Over, Tombstones},
-};
+use crate::tombstones::{Over, Tombstones};
 
 /// Takes entries that are needed, and where the value of each is, if it has none because that is large.
 pub(crate) type KeepStreamed<'k> = dyn FnMut(EntryRef<'_>, Option<&dyn Streamed>) -> Result<()> + 'k;
@@ -117,9 +114,7 @@ impl<'a> Retain<'a> {
             if entry.kind == Kind::Tombstone {
                 self.waiting.push(entry.version);
             } else {
-                if mutant(&mutants::TombstoneDropped) {
-                    self.waiting.clear();
-                }
+                planted!(TombstoneDropped => self.waiting.clear());
                 for version in self.waiting.drain(..) {
                     keep(EntryRef { key: entry.key, version, kind: Kind::Tombstone, value: &[] })?;
                 }
@@ -136,9 +131,7 @@ impl<'a> Retain<'a> {
         let hidden_from = over.iter().rfind(|mark| entry.version < **mark).copied();
         let end = hidden_from.into_iter().chain(self.newer).min();
         let Some(end) = end else { return true };
-        if mutant(&mutants::ViewIgnored) {
-            return false;
-        }
+        planted!(ViewIgnored => return false);
         let first = self.views.partition_point(|&w| w < entry.version);
         self.views.get(first).is_some_and(|&w| w < end)
     }

@@ -13,9 +13,8 @@ mod fragments;
 
 use std::{borrow::Cow, sync::Arc};
 
-use kvilt_base::{Hiding, KeyRange, RangeTombstone, Version, key::successor, mutant};
+use kvilt_base::{Hiding, KeyRange, RangeTombstone, Version, key::successor, planted};
 
-use crate::mutants;
 use kvilt_sync::versions::Versions;
 
 use self::fragments::{Fragment, IsNeeded, Tree};
@@ -61,8 +60,10 @@ impl Tombstones {
         let version = tombstone.version;
         self.lay(tombstone, batch, &|older, newer| {
             let is_settled = newer != version || !versions.is_in_flight(batch);
-            let is_seen = versions.is_viewed(older..newer) && !mutant(&mutants::TombstoneUnderView);
-            !is_settled || is_seen || mutant(&mutants::TombstonesPiledUp)
+            let is_seen = versions.is_viewed(older..newer);
+            let is_seen = planted!(TombstoneUnderView, is_seen => false);
+            planted!(TombstonesPiledUp => return true);
+            !is_settled || is_seen
         });
     }
 
@@ -76,15 +77,17 @@ impl Tombstones {
         if range.is_empty() {
             return;
         }
-        self.tree = if mutant(&mutants::RangeEndIncluded) {
-            let end = range.end.as_deref().map(successor);
-            let range = KeyRange { start: range.start.clone(), end };
-            fragments::push(self.tree.take(), &range, *version, is_needed)
-        } else {
-            fragments::push(self.tree.take(), range, *version, is_needed)
-        };
-        if *version > self.newest {
-            (self.newest, self.batch) = (*version, batch);
+        planted!(RangeEndIncluded => {
+            let range = KeyRange { start: range.start.clone(), end: range.end.as_deref().map(successor) };
+            return self.lay_over(&range, *version, batch, is_needed);
+        });
+        self.lay_over(range, *version, batch, is_needed);
+    }
+
+    fn lay_over(&mut self, range: &KeyRange, version: Version, batch: u64, is_needed: IsNeeded<'_>) {
+        self.tree = fragments::push(self.tree.take(), range, version, is_needed);
+        if version > self.newest {
+            (self.newest, self.batch) = (version, batch);
         }
     }
 

@@ -27,12 +27,9 @@
 use std::{fmt, ptr};
 
 use crossbeam_utils::CachePadded;
-use kvilt_base::mutant;
+use kvilt_base::planted;
 
-use crate::{
-    mutants,
-    shim::{AtomicPtr, AtomicU32, AtomicU64, Mutex, Ordering, fence},
-};
+use crate::shim::{AtomicPtr, AtomicU32, AtomicU64, Mutex, Ordering, fence};
 
 /// The lower era of who reads nothing.
 const IDLE: u64 = u64::MAX;
@@ -383,7 +380,8 @@ impl Reservation {
 
 impl Present<'_> {
     fn sees(&self, value: &Retired) -> bool {
-        self.lower <= value.retired && (value.birth <= self.upper || mutant(&mutants::KeptForReaders))
+        let is_born = planted!(KeptForReaders, value.birth <= self.upper => true);
+        self.lower <= value.retired && is_born
     }
 
     /// What is given to the reader waits for it; what does not, because there is another reader by now, comes

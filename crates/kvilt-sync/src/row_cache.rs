@@ -31,12 +31,9 @@ mod shard;
 use std::{fmt, sync::OnceLock};
 
 use crossbeam_utils::CachePadded;
-use kvilt_base::{Value, mutant};
+use kvilt_base::{Value, planted};
 
-use crate::{
-    mutants,
-    shim::{AtomicU64, AtomicUsize, IS_EXPLORED, Mutex, Ordering},
-};
+use crate::shim::{AtomicU64, AtomicUsize, IS_EXPLORED, Mutex, Ordering};
 use shard::Shard;
 
 /// Rows above this many bytes (key and value) are not cached: one would push out hundreds.
@@ -162,7 +159,9 @@ impl RowCache {
         let mut shard = self.tables().shards[place.shard].lock();
         // Relaxed: counters move under this lock only.
         let count = self.tables().buckets[place.bucket].load(Ordering::Relaxed);
-        if (count != ticket.count || count & ON_THEIR_WAY != 0) && !mutant(&mutants::TicketIgnored) {
+        let is_outdated = count != ticket.count || count & ON_THEIR_WAY != 0;
+        let is_outdated = planted!(TicketIgnored, is_outdated => false);
+        if is_outdated {
             return false;
         }
         let (added, replaced) = shard.insert(place.hash, owned_key, row);

@@ -55,12 +55,9 @@ mod views;
 use std::{fmt, sync::Arc, time::Duration};
 
 use crossbeam_utils::CachePadded;
-use kvilt_base::{Version, mutant};
+use kvilt_base::{Version, planted};
 
-use crate::{
-    mutants,
-    shim::{AtomicU64, Ordering, fence},
-};
+use crate::shim::{AtomicU64, Ordering, fence};
 use pending::Slots;
 use views::Registry;
 
@@ -187,7 +184,8 @@ impl Versions {
         // dropped.
         let expired_below = self.expired_below.load(Ordering::Acquire);
         let mut views = self.views.versions();
-        views.retain(|view| view.to_u64() >= expired_below && !mutant(&mutants::ViewsNotListed));
+        views.retain(|view| view.to_u64() >= expired_below);
+        planted!(ViewsNotListed => views.clear());
         views
     }
 
@@ -198,7 +196,8 @@ impl Versions {
         // Acquire: as in `open_views`.
         let expired_below = self.expired_below.load(Ordering::Acquire);
         let versions = versions.start.max(Version::from_u64(expired_below))..versions.end;
-        !versions.is_empty() && self.views.any(versions) && !mutant(&mutants::ViewsNotListed)
+        planted!(ViewsNotListed => return false);
+        !versions.is_empty() && self.views.any(versions)
     }
 
     /// Lets every view expire that was opened before this moment, with those that are older still by version;

@@ -20,7 +20,7 @@ mod room;
 
 use std::{cell::Cell, sync::Arc, sync::atomic::Ordering};
 
-use kvilt_base::{EntryRef, Kind, Result, Swap, mutant};
+use kvilt_base::{EntryRef, Kind, Result, Swap, planted};
 use kvilt_format::log::{encode_before_value, encode_record};
 use kvilt_sync::{
     published::{Pin, pin},
@@ -37,7 +37,6 @@ use super::{Chunk, ChunkState, get::cold_key, ledger};
 use crate::{
     funk::log::{ChunkLog, IfFull},
     munk::run,
-    mutants,
     store::Store,
 };
 
@@ -121,10 +120,8 @@ impl Store {
     /// Steps 3 to 5 for one change.
     fn put_one(&self, state: &ChunkState, change: Change<'_>, pin: &Pin) {
         let replacing = state.munk.as_ref().and_then(|munk| fetch_replaced(munk, change.key, pin));
-        let mut cold_key = state.munk.is_none().then(|| cold_key(state.cold_id, change.key));
-        if mutant(&mutants::RowCacheNotTold) {
-            cold_key = None;
-        }
+        let cold_key = state.munk.is_none().then(|| cold_key(state.cold_id, change.key));
+        let cold_key = planted!(RowCacheNotTold, cold_key => None);
         // S-50: the cached row goes before the new entry can be read elsewhere.
         let writing = cold_key.as_deref().map(|key| self.row_cache.writing(key));
         let half_done = self.poison.unless_done("a put");

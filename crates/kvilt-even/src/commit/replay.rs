@@ -7,7 +7,7 @@
 
 use std::io;
 
-use kvilt_base::{Error, ErrorKind, File, FileName, KeyRange, Result, mutant};
+use kvilt_base::{Error, ErrorKind, File, FileName, KeyRange, Result, planted};
 use kvilt_format::{
     commit::{Change as Logged, Changes, CommitReader},
     names::COMMIT,
@@ -17,7 +17,6 @@ use crate::{
     chunk::put::{Change, settle},
     files::Hold,
     funk::log::{IfFull, sync_failed},
-    mutants,
     store::Store,
 };
 
@@ -79,13 +78,13 @@ impl Store {
         for &number in numbers {
             self.files.know(FileName::Of(COMMIT, number), &Hold::default());
         }
-        if self.config.is_read_only && mutant(&mutants::CommitNotShown) {
-            return Ok(());
-        }
+        planted!(CommitNotShown => if self.config.is_read_only { return Ok(()) });
         let chain = self.follow(numbers, &mut Replay { store: self })?;
         self.counters.torn_tails.add(chain.torn);
         if let Some(log) = &self.commit {
-            log.go_on_behind(if mutant(&mutants::ChainForgotten) { 0 } else { chain.batches.unwrap_or(0) });
+            let batches = chain.batches.unwrap_or(0);
+            let batches = planted!(ChainForgotten, batches => 0);
+            log.go_on_behind(batches);
         }
         Ok(())
     }
@@ -123,7 +122,9 @@ impl Store {
             chain.end = Some((name, 0));
             return Ok(());
         };
-        if chain.batches.is_some_and(|batches| batches != before) && !mutant(&mutants::ChainIgnored) {
+        let is_broken = chain.batches.is_some_and(|batches| batches != before);
+        let is_broken = planted!(ChainIgnored, is_broken => false);
+        if is_broken {
             if reader.has_mark()? {
                 let (file, offset) = chain.end.unwrap_or((name, 0));
                 let message =
@@ -155,9 +156,7 @@ impl Store {
                 }
             }
         }
-        if mutant(&mutants::BatchHalfReplayed) {
-            writes.truncate(1);
-        }
+        planted!(BatchHalfReplayed => writes.truncate(1));
         settle(&mut writes);
         self.apply_batch(&writes, IfFull::Grow)
     }
@@ -195,7 +194,8 @@ impl Use for Replay<'_> {
     /// What is replayed can be read from now on, so it must not be lost to a power cut later. Who only reads
     /// promises nothing.
     fn begin(&mut self, name: FileName, file: &dyn File) -> Result<()> {
-        if self.store.config.is_read_only || mutant(&mutants::ReplayNotSynced) {
+        planted!(ReplayNotSynced => return Ok(()));
+        if self.store.config.is_read_only {
             return Ok(());
         }
         write_once_more(file).map_err(|e| Error::io("write a commit log once more", e).in_file(name))?;

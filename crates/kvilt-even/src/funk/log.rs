@@ -34,7 +34,7 @@ use std::{
 
 use kvilt_base::{
     EntryRef, Error, ErrorKind, File, FileName, KeyRange, Kind, RangeTombstone, Result, Version, limits,
-    mutant,
+    planted,
 };
 use kvilt_format::{
     FileIdentity,
@@ -66,7 +66,6 @@ use super::{
 use crate::{
     files::{Files, Hold},
     key_hash::key_hash,
-    mutants,
     shared_key::{LongKeys, SharedKey},
 };
 
@@ -237,7 +236,7 @@ impl ChunkLog {
             Span::Empty => false,
             Span::Between(first, last) => {
                 let last = last.cmp(&range.start);
-                let is_before = last.is_lt() || (mutant(&mutants::BorderDropped) && last.is_eq());
+                let is_before = planted!(BorderDropped, last.is_lt() => last.is_le());
                 range.end.as_deref().is_none_or(|end| first.cmp(end).is_lt()) && !is_before
             }
             Span::Among(intervals) => intervals.touch(range),
@@ -260,7 +259,8 @@ impl ChunkLog {
     /// Whether its munk tells between which keys its rows lie. It does not have the keys that were deleted,
     /// but a tombstone may hide rows in older files: a log with one may have it anywhere.
     fn may_narrow(&self) -> bool {
-        !self.has_deletes() || mutant(&mutants::DeletesNotInSpan)
+        planted!(DeletesNotInSpan => return true);
+        !self.has_deletes()
     }
 
     /// Whether it has a tombstone of a key or a range.
@@ -549,9 +549,7 @@ impl ChunkLog {
 
 /// A failed sync: nobody may trust what was written since the last good one (D-5).
 pub(crate) fn sync_failed(error: io::Error, name: FileName) -> Error {
-    if mutant(&mutants::SyncRetried) {
-        return Error::io("sync", error).in_file(name);
-    }
+    planted!(SyncRetried => return Error::io("sync", error).in_file(name));
     Error::new(ErrorKind::Poisoned, format!("a sync failed, so unsynced writes may be lost: {error}"))
         .in_file(name)
 }

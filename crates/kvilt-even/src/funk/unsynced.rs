@@ -6,7 +6,7 @@
 
 use std::sync::{Arc, Weak};
 
-use kvilt_base::{File, FileName, Result};
+use kvilt_base::{File, FileName, Result, planted};
 use kvilt_format::names::TABLE;
 use parking_lot::Mutex;
 
@@ -32,6 +32,7 @@ pub(crate) struct UnsyncedTable {
 impl UnsyncedTables {
     /// Adds a table, which was written to `file`.
     pub(crate) fn add(&self, table: &Arc<TableFile>, file: Arc<dyn File>) {
+        planted!(TableNotSynced => return);
         let mut list = self.list.lock();
         if list.len() >= LOOKED_THROUGH_AT {
             list.retain(|unsynced| unsynced.table.strong_count() > 0);

@@ -6,7 +6,7 @@
 
 use std::sync::Arc;
 
-use kvilt_base::{KeyRange, Result, mutant};
+use kvilt_base::{KeyRange, Result, planted};
 use kvilt_sync::published::{Pin, pin};
 
 use super::{
@@ -17,7 +17,6 @@ use crate::{
     chunk::{Chunk, ChunkState, Heat, Occupied, ledger::Ledger},
     funk::{Funk, Part},
     munk::{Munk, run::RunBuilder, tail::Tail},
-    mutants,
     store::Store,
     tombstones::Tombstones,
 };
@@ -66,9 +65,7 @@ impl Store {
         for state in states {
             parts.extend(Funk { parts: Vec::new(), log: state.funk.log.clone() }.closed().parts);
         }
-        if mutant(&mutants::PartsExchanged) {
-            parts.reverse();
-        }
+        planted!(PartsExchanged => parts.reverse());
         let munk = run.map(|run| {
             let run = run.finish();
             let mut tails = vec![self.new_tail(0, &run)];

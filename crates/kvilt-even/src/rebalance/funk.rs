@@ -11,7 +11,7 @@
 
 use std::sync::{Arc, atomic::Ordering};
 
-use kvilt_base::{Direction, EntryRef, FileName, Kind, Merge, Result, Streamed, mutant};
+use kvilt_base::{Direction, EntryRef, FileName, Kind, Merge, Result, Streamed};
 use kvilt_format::{
     names::TABLE,
     table::{Compression, TableOptions, TableWriter},
@@ -24,7 +24,6 @@ use crate::{
     files::Hold,
     funk::{Funk, Part, PartFile, Purpose, table_file::TableFile},
     munk::{entries_of, run::bytes_of},
-    mutants,
     retain::{KeepStreamed, Retain},
     shared_key::short_bound,
     store::Store,
@@ -259,10 +258,8 @@ impl<'s> Tables<'s> {
         self.store.counters.table_bytes_written.add(summary.len);
         let span = Some((summary.first_key, summary.last_key));
         let table = TableFile::new(&self.store.files, number, summary.len, span, hold);
-        if !mutant(&mutants::TableNotSynced) {
-            // Before any chunk has it: the checkpoint that names it syncs it.
-            self.store.unsynced_tables.add(&table, file);
-        }
+        // Before any chunk has it: the checkpoint that names it syncs it.
+        self.store.unsynced_tables.add(&table, file);
         self.done.push((bound, Part { file: PartFile::Table(table), share_bytes: summary.len }));
         Ok(())
     }

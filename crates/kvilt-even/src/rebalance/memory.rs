@@ -20,7 +20,7 @@ use std::{
     time::Duration,
 };
 
-use kvilt_base::{Result, mutant};
+use kvilt_base::{Result, planted};
 use kvilt_sync::{
     published::{Pin, pin},
     spare::Keeper,
@@ -32,7 +32,7 @@ use crate::{
     chunk::{Chunk, ChunkState, Occupied, PUT_WEIGHT_INVERSE},
     funk::{PartFile, log::ChunkLog, log_index::ChargedIndex, log_order::Notes},
     munk::Munk,
-    mutants, parts,
+    parts,
     store::Store,
 };
 
@@ -110,9 +110,7 @@ impl Store {
         self.charge_row_cache();
         let share = self.munk_share();
         if self.files.budget.used(parts::MUNKS) > share {
-            if mutant(&mutants::MunksKept) {
-                return false;
-            }
+            planted!(MunksKept => return false);
             return self.is_really_over(share)
                 && (self.copy_wasteful() || self.evict_least_worthy() || self.close_unread());
         }
@@ -334,23 +332,25 @@ impl Store {
         let notes = log.as_ref().zip(order).map(|(log, order)| Notes::of(&order, log.base(), &self.files));
         // Its memory is what is wanted.
         drop((munk, hold));
-        let index = match &log {
-            // Puts have entered all records, unless there were too many for a chunk that has a munk.
-            Some(log) if !log.has_index() || mutant(&mutants::EvictedHalfIndexed) => {
-                let index = ChargedIndex::new(&self.files);
-                if !mutant(&mutants::EvictedHalfIndexed) {
-                    log.extend_index(&self.files, &index, 0..upto)?;
-                }
-                Some(index)
-            }
-            Some(_) | None => None,
-        };
+        let index = log.as_ref().map(|log| self.missing_index(log, upto)).transpose()?.flatten();
         if !self.flip_evicted(chunk, log, (index, notes), upto)? {
             return Ok(false);
         }
         chunk.heat.forget();
         self.counters.munk_evictions.add(1);
         Ok(true)
+    }
+
+    /// The index of a log that has none. Puts have entered all records, unless there were too many for a
+    /// chunk that has a munk.
+    fn missing_index(&self, log: &ChunkLog, upto: u64) -> Result<Option<Arc<ChargedIndex>>> {
+        planted!(EvictedHalfIndexed => return Ok(Some(ChargedIndex::new(&self.files))));
+        if log.has_index() {
+            return Ok(None);
+        }
+        let index = ChargedIndex::new(&self.files);
+        log.extend_index(&self.files, &index, 0..upto)?;
+        Ok(Some(index))
     }
 
     /// False if the log has lost its index meanwhile: the next time it is built before.

@@ -2,7 +2,7 @@
 
 use std::sync::{Arc, atomic::Ordering};
 
-use kvilt_base::{Direction, KeyRange, Result, Source as _, Version, mutant};
+use kvilt_base::{Direction, KeyRange, Result, Source as _, Version, planted};
 use kvilt_sync::{published::Pin, rows::Hold};
 
 use crate::{
@@ -12,7 +12,6 @@ use crate::{
         run::{PiecesBuilder, Run, RunReader, Weaver},
         tail::Tail,
     },
-    mutants,
     retain::Retain,
     store::Store,
     tombstones::Tombstones,
@@ -329,7 +328,8 @@ impl Store {
         let state = chunk.state(&pin);
         let munk = state.munk.as_ref()?;
         let is_wanted = is_all_wanted || !munk.tombstones.is_empty() || self.have_readers_paid(chunk, munk);
-        if !is_wanted || munk.tail().is_empty() || mutant(&mutants::TailNotFrozen) {
+        planted!(TailNotFrozen => return Some(FrozenMunk::of(munk)));
+        if !is_wanted || munk.tail().is_empty() {
             return Some(FrozenMunk::of(munk));
         }
         let munk = self.with_fresh_tail(munk, 0);
@@ -370,16 +370,9 @@ impl Store {
         };
         let run = self.charged(run);
         run.charge_tombstones(tombstones.bytes());
-        let munk = Munk {
-            run,
-            tails: if mutant(&mutants::PutDuringSort) {
-                vec![self.new_tail(0, &munk.run.run)]
-            } else {
-                munk.tails.iter().filter(|tail| !frozen.has(tail)).cloned().collect()
-            },
-            tombstones,
-            covered_bytes,
-        };
+        let tails = munk.tails.iter().filter(|tail| !frozen.has(tail)).cloned().collect();
+        let tails = planted!(PutDuringSort, tails => vec![self.new_tail(0, &munk.run.run)]);
+        let munk = Munk { run, tails, tombstones, covered_bytes };
         chunk.replace_state(&gate, ChunkState { munk: Some(Arc::new(munk)), ..state.clone() });
         // Only now: what was searched while this was sorted is paid for. Relaxed: a statistic.
         chunk.heat.tail_searches.store(0, Ordering::Relaxed);

@@ -15,9 +15,7 @@
 
 use std::{cmp::Ordering, sync::Arc};
 
-use kvilt_base::{KeyRange, Version, mutant, steps::steps};
-
-use crate::mutants;
+use kvilt_base::{KeyRange, Version, planted, steps::steps};
 
 use super::bound::Bound;
 
@@ -140,7 +138,8 @@ impl Summary {
 
 impl Node {
     fn new(start: Bound, own: Marks) -> Tree {
-        let hash = if mutant(&mutants::TombstonesInAList) { 0 } else { start.hash() };
+        let hash = start.hash();
+        let hash = planted!(TombstonesInAList, hash => 0);
         let mut node =
             Node { start, left: None, right: None, all: Marks::default(), own, summary: Summary::NONE, hash };
         node.sum_up();

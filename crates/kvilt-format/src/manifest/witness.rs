@@ -9,9 +9,9 @@
 
 use std::{io, sync::Arc};
 
-use kvilt_base::{Disk, Error, ErrorKind, File, Result, mutant};
+use kvilt_base::{Disk, Error, ErrorKind, File, Result, planted};
 
-use crate::{FileIdentity, checksum::checksum, header, mutants, names::WITNESS};
+use crate::{FileIdentity, checksum::checksum, header, names::WITNESS};
 
 /// Bytes of one half: a sector, so that disks write it whole or not at all.
 const SLOT_BYTES: usize = 512;
@@ -178,9 +178,7 @@ impl Witness {
     ///
     /// Errors: `NoSpace`, `Io`; `Poisoned` if the claim before had to be synced first and could not.
     pub fn write(&mut self, claim: Claim) -> Result<()> {
-        if mutant(&mutants::WitnessNotTold) {
-            return Ok(());
-        }
+        planted!(WitnessNotTold => return Ok(()));
         self.sync()?;
         let generation = self.generation + 1;
         let bytes = encode(self.store_id, generation, claim);

@@ -6,13 +6,12 @@
 
 use std::{io, sync::Arc};
 
-use kvilt_base::{Disk, Error, ErrorKind, File, FileName, Large, Listed, Result, mutant};
+use kvilt_base::{Disk, Error, ErrorKind, File, FileName, Large, Listed, Result, planted};
 
 use super::{edit::Edit, record, root::Root, witness::Claim};
 use crate::{
     FileIdentity,
     header::{self, HEADER_BYTES},
-    mutants,
     names::{MANIFEST, MANIFEST_TEMP},
 };
 
@@ -71,14 +70,10 @@ impl ManifestWriter {
             let _ = disk.remove(temp);
             return Err(failed("write a manifest", e));
         }
-        if !mutant(&mutants::ManifestNotSynced) {
-            file.sync().map_err(|e| sync_failed(e, temp))?;
-        }
+        sync_content(&*file, temp)?;
         drop(file);
         disk.rename(temp, name).map_err(|e| failed("rename a manifest", e))?;
-        if !mutant(&mutants::ManifestNameNotSynced) {
-            disk.sync_dir().map_err(|e| sync_failed(e, name))?;
-        }
+        sync_name(disk, name)?;
         // Opened under its final name, as a disk may close and reopen files by their names.
         let file = disk.open(name).map_err(|e| Error::io("open a manifest", e).in_file(name))?;
         let len = bytes.len() as u64;
@@ -104,12 +99,7 @@ impl ManifestWriter {
         self.file
             .write_all_at(self.offset, &bytes)
             .map_err(|e| Error::io("append to the manifest", e).at(name, self.offset))?;
-        if !mutant(&mutants::EditNotSynced) {
-            self.file.sync().map_err(|e| {
-                self.is_broken = true;
-                sync_failed(e, name)
-            })?;
-        }
+        self.sync_edit(name)?;
         let start = self.offset;
         self.offset += bytes.len() as u64;
         self.synced_len = self.offset;
@@ -120,6 +110,14 @@ impl ManifestWriter {
             self.offset += mark.len() as u64;
         }
         Ok(self.offset - start)
+    }
+
+    fn sync_edit(&mut self, name: FileName) -> Result<()> {
+        planted!(EditNotSynced => return Ok(()));
+        self.file.sync().map_err(|e| {
+            self.is_broken = true;
+            sync_failed(e, name)
+        })
     }
 
     /// Bytes of the manifest so far; when this is many times the root's own size, a fresh one is due.
@@ -137,6 +135,16 @@ impl ManifestWriter {
     pub fn number(&self) -> u64 {
         self.id.number
     }
+}
+
+fn sync_content(file: &dyn File, name: FileName) -> Result<()> {
+    planted!(ManifestNotSynced => return Ok(()));
+    file.sync().map_err(|e| sync_failed(e, name))
+}
+
+fn sync_name(disk: &dyn Disk, name: FileName) -> Result<()> {
+    planted!(ManifestNameNotSynced => return Ok(()));
+    disk.sync_dir().map_err(|e| sync_failed(e, name))
 }
 
 /// After a failed sync nobody knows what the disk holds (D-5).

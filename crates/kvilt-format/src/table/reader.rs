@@ -6,7 +6,7 @@
 
 use std::{cell::RefCell, sync::Arc};
 
-use kvilt_base::{Error, File, FileName, Kind, Large, Result, Version, limits, mutant};
+use kvilt_base::{Error, File, FileName, Kind, Large, Result, Version, limits, planted};
 
 use super::{
     block::{Cursor, Layout},
@@ -19,7 +19,6 @@ use crate::{
     bloom::{self, Filter},
     coding::Malformed,
     header::{self, HEADER_BYTES},
-    mutants,
     names::TABLE,
 };
 
@@ -228,9 +227,7 @@ fn read(file: &dyn File, name: FileName, offset: u64, buffer: &mut [u8]) -> Resu
 }
 
 fn open_filter(stored: &[u8], id: FileIdentity, offset: u64) -> Option<Filter> {
-    if mutant(&mutants::FilterBelieved) {
-        return Filter::decode(&stored[..stored.len().checked_sub(TRAILER_BYTES)?]);
-    }
+    planted!(FilterBelieved => return Filter::decode(&stored[..stored.len().checked_sub(TRAILER_BYTES)?]));
     match stored::open(stored, id, offset, &mut Vec::new()).ok()? {
         Opened::Plain(len) => Filter::decode(&stored[..len]),
         Opened::Unpacked => None,

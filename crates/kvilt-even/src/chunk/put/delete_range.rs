@@ -6,7 +6,7 @@
 
 use std::sync::{Arc, atomic::Ordering};
 
-use kvilt_base::{EntryRef, KeyRange, Kind, RangeTombstone, Result, mutant};
+use kvilt_base::{EntryRef, KeyRange, Kind, RangeTombstone, Result, planted};
 use kvilt_format::log::record_len_max;
 use kvilt_sync::published::{Pin, pin};
 use parking_lot::MutexGuard;
@@ -19,7 +19,6 @@ use super::{
 };
 use crate::{
     funk::log::{IfFull, range_end_value},
-    mutants,
     rebalance::DELETES_WORTH_A_REWRITE,
     store::Store,
 };
@@ -141,10 +140,8 @@ impl Store {
                 munk.map(|munk| Arc::new(munk.under(&tombstone, pending.batch(), &self.versions, pin)));
             log.add_tombstone(tombstone, pending.batch());
             // A fresh cold id, so that the row cache forgets the chunk's rows.
-            let mut cold_id = self.next_id();
-            if mutant(&mutants::RangeDeleteNotTold) {
-                cold_id = state.cold_id;
-            }
+            let cold_id = self.next_id();
+            let cold_id = planted!(RangeDeleteNotTold, cold_id => state.cold_id);
             chunk.replace_state(gate, ChunkState { munk, funk: Arc::clone(&state.funk), cold_id });
         }
         half_done.done();

@@ -3,7 +3,7 @@
 
 use std::cell::Cell;
 
-use kvilt_base::{EntryRef, Kind, mutant};
+use kvilt_base::{EntryRef, Kind, planted};
 use kvilt_sync::{
     published::{Pin, pin},
     rows::Replaced,
@@ -13,7 +13,6 @@ use crate::{
     chunk::Chunk,
     key_hash::key_hash,
     munk::{Munk, run::bytes_of},
-    mutants,
     store::Store,
 };
 
@@ -44,18 +43,14 @@ impl Store {
     pub(super) fn replace_in_run(&self, munk: &Munk, entry: EntryRef<'_>, replacing: Replacing<'_>) -> bool {
         let Replacing { hash, pin } = replacing;
         let is_of_tails = || munk.tails.iter().any(|tail| tail.may_have(hash));
-        let mut may_replace = entry.kind == Kind::Put && !is_of_tails();
-        if mutant(&mutants::ReplacedBelowTail) {
-            may_replace = entry.kind == Kind::Put;
-        }
+        let may_replace = entry.kind == Kind::Put && !is_of_tails();
+        let may_replace = planted!(ReplacedBelowTail, may_replace => entry.kind == Kind::Put);
         if !may_replace {
             return false;
         }
         // E-13: a view that is opened from here on is at the version of this put, or above.
         let is_unseen = |older: EntryRef<'_>| {
-            if mutant(&mutants::ReplacedUnderView) {
-                return true;
-            }
+            planted!(ReplacedUnderView => return true);
             !self.versions.is_viewed(older.version..entry.version)
         };
         let is_done = munk.run.replace(entry, hash, pin, is_unseen) == Replaced::Done;

@@ -16,7 +16,7 @@
 use std::sync::{Arc, atomic::Ordering};
 
 use kvilt_base::{
-    Charge, EntryRef, Error, ErrorKind, FileName, Kind, RangeTombstone, Result, Version, mutant,
+    Charge, EntryRef, Error, ErrorKind, FileName, Kind, RangeTombstone, Result, Version, mutant, planted,
 };
 use kvilt_format::{
     log::{HEADER_BYTES, encode_header},
@@ -333,8 +333,8 @@ impl ChunkLog {
 
     /// Adds a range tombstone just appended.
     pub(crate) fn add_tombstone(&self, tombstone: RangeTombstone, batch: u64) {
+        planted!(TombstoneNotInSpan => return self.hiders.note(tombstone, batch));
         match &tombstone.range.end {
-            _ if mutant(&mutants::TombstoneNotInSpan) => {}
             // Whoever has keys under it must keep reading this log.
             Some(end) => self.span.lock().widen(end, &self.long_keys),
             None => *self.span.lock() = Span::Unknown,
@@ -485,12 +485,18 @@ impl ChunkLog {
             return Ok(());
         }
         let file = self.file.lock().clone().expect("a log with bytes has a file");
-        if !mutant(&mutants::LogNotSynced) {
-            file.sync().map_err(|e| sync_failed(e, FileName::Of(LOG, self.number)))?;
-        }
+        planted!(LogNotSynced => {
+            self.became_durable(end, summary);
+            return Ok(());
+        });
+        file.sync().map_err(|e| sync_failed(e, FileName::Of(LOG, self.number)))?;
+        self.became_durable(end, summary);
+        Ok(())
+    }
+
+    fn became_durable(&self, end: u64, summary: Option<u64>) {
         self.durable.fetch_max(end, Ordering::AcqRel);
         self.summaries.became_durable(summary);
-        Ok(())
     }
 
     /// Makes everything appended so far durable.

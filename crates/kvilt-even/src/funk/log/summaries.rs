@@ -17,7 +17,7 @@ use std::{
     sync::atomic::{AtomicU64, Ordering},
 };
 
-use kvilt_base::{Charge, EntryRef, Error, Result, Version, mutant};
+use kvilt_base::{Charge, EntryRef, Error, Result, Version, planted};
 use kvilt_format::{
     FileIdentity,
     log::{
@@ -26,7 +26,7 @@ use kvilt_format::{
 };
 
 use super::ChunkLog;
-use crate::{files::Files, mutants, parts};
+use crate::{files::Files, parts};
 
 /// What is read of the last summary at first.
 const READ_BYTES: u64 = 4 << 10;
@@ -79,11 +79,8 @@ impl Summaries {
 
     /// The newest one that is durable.
     pub(super) fn durable(&self) -> Option<u64> {
-        if mutant(&mutants::SummaryNotSynced) {
-            self.last()
-        } else {
-            some(self.durable.load(Ordering::Acquire))
-        }
+        planted!(SummaryNotSynced => return self.last());
+        some(self.durable.load(Ordering::Acquire))
     }
 
     /// All before the durable length, which has grown, has this as its last one.
@@ -182,7 +179,9 @@ impl ChunkLog {
             let mut outlines = summary.outlines();
             while let Some(outline) = outlines.next() {
                 let is_wanted = (at..place.end).contains(&outline.offset);
-                if is_wanted && (!files.dead.contain(outline.version) || mutant(&mutants::DeadSummedUp)) {
+                let is_dead = is_wanted && files.dead.contain(outline.version);
+                let is_dead = planted!(DeadSummedUp, is_dead => false);
+                if is_wanted && !is_dead {
                     each(outline)?;
                 }
             }

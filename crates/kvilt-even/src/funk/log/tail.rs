@@ -21,10 +21,10 @@
 
 use std::sync::Arc;
 
-use kvilt_base::{Charge, mutant};
+use kvilt_base::{Charge, planted};
 use kvilt_sync::append::AppendBuffer;
 
-use crate::{files::Files, mutants, parts};
+use crate::{files::Files, parts};
 
 /// Longest write, in bytes, that the page cache of Linux 6.16 and later takes in one piece, if it begins at a
 /// multiple of this length. It takes others page by page, which costs a fifth more, and in puts a half.
@@ -151,8 +151,9 @@ impl Flushing {
     /// What the next buffer begins with, and how much of that is written with this one.
     fn carried(&self) -> (&[u8], usize) {
         let carried = &self.buffer.bytes.read()[self.records_end..];
-        let is_all = mutant(&mutants::CarriedNotWritten);
-        (carried, if is_all { carried.len() } else { self.write_end - self.records_end })
+        let written = self.write_end - self.records_end;
+        let written = planted!(CarriedNotWritten, written => carried.len());
+        (carried, written)
     }
 }
 

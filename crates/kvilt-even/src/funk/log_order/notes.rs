@@ -11,11 +11,11 @@
 
 use std::{ops::Range, sync::Arc};
 
-use kvilt_base::{Charge, EntryRef, Kind, Large, Version, key::shared_prefix_len, mutant};
+use kvilt_base::{Charge, EntryRef, Kind, Large, Version, key::shared_prefix_len, planted};
 use kvilt_format::coding::{Decoder, Malformed, push_prefixed, push_varint};
 
 use super::{Gathered, LogOrder, Record};
-use crate::{files::Files, mutants, parts};
+use crate::{files::Files, parts};
 
 /// A scan that wants less than this part of what is noted reads the log: to find it among notes means to
 /// decode all of them.
@@ -60,8 +60,8 @@ impl Notes {
     /// Those of an order.
     pub(crate) fn of(order: &LogOrder, base: Version, files: &Files) -> Self {
         let mut notes = Notes::from(order.place.start, base, files);
-        let count =
-            order.items.len() - usize::from(mutant(&mutants::LastNotNoted) && !order.items.is_empty());
+        let count = order.items.len();
+        let count = planted!(LastNotNoted, count => count.saturating_sub(1));
         order.records().take(count).for_each(|record| notes.push(record));
         notes.noted.place = order.place.clone();
         notes
@@ -69,8 +69,8 @@ impl Notes {
 
     /// Notes a record, the next one. Of a range tombstone, which no order has, there is nothing to note.
     pub(crate) fn note(&mut self, entry: &EntryRef<'_>, offset: u64) {
-        let is_missed = entry.kind == Kind::Tombstone && mutant(&mutants::DeletesNotNoted);
-        if entry.kind != Kind::RangeTombstone && !is_missed {
+        planted!(DeletesNotNoted => if entry.kind == Kind::Tombstone { return });
+        if entry.kind != Kind::RangeTombstone {
             self.push(Record { key: entry.key, version: entry.version, offset, kind: entry.kind });
         }
     }
