@@ -38,9 +38,8 @@ pub enum Layer {
     Model,
     /// An image that a crash left, opened and held to the promise.
     Crash,
-    /// The same at every disk call, for a bug that few crashes show. The scripts begin with one whose crashes
-    /// do: stores at rest take no checkpoints, so few crashes fall between a recovery and the first
-    /// checkpoint behind it.
+    /// The same at every disk call, for a bug that few crashes show: stores at rest take no checkpoints, so
+    /// few crashes fall between a recovery and the first checkpoint behind it.
     EveryCrash,
     /// A script with a disk call that fails.
     Faults,
