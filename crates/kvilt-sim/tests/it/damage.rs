@@ -1,4 +1,4 @@
-//! Damage of whole files (F-2, F-8) of each engine's references; of their bytes, see `even`.
+//! Damage of whole files (F-2, F-8) of each engine's references; an engine's own module has their bytes.
 
 use kvilt_sim::{
     damage::{DamageTally, blow::Blow, reference::Reference, run_blows},
@@ -16,7 +16,6 @@ pub(crate) fn run(reference: &Reference, blows: impl Iterator<Item = Blow>, shar
 #[test]
 fn files_that_are_missing_exchanged_or_old_are_found() {
     for engine in engines::ALL {
-        // The last one, that of `even` with more logs among them.
         let Some(last) = engine.references().len().checked_sub(1) else { continue };
         let reference = Reference::new(engine.references(), last as u64).unwrap();
         let tally = run(&reference, Blow::whole_files(&reference), 1);

@@ -1,4 +1,4 @@
-//! Micro-benchmarks: single steps of the engine, each alone on a thread. `cargo bench -p kvilt-bench --bench
+//! Micro-benchmarks: single steps of the engine, each alone on a thread. `cargo bench -p kvilt-even --bench
 //! paths`.
 //!
 //! What lies below the engine is measured directly, and what only the engine has through a store that does
@@ -6,18 +6,21 @@
 //! among many chunks.
 #![expect(clippy::unwrap_used, reason = "a benchmark ends when something fails")]
 
-use std::{hint::black_box, ops::ControlFlow, sync::Arc};
+use std::{hint::black_box, ops::ControlFlow, sync::Arc, time::Duration};
 
 use criterion::{BatchSize, BenchmarkId, Criterion, Throughput, criterion_group, criterion_main};
-use kvilt::{Db, Durability};
-use kvilt_base::{Direction, Disk, EntryRef, FileName, KeyRange, Kind, Source, Value, Version};
+use kvilt_base::{
+    Budget, Direction, Disk, Durability, Engine, EntryRef, FileName, KeyRange, Kind, Rows, Source, Value,
+    Version, World,
+};
+use kvilt_even::{KINDS, Options};
 use kvilt_format::{
     FileIdentity,
     log::encode_record,
     names::TABLE,
     table::{Table, TableOptions, TableWriter},
 };
-use kvilt_io::MemoryDisk;
+use kvilt_io::{MemoryDisk, NativeClock, NativeDisk, NativeRng, NativeSpawn};
 use kvilt_sync::{AppendBuffer, Pile, RowCache};
 
 /// Bytes of a value, as in the benchmark's workloads.
@@ -72,26 +75,36 @@ fn tail(criterion: &mut Criterion) {
 
 /// A store of its own in a directory of its own.
 struct Bed {
-    db: Db,
+    engine: Arc<dyn Engine>,
     _directory: tempfile::TempDir,
 }
 
 impl Bed {
     fn new(budget_bytes: u64, chunk_bytes: u64) -> Self {
         let directory = tempfile::tempdir().unwrap();
-        let db = Db::builder(directory.path().join("store"))
-            .memory_budget(budget_bytes)
-            .engine(kvilt::Engine::Even(
-                kvilt::even::Options::default()
-                    .chunk_bytes_max(chunk_bytes)
-                    .chunk_bytes_rebalance(chunk_bytes / 10 * 7)
-                    .chunk_bytes_min(chunk_bytes / 10),
-            ))
-            // Nothing is made durable but when a benchmark asks for it.
-            .durability(Durability::Async { interval: std::time::Duration::from_secs(3600) })
-            .open()
-            .unwrap();
-        Bed { db, _directory: directory }
+        let disk = NativeDisk::open(&directory.path().join("store"), KINDS, true).unwrap();
+        let world = World {
+            clock: Arc::new(NativeClock::new()),
+            rng: Arc::new(NativeRng::new().unwrap()),
+            spawn: Arc::new(NativeSpawn::new()),
+            budget: Budget::new(budget_bytes),
+        };
+        let mut options = Options::default();
+        options.chunk_bytes_max = chunk_bytes;
+        options.chunk_bytes_rebalance = chunk_bytes / 10 * 7;
+        options.chunk_bytes_min = chunk_bytes / 10;
+        // Nothing is made durable but when a benchmark asks for it.
+        options.settings.durability = Durability::Async { interval: Duration::from_secs(3600) };
+        Bed { engine: kvilt_even::open(disk, world, options).unwrap(), _directory: directory }
+    }
+
+    /// Shows all rows.
+    fn scan(&self, rows: &mut dyn Rows) {
+        let view = self.engine.view().unwrap();
+        let mut left = Some(KeyRange::all());
+        while let Some(range) = left {
+            left = self.engine.scan(&view, &range, Direction::Forward, rows).unwrap().left();
+        }
     }
 }
 
@@ -105,30 +118,33 @@ fn munk(criterion: &mut Criterion) {
             bencher.iter_batched(
                 || Bed::new(256 << 20, 10 << 20),
                 |bed| {
-                    keys.iter().for_each(|key| bed.db.put(key, VALUE).unwrap());
+                    keys.iter().for_each(|key| bed.engine.put(key, &VALUE).unwrap());
                     bed
                 },
                 BatchSize::PerIteration,
             );
         });
         let bed = Bed::new(256 << 20, 10 << 20);
-        keys.iter().for_each(|key| bed.db.put(key, VALUE).unwrap());
+        keys.iter().for_each(|key| bed.engine.put(key, &VALUE).unwrap());
         group.bench_function(BenchmarkId::new("get", order), |bencher| {
-            let get = |key: &Vec<u8>| bed.db.get_with(key, |value| value[0]).unwrap().unwrap();
-            bencher.iter(|| keys.iter().map(|key| u64::from(get(key))).sum::<u64>());
+            bencher.iter(|| {
+                let mut sum = 0;
+                let mut found = |value: &[u8]| sum += u64::from(value[0]);
+                keys.iter().for_each(|key| assert!(bed.engine.get_with(key, None, &mut found).unwrap()));
+                sum
+            });
         });
         group.bench_function(BenchmarkId::new("scan", order), |bencher| {
             bencher.iter(|| {
                 let mut bytes = 0;
-                let count = |_: &[u8], value: &[u8]| {
+                bed.scan(&mut |_: &[u8], value: &[u8]| {
                     bytes += value.len();
                     ControlFlow::Continue(())
-                };
-                bed.db.iter().visit(count).unwrap();
+                });
                 assert_eq!(bytes, ROWS * VALUE.len());
             });
         });
-        assert_eq!(bed.db.stats().gets, bed.db.stats()["gets_from_munk"], "all of it is in memory");
+        assert_eq!(bed.engine.stats().gets, bed.engine.stats()["gets_from_munk"], "all of it is in memory");
     }
     group.finish();
 }
@@ -140,20 +156,22 @@ fn index(criterion: &mut Criterion) {
         let bed = many_chunks(chunks);
         let absent: Vec<Vec<u8>> = keys("random", 1000);
         group.throughput(Throughput::Elements(1000));
-        group.bench_function(BenchmarkId::new("lookup", bed.db.stats()["chunks_now"]), |bencher| {
-            bencher.iter(|| absent.iter().filter(|key| bed.db.contains_key(key).unwrap()).count());
+        group.bench_function(BenchmarkId::new("lookup", bed.engine.stats()["chunks_now"]), |bencher| {
+            bencher.iter(|| {
+                absent.iter().filter(|key| bed.engine.get_with(key, None, &mut |_| {}).unwrap()).count()
+            });
         });
     }
     group.finish();
 }
 
-/// A store of at least so many chunks.
+/// A store of at least this many chunks.
 fn many_chunks(chunks: u64) -> Bed {
     let bed = Bed::new(1 << 30, 4 << 10);
     let mut i = 0;
-    while bed.db.stats()["chunks_now"] < chunks {
+    while bed.engine.stats()["chunks_now"] < chunks {
         for _ in 0..1000 {
-            bed.db.put(format!("k{i:013}"), [7; 300]).unwrap();
+            bed.engine.put(format!("k{i:013}").as_bytes(), &[7; 300]).unwrap();
             i += 1;
         }
     }
@@ -233,15 +251,19 @@ fn row_cache(criterion: &mut Criterion) {
 /// A checkpoint after a put to each of ten thousand chunks.
 fn checkpoint(criterion: &mut Criterion) {
     let bed = many_chunks(10_000);
-    bed.db.sync().unwrap();
-    let rows: Vec<Vec<u8>> = bed.db.iter().map(|row| row.unwrap().0.to_vec()).collect();
+    bed.engine.sync().unwrap();
+    let mut rows = Vec::new();
+    bed.scan(&mut |key: &[u8], _: &[u8]| {
+        rows.push(key.to_vec());
+        ControlFlow::Continue(())
+    });
     let apart = (rows.len() / 10_000).max(1);
     let mut group = criterion.benchmark_group("checkpoint");
     group.sample_size(10);
     group.bench_function("10000 dirty logs", |bencher| {
         bencher.iter_batched(
-            || rows.iter().step_by(apart).for_each(|key| bed.db.put(key, [8; 300]).unwrap()),
-            |()| bed.db.sync().unwrap(),
+            || rows.iter().step_by(apart).for_each(|key| bed.engine.put(key, &[8; 300]).unwrap()),
+            |()| bed.engine.sync().unwrap(),
             BatchSize::PerIteration,
         );
     });
