@@ -47,8 +47,9 @@ pub fn run(
         _ => None,
     };
     told(json!({
-        "kind": "start", "store": contestant.name(), "promise": contestant.promise(), "load": load_average(),
-        "limit_refused": refused, "scenario": scenario.to_json(),
+        "kind": "start", "store": contestant.name(), "engine": contestant.engine(),
+        "promise": contestant.promise(), "load": load_average(), "limit_refused": refused,
+        "scenario": scenario.to_json(),
     }))?;
     let store = contestant.open(directory, scenario.budget_bytes)?;
     let stage = Stage {

@@ -124,7 +124,8 @@ impl Cut {
         let next_seed = self.seed + self.cycles.div_ceil(LIVES);
         if self.json {
             let summary = json!({
-                "what": "cut", "kind": self.kind.name(), "seed": self.seed, "next_seed": next_seed,
+                "what": "cut", "engine": engines::chosen().name,
+                "kind": self.kind.name(), "seed": self.seed, "next_seed": next_seed,
                 "cycles": tally.cycles, "recovering": tally.recovering, "writes": tally.writes,
                 "acknowledged": tally.acknowledged, "lost": tally.lost, "seconds": took.as_secs_f64(),
                 "violations": u8::from(!is_good),

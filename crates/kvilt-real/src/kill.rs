@@ -150,7 +150,8 @@ impl Kill {
         if self.json {
             let levels = levels.iter().zip(tallies).map(|(level, tally)| tally.json(*level));
             let summary = json!({
-                "what": "kill", "seed": self.seed, "next_seed": next_seed, "cycles": cycles,
+                "what": "kill", "engine": engines::chosen().name,
+                "seed": self.seed, "next_seed": next_seed, "cycles": cycles,
                 "seconds": took.as_secs_f64(), "violations": u8::from(!is_good),
                 "levels": levels.collect::<Vec<_>>(),
             });

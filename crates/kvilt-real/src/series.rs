@@ -20,6 +20,7 @@ use serde_json::json;
 
 use crate::{
     child::{OPENING, WRITING},
+    engines,
     hunt::{Aim, hunt},
     level::{End, Level},
     subject::{PEACEFUL_LIVES, Subject},
@@ -109,7 +110,8 @@ impl Series {
             let tenth = (sizes.len() / 10).max(1);
             let by_tenth: Vec<u64> = sizes.chunks(tenth).map(|sizes| mean(sizes) as u64).collect();
             let summary = json!({
-                "what": "series", "seed": self.seed, "cycles": sizes.len(), "seconds": took.as_secs_f64(),
+                "what": "series", "engine": engines::chosen().name,
+                "seed": self.seed, "cycles": sizes.len(), "seconds": took.as_secs_f64(),
                 "settled_growth_percent": settled.growth(), "settled_bytes": seen.settled,
                 "directory_growth_percent": directory.growth(), "directory_bytes_by_tenth": by_tenth,
                 "parts": parts, "open_median_ms": at(50), "open_p99_ms": at(99), "open_max_ms": at(100),

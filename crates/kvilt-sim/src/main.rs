@@ -7,7 +7,7 @@ mod planted;
 
 use std::{process::ExitCode, time::Duration};
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, ensure};
 use clap::{Parser, ValueEnum};
 use kvilt_sim::{
     campaign::{Campaign, Kind, Outcome, run_campaign},
@@ -114,6 +114,9 @@ fn main() -> Result<ExitCode> {
         #[cfg(feature = "mutants")]
         What::Mutants => return planted::run(&arguments),
     };
+    // Else a campaign for a number of cases would never end.
+    let (engine, has_references) = (arguments.engine.name(), !arguments.engine.references().is_empty());
+    ensure!(kind != Kind::Damage || has_references, "engine {engine} has no store to be damaged");
     let time = arguments.time()?;
     let seeds = arguments.seeds.clone().unwrap_or(0..100);
     let seeds = match arguments.cases {

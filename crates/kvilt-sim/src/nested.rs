@@ -42,6 +42,7 @@ pub(crate) fn run(arguments: &Arguments, images: Images, depth: u32) -> Result<E
     let engine = arguments.engine;
     let count = engine.canonical().len() as u64;
     let scripts = arguments.scripts.clone().unwrap_or(0..count);
+    ensure!(count > 0, "engine {} has no canonical scripts", engine.name());
     ensure!(!scripts.is_empty() && scripts.end <= count, "--scripts must lie within 0..{count}");
     let seeds = arguments.seeds.clone().unwrap_or(0..1);
     let depth = arguments.depth.unwrap_or(depth);
