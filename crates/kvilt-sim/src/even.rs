@@ -102,6 +102,7 @@ const PATHS: &[&str] = &[
     "gets_from_table",
     "batches",
     "commit_bytes_written",
+    "stalls_memory",
 ];
 
 /// A store of the engine `even` with some options and memory.
