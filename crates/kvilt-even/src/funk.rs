@@ -25,6 +25,7 @@ pub(crate) mod table_file;
 pub(crate) mod unsynced;
 
 use std::{
+    cell::Cell,
     ops::Range,
     sync::{Arc, atomic::AtomicU64},
 };
@@ -38,7 +39,7 @@ use kvilt_sync::{published::pin, versions::Versions};
 use self::{
     ascent::AscentSource,
     log::ChunkLog,
-    log_order::{OrderSource, Wanted},
+    log_order::{LogOrder, OrderSource, Pieces, Wanted},
     log_rows::LogRows,
     table_file::TableFile,
 };
@@ -50,6 +51,12 @@ use crate::{
 
 /// Of a log of which a chunk has less than this part, a rewrite reads only that.
 const SHARE_READ_WHOLE: u64 = 4;
+
+/// The orders of a chunk's logs take this part of the budget at most, unless they are there already.
+const ORDERS_PART: u64 = 8;
+
+/// What is made instead of orders that would take more takes this part, all logs together.
+const PIECES_PART: u64 = 16;
 
 /// One file of a funk that takes no more entries.
 #[derive(Clone)]
@@ -233,7 +240,10 @@ impl Funk {
     ) -> Result<Merge<'f>> {
         let bytes = self.log_bytes() + self.table_bytes();
         let large_values = self.large_values(purpose);
-        let reading = Reading { range, direction, files, purpose, large_values, bytes };
+        let orders_left = Cell::new(files.budget.bytes_max() / ORDERS_PART);
+        let piece_bytes = files.budget.bytes_max() / PIECES_PART / (self.parts.len() as u64 + 1);
+        let reading =
+            Reading { range, direction, files, purpose, large_values, bytes, orders_left, piece_bytes };
         let mut sources: Vec<Box<dyn Source + 'f>> = Vec::with_capacity(self.parts.len() + 1);
         if let Some(log) = &self.log {
             let upto = match purpose {
@@ -295,6 +305,10 @@ struct Reading<'r, 'f> {
     large_values: LargeValues,
     /// Bytes of all parts that are the chunk's.
     bytes: u64,
+    /// Bytes that orders may take that are yet to come.
+    orders_left: Cell<u64>,
+    /// Bytes of a piece of a log whose order would take more than that.
+    piece_bytes: u64,
 }
 
 impl<'f> Reading<'_, 'f> {
@@ -349,7 +363,7 @@ impl<'f> Reading<'_, 'f> {
             }
             Purpose::Rewrite { .. } if share_bytes < place.end / SHARE_READ_WHOLE => {
                 // Once sorted, the log serves all who share it.
-                let orders = log.orders(files, place, None)?;
+                let orders = log.orders(files, place, (u64::MAX, None))?.expect("there is no limit");
                 LogRows::read_share(log, files, &orders, range, (share_bytes, streams))?
             }
             Purpose::Rewrite { .. } => LogRows::read(log, files, place, range, streams)?,
@@ -369,6 +383,21 @@ impl<'f> Reading<'_, 'f> {
         }
     }
 
+    /// The orders of a part of a log, unless they take more than what is left for such.
+    fn orders(
+        &self,
+        log: &ChunkLog,
+        place: Range<u64>,
+        wanted: Wanted<'f>,
+    ) -> Result<Option<Vec<Arc<LogOrder>>>> {
+        // A rewrite has all of the chunk in memory, but for large values.
+        let left = if wanted.every_version { u64::MAX } else { self.orders_left.get() };
+        let orders = log.orders(self.files, place, (left, wanted.cost_bytes))?;
+        let bytes: usize = orders.iter().flatten().map(|order| order.memory_bytes()).sum();
+        self.orders_left.set(self.orders_left.get().saturating_sub(bytes as u64));
+        Ok(orders)
+    }
+
     /// Adds the sources of a part of a log of which records are read as a scan reaches them.
     fn sorted(
         &self,
@@ -378,7 +407,15 @@ impl<'f> Reading<'_, 'f> {
         sources: &mut Vec<Box<dyn Source + 'f>>,
     ) -> Result<()> {
         let Reading { range, direction, files, .. } = *self;
-        for order in log.orders(files, place, wanted.cost_bytes)? {
+        let Some(orders) = self.orders(log, place.clone(), wanted)? else {
+            let of = (Arc::clone(log), place);
+            let pieces = Pieces::new(of, files, range, direction, (wanted, self.piece_bytes))?;
+            if !pieces.is_empty() {
+                sources.push(Box::new(pieces));
+            }
+            return Ok(());
+        };
+        for order in orders {
             let of = (order, Arc::clone(log));
             let source = OrderSource::new(of, files, range, direction, wanted);
             // Of many logs most have nothing of what a short scan wants.

@@ -93,10 +93,6 @@ kvilt_base::mutants! {
     EvictedHalfIndexed,
     /// A log with tombstones is taken to have only the keys that its chunk's munk has.
     DeletesNotInSpan,
-    /// Notes that are made of an order lack its last record.
-    LastNotNoted,
-    /// A log without a munk does not note deletes.
-    DeletesNotNoted,
     /// A load forgets what was put while it read.
     LoadNotCaughtUp,
     /// A put does not tell the row cache.

@@ -9,7 +9,7 @@
 //! | rows in tails that overwrite the run's | moved to their places in the run | `rebalance/sink.rs` |
 //! | too much log, or a log that scans must sort | tables rewritten; a cold chunk may split | `rebalance/funk.rs`, `rebalance/divide.rs` |
 //! | too small | coalesced with a neighbour | `rebalance/coalesce.rs` |
-//! | memory | munks evicted and loaded by heat; before one goes, its log's order is made of it | `rebalance/memory.rs`, `rebalance/load.rs`, `rebalance/order.rs` |
+//! | memory | munks evicted and loaded by heat | `rebalance/memory.rs`, `rebalance/load.rs` |
 //! | dead bytes in files | rewritten for space | `rebalance/space.rs`, `rebalance/samples.rs` |
 //!
 //! All of them read without the gate and flip the chunk's state under it. At most one job has a chunk at a
@@ -21,7 +21,6 @@ mod funk;
 mod load;
 mod memory;
 mod munk;
-mod order;
 mod samples;
 mod sink;
 mod space;

@@ -8,7 +8,7 @@
 //! | 2 | chunk gates, in the order of keys | |
 //! | 3 | structure | |
 //! | 4 | dirty list, attention queue | |
-//! | 5 | a log: its orders, in them its notes; its flusher, in it its writer, in both what its next summary tells | no writer lock across a disk call |
+//! | 5 | a log: its orders; its flusher, in it its writer, in both what its next summary tells | no writer lock across a disk call |
 //! | 6 | the locks of `kvilt-sync` | its `lib.rs` orders them |
 
 use std::{

@@ -269,8 +269,11 @@ fn many_small_chunks_give_their_space_back() {
         bed.step();
     }
     bed.rest(20);
-    // An eighth of the slack, and an eighth of that which no count is worth.
-    assert!(bed.file_bytes() <= (9 << 20), "{} bytes for none: {:?}", bed.file_bytes(), bed.db.stats());
+    // An eighth of the slack, and an eighth of that which no count is worth; a fifth of what is therefore
+    // taken for live may be dead, too.
+    let slack = 64 << 20;
+    let bound = slack / 8 + slack / 64 + slack / 256;
+    assert!(bed.file_bytes() <= bound, "{} bytes for none: {:?}", bed.file_bytes(), bed.db.stats());
     bed.db.close().expect("a store in memory closes");
 }
 

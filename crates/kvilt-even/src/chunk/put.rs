@@ -176,9 +176,6 @@ impl Store {
             encode_before_value(&mut encoded, id, offset, log.base(), entry, batch);
         }
         log.append(entry, &encoded, value_apart, offset);
-        if state.munk.is_none() {
-            log.note(&entry, offset);
-        }
         // One huge value must not pin its size in every thread that ever wrote one.
         if encoded.capacity() <= 1 << 20 {
             ENCODED.set(encoded);

@@ -61,7 +61,7 @@ use super::{
     ascent::Ascent,
     log_index,
     log_index::ChargedIndex,
-    log_order::{LaidAside, LogOrder, MunkOrder, Notes, Orders},
+    log_order::{LogOrder, Orders},
 };
 use crate::{
     files::{Files, Hold},
@@ -129,8 +129,6 @@ pub(crate) struct ChunkLog {
     index: Published<Option<Arc<ChargedIndex>>>,
     building: Mutex<()>,
     orders: Mutex<Orders>,
-    /// What is appended while its chunk has no munk; none of an earlier run's log.
-    notes: Mutex<Option<Notes>>,
     summaries: Summaries,
     /// For the next summary; none of a log that is closed. Nobody waits for it who has the writer's lock.
     gathered: Mutex<Option<Box<Gathered>>>,
@@ -189,7 +187,6 @@ impl ChunkLog {
             index: Published::new(None),
             building: Mutex::new(()),
             orders: Mutex::default(),
-            notes: Mutex::new(None),
             summaries: Summaries::of(summary),
             gathered: Mutex::new((length == 0).then(|| Box::new(Gathered::new(base, files)))),
             hiders: Hiders::new(files),
@@ -414,113 +411,14 @@ impl ChunkLog {
     }
 
     /// The records of a part of it in key order, newest first, for a scan. They may have others as well.
+    /// None if to make them takes more than `bytes_max`.
     pub(crate) fn orders(
         &self,
         files: &Files,
         place: Range<u64>,
-        cost_bytes: Option<&AtomicU64>,
-    ) -> Result<Vec<Arc<LogOrder>>> {
-        self.orders.lock().of(self, files, place, cost_bytes)
-    }
-
-    /// Begins the order of its first `upto` bytes, of which the chunk's munk has all rows; none if it needs
-    /// none, or if munk and index do not tell.
-    pub(crate) fn order_of_munk(&self, upto: u64) -> Option<MunkOrder<'_>> {
-        let from = self.with_ascent(|ascent| ascent.end(upto));
-        // Of deleted keys the munk may know nothing.
-        if from >= upto || self.has_deletes() {
-            return None;
-        }
-        let index = self.index.load(&pin()).clone()?;
-        Some(MunkOrder::new(self, index, from..upto))
-    }
-
-    /// Lays the order of a closed log aside, so that it takes no memory while nobody asks for it; false if
-    /// that fails.
-    pub(crate) fn lay_aside(&self, order: &LogOrder, files: &Files) -> bool {
-        let laid_aside = LaidAside::write(order, self, files);
-        let is_done = laid_aside.is_some();
-        if let Some(laid_aside) = laid_aside {
-            self.orders.lock().lie_aside(laid_aside);
-        }
-        is_done
-    }
-
-    /// The same of what a closed log has noted, which is then forgotten.
-    pub(crate) fn lay_notes_aside(&self, files: &Files) {
-        let Some(from) = self.noted_from() else { return };
-        if self.noted(from..self.len()).is_some_and(|order| self.lay_aside(&order, files)) {
-            self.end_notes();
-        }
-    }
-
-    /// From now on it notes what is appended: its chunk has no munk. The caller has the gate.
-    pub(crate) fn begin_notes(&self, files: &Files) {
-        let start = self.len().max(HEADER_BYTES as u64);
-        *self.notes.lock() = Some(Notes::from(start, self.base, files));
-    }
-
-    /// The same behind notes of its beginning. What was put since these were made, little, is read.
-    pub(crate) fn go_on_with_notes(&self, files: &Files, mut notes: Notes) -> Result<()> {
-        self.for_each(files, notes.end(), self.len(), &mut |offset, entry, _| {
-            notes.note(&entry, offset);
-            Ok(())
-        })?;
-        notes.reach(self.len());
-        *self.notes.lock() = Some(notes);
-        Ok(())
-    }
-
-    /// Notes a record that was just appended, unless one before it was not noted.
-    pub(crate) fn note(&self, entry: &EntryRef<'_>, offset: u64) {
-        let mut all_notes = self.notes.lock();
-        let is_next = |end: u64| end == offset || self.summaries.fill(&(end..offset));
-        let Some(notes) = all_notes.as_mut().filter(|notes| is_next(notes.end())) else { return };
-        let len = self.len();
-        if notes.is_empty() && self.with_ascent(|ascent| ascent.end(len)) == len {
-            // In order as it lies.
-            notes.start_at(len);
-            return;
-        }
-        notes.note(entry, offset);
-        notes.reach(len);
-        if notes.are_too_long() {
-            *all_notes = None;
-        }
-    }
-
-    /// Where its notes begin, if there are any.
-    pub(crate) fn noted_from(&self) -> Option<u64> {
-        self.notes.lock().as_ref().filter(|notes| !notes.is_empty()).map(Notes::start)
-    }
-
-    /// The order of a part of it, as far as it is noted from the part's beginning on.
-    pub(crate) fn noted(&self, place: Range<u64>) -> Option<LogOrder> {
-        // Sorted without the lock: a put takes it.
-        let copy = self.notes.lock().as_ref()?.copy_for(&place)?;
-        Some(copy.order())
-    }
-
-    /// Forgets what it has noted, and begins again if it takes more.
-    pub(crate) fn forget_notes(&self, files: &Files) {
-        let mut notes = self.notes.lock();
-        if notes.as_ref().is_none_or(Notes::is_empty) {
-            return;
-        }
-        // A put that has appended its record and not noted it yet finds that the notes begin behind it, and
-        // passes.
-        let again = Notes::from(self.len(), self.base, files);
-        let forgotten = notes.replace(again);
-        // To free them takes a while, and puts wait for the lock.
-        drop(notes);
-        drop(forgotten);
-    }
-
-    /// Forgets what it has noted, and notes no more: its chunk has a munk.
-    pub(crate) fn end_notes(&self) {
-        // Bound to a name so that they are freed behind the lock, for which puts wait.
-        let forgotten = self.notes.lock().take();
-        drop(forgotten);
+        (bytes_max, cost_bytes): (u64, Option<&AtomicU64>),
+    ) -> Result<Option<Vec<Arc<LogOrder>>>> {
+        self.orders.lock().of(self, files, place, (bytes_max, cost_bytes))
     }
 
     /// So many seconds have passed: orders that nobody asks for grow old, and a log that was closed is done

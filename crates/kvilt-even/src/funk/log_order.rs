@@ -5,14 +5,12 @@
 //! itself when a scan comes to it, and [`Orders`] keeps few parts by merging those of like size, so that a
 //! record is moved a logarithm of times.
 //!
-//! To sort a log is to read all of it, or its summaries, unless its keys are known otherwise: a log without a
-//! munk notes the keys that are appended ([`Notes`]), one whose munk goes gets them from the munk
-//! ([`MunkOrder`]), and what is known of a log that is closed is laid aside behind its records
-//! ([`LaidAside`]), a hundredth of the log.
+//! To sort a log is to read its summaries, and what they do not cover: all of it where rows are short.
+//!
+//! Where keys are long, an order takes as much memory as its log. What the orders of one chunk may take is
+//! therefore bounded, and a log whose order does not fit is walked in [`Pieces`].
 
-mod laid_aside;
-mod notes;
-mod of_munk;
+mod pieces;
 mod source;
 
 use std::{
@@ -28,9 +26,7 @@ use kvilt_base::{Charge, KeyRange, Kind, Large, Result, Version};
 use kvilt_format::log::Outline;
 
 pub(crate) use self::{
-    laid_aside::LaidAside,
-    notes::Notes,
-    of_munk::MunkOrder,
+    pieces::Pieces,
     source::{OrderSource, Wanted},
 };
 use super::{log::ChunkLog, log_index::LOG_BYTES_LIMIT};
@@ -81,18 +77,29 @@ impl Record<'_> {
 }
 
 impl LogOrder {
-    /// The keys of the records of `log` between two offsets, and how many bytes were read for them; range
-    /// tombstones are left out.
-    fn read(log: &ChunkLog, files: &Files, place: Range<u64>) -> Result<(Self, u64)> {
+    /// The keys of the records of `log` between two offsets, or how many bytes they take if that is more than
+    /// `bytes_max`; and how many bytes were read for them. Range tombstones are left out.
+    fn read(
+        log: &ChunkLog,
+        files: &Files,
+        place: Range<u64>,
+        bytes_max: u64,
+    ) -> Result<(std::result::Result<Self, u64>, u64)> {
         let mut gathered = Gathered::default();
+        let mut bytes = 0;
         let read = log.for_each_outline(files, place.clone(), &mut |outline| {
             let Outline { offset, kind, key, version } = outline;
             if kind != Kind::RangeTombstone {
-                gathered.push(Record { key, version, offset, kind });
+                bytes += order_bytes(key);
+                if bytes <= bytes_max {
+                    gathered.push(Record { key, version, offset, kind });
+                } else {
+                    gathered = Gathered::default();
+                }
             }
             Ok(())
         })?;
-        Ok((gathered.sorted(place), read))
+        Ok((if bytes <= bytes_max { Ok(gathered.sorted(place)) } else { Err(bytes) }, read))
     }
 
     /// Two parts, one behind the other, as one.
@@ -151,7 +158,7 @@ impl LogOrder {
         &self.keys[self.items[at].start as usize..end]
     }
 
-    fn memory_bytes(&self) -> usize {
+    pub(super) fn memory_bytes(&self) -> usize {
         self.keys.capacity() + self.items.capacity() * size_of::<Item>() + self.samples.bytes()
     }
 
@@ -201,6 +208,11 @@ impl LogOrder {
     }
 }
 
+/// What a record takes of an order, in bytes.
+fn order_bytes(key: &[u8]) -> u64 {
+    (key.len() + size_of::<Item>()) as u64
+}
+
 /// Records in the order in which they are found.
 #[derive(Default)]
 struct Gathered {
@@ -215,15 +227,23 @@ impl Gathered {
         self.found.push((start..self.keys.len(), version, offset, kind));
     }
 
-    /// The order of them all, which are those of this part of the log.
-    fn sorted(self, place: Range<u64>) -> LogOrder {
-        let Gathered { keys, found } = self;
-        let record = |(key, version, offset, kind)| Record { key: &keys[key], version, offset, kind };
-        let mut records: Vec<Record<'_>> = found.into_iter().map(record).collect();
+    fn records(&self) -> Vec<Record<'_>> {
+        let record = |(key, version, offset, kind): &(Range<usize>, _, _, _)| Record {
+            key: &self.keys[key.clone()],
+            version: *version,
+            offset: *offset,
+            kind: *kind,
+        };
+        let mut records: Vec<Record<'_>> = self.found.iter().map(record).collect();
         if !records.is_sorted_by(|a, b| a.order() <= b.order()) {
             records.sort_unstable_by(|a, b| a.order().cmp(&b.order()));
         }
-        LogOrder::of(records.into_iter(), (keys.len(), place))
+        records
+    }
+
+    /// The order of them all, which are those of this part of the log.
+    fn sorted(self, place: Range<u64>) -> LogOrder {
+        LogOrder::of(self.records().into_iter(), (self.keys.len(), place))
     }
 }
 
@@ -231,54 +251,48 @@ impl Gathered {
 #[derive(Default)]
 pub(crate) struct Orders {
     orders: Vec<(Arc<LogOrder>, Charge)>,
-    /// Where the oldest part can be read instead of the log.
-    laid_aside: Option<LaidAside>,
+    /// What parts that could not be kept take, in bytes, at least; zero if there was none.
+    too_long: u64,
     /// Seconds that they are kept, at least, though memory is short.
     seconds_left: u8,
 }
 
 impl Orders {
-    /// Those of a part of `log`, newest first; they may have records before and behind it as well.
+    /// Those of a part of `log`, newest first; they may have records before and behind it as well. None if
+    /// those that have to be made take more than `bytes_max`.
     pub(crate) fn of(
         &mut self,
         log: &ChunkLog,
         files: &Files,
         place: Range<u64>,
-        cost_bytes: Option<&AtomicU64>,
-    ) -> Result<Vec<Arc<LogOrder>>> {
+        (bytes_max, cost_bytes): (u64, Option<&AtomicU64>),
+    ) -> Result<Option<Vec<Arc<LogOrder>>>> {
         self.seconds_left = SECONDS_KEPT;
         if self.orders.first().is_some_and(|(oldest, _)| oldest.place.start > place.start) {
             self.orders.clear();
         }
-        while let end = self.orders.last().map_or(place.start, |(newest, _)| newest.place.end)
-            && end < place.end
-        {
-            if let Some(aside) = self.laid_aside.take_if(|aside| aside.start() == end) {
-                // What cannot be read is forgotten: the log is read instead.
-                if let Some(order) = aside.read(log, files) {
+        let end = self.orders.last().map_or(place.start, |(newest, _)| newest.place.end);
+        if end < place.end {
+            if bytes_max < self.too_long {
+                return Ok(None);
+            }
+            let (order, read) = LogOrder::read(log, files, end..place.end, bytes_max)?;
+            if let Some(cost) = cost_bytes {
+                // Relaxed: a statistic.
+                cost.fetch_add(read, Relaxed);
+            }
+            match order {
+                Ok(order) => {
+                    self.too_long = 0;
                     self.push(order, files);
-                    self.laid_aside = Some(aside);
                 }
-            } else if let Some(noted) = log.noted(end..place.end) {
-                self.push(noted, files);
-            } else {
-                let known = [self.laid_aside.as_ref().map(LaidAside::start), log.noted_from()];
-                let known = known.into_iter().flatten().filter(|start| *start > end).min();
-                let upto = known.map_or(place.end, |start| start.min(place.end));
-                let (order, read) = LogOrder::read(log, files, end..upto)?;
-                if let Some(cost) = cost_bytes {
-                    // Relaxed: a statistic.
-                    cost.fetch_add(read, Relaxed);
+                Err(bytes) => {
+                    self.too_long = bytes;
+                    return Ok(None);
                 }
-                self.push(order, files);
             }
         }
-        Ok(self.orders.iter().rev().map(|(order, _)| Arc::clone(order)).collect())
-    }
-
-    /// Takes note of where the order of a closed log was laid aside.
-    pub(crate) fn lie_aside(&mut self, laid_aside: LaidAside) {
-        self.laid_aside = Some(laid_aside);
+        Ok(Some(self.orders.iter().rev().map(|(order, _)| Arc::clone(order)).collect()))
     }
 
     /// Forgets what can be read again.

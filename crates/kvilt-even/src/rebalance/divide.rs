@@ -64,7 +64,6 @@ impl Store {
         self.succeed(&[chunk], &mut [&mut gate], &children);
         drop(gate);
         drop(pin);
-        closed.logs_newest_first().for_each(|log| log.lay_notes_aside(&self.files));
         Ok(true)
     }
 

@@ -78,7 +78,6 @@ impl Store {
         let tombstones = Arc::new(since.tombstones);
         let munk = Munk { run: self.charged(run), tails: vec![tail], tombstones, covered_bytes: 0 };
         let funk = Arc::clone(&state.funk);
-        funk.logs_newest_first().for_each(|log| log.end_notes());
         if let Some(log) = &funk.log {
             // The index is kept: puts go on to fill it.
             log.forget(false);

@@ -30,7 +30,7 @@ use parking_lot::Mutex;
 use super::munk::wasted_bytes;
 use crate::{
     chunk::{Chunk, ChunkState, Occupied, PUT_WEIGHT_INVERSE},
-    funk::{PartFile, log::ChunkLog, log_index::ChargedIndex, log_order::Notes},
+    funk::{PartFile, log::ChunkLog, log_index::ChargedIndex},
     munk::Munk,
     parts,
     store::Store,
@@ -316,24 +316,19 @@ impl Store {
             return Ok(false);
         }
         self.count_munk(chunk);
-        let (munk, hold, log, upto) = {
+        let (log, upto) = {
             let pin = pin();
             let _gate = chunk.gate();
             let state = chunk.state(&pin);
-            let Some(munk) = &state.munk else { return Ok(false) };
+            if state.munk.is_none() {
+                return Ok(false);
+            }
             let log = state.funk.log.clone();
             let upto = log.as_ref().map_or(0, |log| log.len());
-            (Arc::clone(munk), munk.run.run.hold(), log, upto)
+            (log, upto)
         };
-        let order = log.as_ref().and_then(|log| {
-            let runs = [(munk.run.run.held(&hold), &chunk.range)].into_iter();
-            self.order_of((log, upto), runs, &munk.tails)
-        });
-        let notes = log.as_ref().zip(order).map(|(log, order)| Notes::of(&order, log.base(), &self.files));
-        // Its memory is what is wanted.
-        drop((munk, hold));
         let index = log.as_ref().map(|log| self.missing_index(log, upto)).transpose()?.flatten();
-        if !self.flip_evicted(chunk, log, (index, notes), upto)? {
+        if !self.flip_evicted(chunk, log, index, upto)? {
             return Ok(false);
         }
         chunk.heat.forget();
@@ -358,7 +353,7 @@ impl Store {
         &self,
         chunk: &Occupied,
         indexed: Option<Arc<ChunkLog>>,
-        (index, notes): (Option<Arc<ChargedIndex>>, Option<Notes>),
+        index: Option<Arc<ChargedIndex>>,
         upto: u64,
     ) -> Result<bool> {
         let pin = pin();
@@ -374,12 +369,6 @@ impl Store {
                 }
                 _ if log.has_index() => {}
                 _ => return Ok(false),
-            }
-            let has_notes = notes
-                .filter(|_| is_same)
-                .is_some_and(|notes| log.go_on_with_notes(&self.files, notes).is_ok());
-            if !has_notes {
-                log.begin_notes(&self.files);
             }
         }
         let funk = Arc::clone(&state.funk);
@@ -435,10 +424,6 @@ impl Store {
                 }
             }
         }
-        if self.other_memory() < before {
-            return true;
-        }
-        self.forget_notes(&pin);
         let is_freed = self.other_memory() < before;
         if !is_freed {
             self.want_smaller_indexes(&pin);
@@ -454,13 +439,6 @@ impl Store {
                     table.close_if_unread();
                 }
             }
-        }
-    }
-
-    /// Gives back all notes of logs: without, the next scans read the logs.
-    fn forget_notes(&self, pin: &Pin) {
-        for chunk in self.index.load(pin).chunks() {
-            chunk.state(pin).funk.logs_newest_first().for_each(|log| log.forget_notes(&self.files));
         }
     }
 

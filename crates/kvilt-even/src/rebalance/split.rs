@@ -14,7 +14,7 @@ use kvilt_sync::{published::pin, rows::Hold};
 use super::munk::FrozenMunk;
 use crate::{
     chunk::{Chunk, ChunkState, Occupied},
-    funk::{Funk, Part, log::ChunkLog, log_order::LogOrder},
+    funk::{Funk, Part, log::ChunkLog},
     munk::{
         Munk,
         run::{Run, RunReader},
@@ -29,13 +29,12 @@ impl Store {
         let ranges = ranges_of(&chunk.range, &pieces);
         // What takes longer than a put may wait is done before the gate.
         let log = chunk.state(&pin()).funk.log.clone();
-        let (intervals, order) = {
+        let intervals = {
             let holds: Vec<Hold> = pieces.iter().map(Run::hold).collect();
             let runs: Vec<RunReader<'_>> =
                 pieces.iter().zip(&holds).map(|(run, hold)| run.held(hold)).collect();
             let keys = runs.iter().flat_map(|run| (0..run.run().len()).map(|at| run.key_at(at)));
-            let intervals = log.as_ref().and_then(|log| log.intervals_among(keys));
-            (intervals, self.order_at_split(chunk, frozen, &runs, &ranges))
+            log.as_ref().and_then(|log| log.intervals_among(keys))
         };
         let pin = pin();
         let mut gate = chunk.gate();
@@ -72,34 +71,9 @@ impl Store {
         self.succeed(&[chunk], &mut [&mut gate], &children);
         drop(gate);
         drop(pin);
-        if let Some((log, order)) = order {
-            log.lay_aside(&order, &self.files);
-        }
         if has_frozen {
             children.iter().for_each(|child| self.want(child));
         }
-    }
-
-    /// The order of the log that a split is about to close.
-    fn order_at_split(
-        &self,
-        chunk: &Occupied,
-        frozen: &FrozenMunk,
-        pieces: &[RunReader<'_>],
-        ranges: &[KeyRange],
-    ) -> Option<(Arc<ChunkLog>, LogOrder)> {
-        let (log, upto, since) = {
-            let pin = pin();
-            let _gate = chunk.gate();
-            let state = chunk.state(&pin);
-            let munk = state.munk.as_ref().expect("only the occupant evicts");
-            let log = state.funk.log.clone().filter(|_| munk.tombstones.is_empty())?;
-            let upto = log.len();
-            let since: Vec<_> = munk.tails.iter().filter(|tail| !frozen.has(tail)).cloned().collect();
-            (log, upto, since)
-        };
-        let order = self.order_of((&log, upto), pieces.iter().copied().zip(ranges), &since)?;
-        Some((log, order))
     }
 
     /// Puts `children` in the place of `parents`, whose gates are held: the index changes in one step, and

@@ -54,8 +54,6 @@ pub(super) static PLANTED: &[Planted] = &[
     Model.finds(&even::PartsExchanged, "E-4"),
     Model.finds(&even::EvictedHalfIndexed, "E-4"),
     Model.finds(&even::DeletesNotInSpan, "E-4"),
-    Model.finds(&even::LastNotNoted, "E-4"),
-    Model.finds(&even::DeletesNotNoted, "E-4"),
     Model.finds(&even::LoadNotCaughtUp, "E-3"),
     Model.finds(&even::RowCacheNotTold, "D3"),
     Model.finds(&sync::TicketIgnored, "D3"),

@@ -165,9 +165,6 @@ impl Store {
     ) -> Arc<ChunkLog> {
         let mut structure = self.structure.lock();
         let log = ChunkLog::create(&self.files, self.epoch_base);
-        if state.munk.is_none() {
-            log.begin_notes(&self.files);
-        }
         let funk = Funk { log: Some(Arc::clone(&log)), ..state.funk.closed() };
         chunk.replace_state(gate, ChunkState { funk: Arc::new(funk), ..state.clone() });
         self.mark_changed(&mut structure, chunk);

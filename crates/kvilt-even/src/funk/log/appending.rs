@@ -235,7 +235,7 @@ impl ChunkLog {
         let end = len + first.len() as u64;
         self.length.store(end, Ordering::Release);
         if len > 0 && end > len {
-            self.summaries.appended(len..end);
+            self.summaries.appended(len);
         }
     }
 
@@ -448,25 +448,6 @@ impl ChunkLog {
             }
         };
         self.tail.replace(LogTail { start, flushing: None, filling: Some(filling) });
-    }
-
-    /// Writes bytes behind the records of a closed log and says where; none if there is no file yet, or it
-    /// does not take them. They are not part of the log, and nobody finds them who was not told.
-    pub(crate) fn write_behind(&self, files: &Files, bytes: &[u8]) -> Option<u64> {
-        // Else there would be records to come, or a copy of the store might share the file.
-        assert!(
-            self.is_of_this_run && self.is_closed.load(Ordering::Acquire),
-            "only behind what is complete"
-        );
-        let file = self.file.lock().clone()?;
-        let offset = self.len();
-        if files.reserve.is_short() || file.write_all_at(offset, bytes).is_err() {
-            return None;
-        }
-        self.hold.fetch_max(offset + bytes.len() as u64, Ordering::Relaxed);
-        files.counters.log_bytes_written.add(bytes.len() as u64);
-        files.reserve.grow_with(bytes.len() as u64);
-        Some(offset)
     }
 
     /// Has the system begin to bring to the drive what was written out.

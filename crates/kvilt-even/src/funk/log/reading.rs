@@ -136,13 +136,6 @@ impl ChunkLog {
         })
     }
 
-    /// Reads what was written behind the records; none if that fails.
-    pub(crate) fn read_behind(&self, files: &Files, offset: u64, len: usize) -> Option<Large> {
-        let mut bytes = Large::zeroed(len);
-        self.opened(files).ok()?.read_exact_at(offset, &mut bytes).ok()?;
-        Some(bytes)
-    }
-
     /// Gives the record at `offset` to `read` if `window` has all of it, and says whether.
     pub(crate) fn record_in(
         &self,

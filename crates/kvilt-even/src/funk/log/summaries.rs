@@ -45,8 +45,6 @@ pub(crate) struct SummaryRule {
 pub(super) struct Summaries {
     /// The newest.
     last: AtomicU64,
-    /// Where it ends.
-    end: AtomicU64,
     /// The newest that a power cut leaves.
     durable: AtomicU64,
 }
@@ -55,7 +53,7 @@ impl Summaries {
     /// Of a log of which the last one is known.
     pub(super) fn of(last: Option<u64>) -> Self {
         let last = last.unwrap_or(0);
-        Summaries { last: AtomicU64::new(last), end: AtomicU64::new(0), durable: AtomicU64::new(last) }
+        Summaries { last: AtomicU64::new(last), durable: AtomicU64::new(last) }
     }
 
     /// The newest one.
@@ -63,18 +61,9 @@ impl Summaries {
         some(self.last.load(Ordering::Acquire))
     }
 
-    /// One was appended. The caller has the gate.
-    pub(super) fn appended(&self, place: Range<u64>) {
-        // Relaxed: whoever asks what lies there has the gate.
-        self.end.store(place.end, Ordering::Relaxed);
-        self.last.store(place.start, Ordering::Release);
-    }
-
-    /// Whether nothing else lies here. The caller has the gate.
-    pub(super) fn fill(&self, place: &Range<u64>) -> bool {
-        // Relaxed: see `appended`.
-        let last = self.last.load(Ordering::Relaxed)..self.end.load(Ordering::Relaxed);
-        last == *place
+    /// One was appended at `offset`. The caller has the gate.
+    pub(super) fn appended(&self, offset: u64) {
+        self.last.store(offset, Ordering::Release);
     }
 
     /// The newest one that is durable.

@@ -2,8 +2,8 @@
 
 use std::collections::BTreeMap;
 
-use kvilt_base::{Direction, Disk, EntryRef, KeyRange, Source};
-use kvilt_format::{log::HEADER_BYTES, names::LOG};
+use kvilt_base::{Direction, EntryRef, KeyRange, Source};
+use kvilt_format::log::HEADER_BYTES;
 use kvilt_io::MemoryDisk;
 
 use super::*;
@@ -31,11 +31,6 @@ impl Script {
         Self::with(MemoryDisk::new(1), &Options::tiny())
     }
 
-    /// One whose log is read whole unless its keys are known otherwise.
-    fn without_summaries(disk: Arc<MemoryDisk>) -> Self {
-        Self::with(disk, &Options { log_summary_percent: 0, ..Options::tiny() })
-    }
-
     fn with(disk: Arc<MemoryDisk>, options: &Options) -> Self {
         let store = bed::open(disk, options);
         let log = ChunkLog::create(&store.files, store.epoch_base);
@@ -60,14 +55,13 @@ impl Script {
     fn append_row(&mut self, key: &[u8], value: &[u8], version: u64) {
         let version = Version::from_u64(self.store.epoch_base.to_u64() + version);
         let entry = EntryRef { key, version, kind: Kind::Put, value };
-        let offset = bed::append(&self.store, &self.log, entry).unwrap();
-        self.log.note(&entry, offset);
+        bed::append(&self.store, &self.log, entry).unwrap();
         self.records.insert((key.to_vec(), std::cmp::Reverse(version)), value.to_vec());
     }
 
     fn orders(&self) -> Vec<Arc<LogOrder>> {
         let place = HEADER_BYTES as u64..self.log.len();
-        self.log.orders(&self.store.files, place, Some(&self.cost_bytes)).unwrap()
+        self.log.orders(&self.store.files, place, (u64::MAX, Some(&self.cost_bytes))).unwrap().unwrap()
     }
 
     /// What the sources give of a range at a view, all of them together in order: each gives its own newest
@@ -170,6 +164,87 @@ fn what_is_appended_is_found_in_order_and_parts_stay_few() {
     assert!(script.cost_bytes.load(Relaxed) > calls);
 }
 
+impl Script {
+    /// What pieces give of a range at a view, and how many bytes were read and charged at most.
+    fn read_pieces(
+        &self,
+        range: &KeyRange,
+        direction: Direction,
+        view: Version,
+        bytes: u64,
+    ) -> (Records, u64) {
+        let files = &self.store.files;
+        let before = files.budget.used(parts::LOG_INDEXES);
+        let cost_bytes = Some(&self.cost_bytes);
+        let wanted = Wanted { view, every_version: false, streams: false, rows: None, cost_bytes };
+        let of = (Arc::clone(&self.log), HEADER_BYTES as u64..self.log.len());
+        let mut pieces = Pieces::new(of, files, range, direction, (wanted, bytes)).unwrap();
+        let (mut read, mut most) = (Records::new(), 0);
+        let mut last: Option<Vec<u8>> = None;
+        while let Some(key) = pieces.key().map(<[u8]>::to_vec) {
+            let is_behind = |last: &Vec<u8>| match direction {
+                Direction::Forward => *last < key,
+                Direction::Backward => *last > key,
+            };
+            assert!(last.as_ref().is_none_or(is_behind), "each key once, in order");
+            pieces.fetch().unwrap();
+            let entry = pieces.entry().unwrap();
+            read.insert((entry.key.to_vec(), std::cmp::Reverse(entry.version)), entry.value.to_vec());
+            most = most.max(files.budget.used(parts::LOG_INDEXES) - before);
+            last = Some(key);
+            pieces.advance().unwrap();
+        }
+        assert!(pieces.is_empty());
+        (read, most)
+    }
+}
+
+/// Pieces of one key and of many, of a log that has of many keys several records, some newer than the view.
+#[test]
+fn pieces_give_of_each_key_what_the_view_sees_however_small_they_are() {
+    let mut script = Script::new();
+    for version in 0..8 {
+        script.append(300, version);
+    }
+    let view = Version::from_u64(script.store.epoch_base.to_u64() + 5);
+    let key = |i: usize| format!("key{i:04}").into_bytes();
+    let ranges = [(0, None), (0, Some(1000)), (100, Some(130)), (450, Some(451)), (901, None)];
+    for (start, end) in ranges {
+        let range = KeyRange { start: key(start), end: end.map(key) };
+        let seen =
+            script.records.iter().filter(|((key, version), _)| range.contains(key) && version.0 <= view);
+        let seen = newest(&seen.map(|(key, value)| (key.clone(), value.clone())).collect());
+        for direction in [Direction::Forward, Direction::Backward] {
+            for bytes in [1, 200, 3000, 1 << 20] {
+                let (read, most) = script.read_pieces(&range, direction, view, bytes);
+                assert!(read == seen, "{range:?} {direction:?} {bytes}: {} of {}", read.len(), seen.len());
+                // Keys are short here: what is searched first, and one record, come on top.
+                assert!(most <= bytes + bytes / 2 + 100, "{most} bytes of a piece of {bytes}");
+            }
+        }
+    }
+}
+
+/// A scan made the orders of all logs of a chunk, whatever they took: with long keys, as much as the logs.
+#[test]
+fn orders_that_do_not_fit_are_not_made_and_what_is_there_is_used() {
+    let mut script = Script::new();
+    script.append(200, 1);
+    let place = HEADER_BYTES as u64..script.log.len();
+    let orders = |place: &Range<u64>, bytes_max| {
+        script.log.orders(&script.store.files, place.clone(), (bytes_max, Some(&script.cost_bytes))).unwrap()
+    };
+    let before = script.store.files.budget.used(parts::LOG_INDEXES);
+    let bytes = 200 * order_bytes(b"key0000");
+    assert!(orders(&place, bytes - 1).is_none());
+    assert_eq!(script.store.files.budget.used(parts::LOG_INDEXES), before, "nothing is kept of it");
+    let read = script.cost_bytes.load(Relaxed);
+    assert!(orders(&place, bytes - 1).is_none());
+    assert_eq!(script.cost_bytes.load(Relaxed), read, "that it does not fit is known without another read");
+    assert!(orders(&place, bytes).is_some());
+    assert!(orders(&place, 0).is_some(), "it costs nothing more");
+}
+
 #[test]
 fn a_view_sees_one_record_of_each_key() {
     let mut script = Script::new();
@@ -242,99 +317,6 @@ fn of_records_without_a_byte_the_last_counts() {
     }
 }
 
-/// Puts a row as a chunk with a munk does: into the log and its index.
-fn put_indexed(script: &Script, key: &[u8], version: u64) -> u64 {
-    let version = Version::from_u64(script.store.epoch_base.to_u64() + version);
-    let entry = EntryRef { key, version, kind: Kind::Put, value: b"value" };
-    let offset = bed::append(&script.store, &script.log, entry).unwrap();
-    script.log.index_record(key, offset);
-    offset
-}
-
-/// The order made of these rows of a munk, as (key, version, offset).
-fn made_of(script: &Script, upto: u64, rows: &[(&[u8], u64)]) -> Option<Vec<(Vec<u8>, u64, u64)>> {
-    let base = script.store.epoch_base.to_u64();
-    let mut order = script.log.order_of_munk(upto)?;
-    for (key, version) in rows {
-        let version = Version::from_u64(base + version);
-        order.push(EntryRef { key, version, kind: Kind::Put, value: b"value" });
-    }
-    let order = order.finish(&script.store.files).unwrap()?;
-    let record = |r: Record<'_>| (r.key.to_vec(), r.version.to_u64() - base, r.offset);
-    Some(order.records().map(record).collect())
-}
-
-/// Two keys with one hash.
-fn alike() -> (Vec<u8>, Vec<u8>) {
-    let mut seen = std::collections::HashMap::new();
-    for i in 0..2_000_000 {
-        let key = format!("{i:08}").into_bytes();
-        if let Some(other) = seen.insert(crate::funk::key_hash(&key), key.clone()) {
-            return (other, key);
-        }
-    }
-    panic!("two million keys have two of one hash");
-}
-
-#[test]
-fn of_a_munk_and_an_index_comes_the_order_of_the_log() {
-    let script = Script::new();
-    let (a, b) = alike();
-    let of_a = put_indexed(&script, &a, 3);
-    let (old_x, of_x) = (put_indexed(&script, b"x", 1), put_indexed(&script, b"x", 2));
-    let (old_y, of_y) = (put_indexed(&script, b"y", 2), put_indexed(&script, b"y", 4));
-    let upto = script.log.len();
-    // Another key has the hash of one, and no record; of one the munk has two versions, and of one more than
-    // the log.
-    let rows: Vec<(&[u8], u64)> = vec![(&a, 3), (&b, 1), (b"w", 1), (b"x", 2), (b"y", 4), (b"y", 2)];
-    let expected = vec![
-        (a.clone(), 3, of_a),
-        (b"x".to_vec(), 2, of_x),
-        (b"y".to_vec(), 4, of_y),
-        (b"y".to_vec(), 2, old_y),
-    ];
-    assert_eq!(made_of(&script, upto, &rows), Some(expected.clone()));
-    // Put again while the munk is looked at: the order is about what was there before.
-    put_indexed(&script, b"x", 7);
-    let mut later = rows.clone();
-    later[3] = (b"x", 7);
-    let mut with_old_x = expected;
-    with_old_x.insert(2, (b"x".to_vec(), 1, old_x));
-    assert_eq!(made_of(&script, upto, &later), Some(with_old_x));
-    // A deleted key may be gone from the munk.
-    let version = Version::from_u64(script.store.epoch_base.to_u64() + 9);
-    let delete = EntryRef { key: b"x", version, kind: Kind::Tombstone, value: b"" };
-    bed::append(&script.store, &script.log, delete).unwrap();
-    assert_eq!(made_of(&script, upto, &rows), None);
-}
-
-#[test]
-fn what_is_noted_is_not_read() {
-    let mut script = Script::without_summaries(MemoryDisk::new(1));
-    script.log.begin_notes(&script.store.files);
-    // In order at first, where nothing has to be noted.
-    (0..8).for_each(|i| script.append_row(format!("key{i:04}").as_bytes(), b"value", 1));
-    script.append(800, 1);
-    let read = |script: &Script| {
-        script.cost_bytes.store(0, Relaxed);
-        script.orders();
-        script.cost_bytes.load(Relaxed)
-    };
-    let (len, first) = (script.log.len(), read(&script));
-    assert!(first < len / 10, "{first} of {len}");
-    script.check();
-    script.append(300, 2);
-    script.check();
-    // Forgotten, noted again from here on, and read as far as it is not.
-    script.log.forget(false);
-    script.log.forget_notes(&script.store.files);
-    let forgotten = script.log.len();
-    script.append(500, 3);
-    let read = read(&script);
-    assert!((forgotten / 2..forgotten + 1000).contains(&read), "{read} of {forgotten}");
-    script.check();
-}
-
 #[test]
 fn what_is_summed_up_is_not_read() {
     let mut script = Script::new();
@@ -350,37 +332,6 @@ fn what_is_summed_up_is_not_read() {
     assert!((len / 20..len / 4).contains(&first), "{first} of {len}");
     script.check();
     script.append(300, 5);
-    script.check();
-}
-
-#[test]
-fn what_was_laid_aside_is_read_instead_of_the_log_unless_it_is_damaged() {
-    let disk = MemoryDisk::new(1);
-    let mut script = Script::without_summaries(disk.clone());
-    // Only a store that has its reserve writes what it could do without.
-    script.store.checkpoint_now(false).unwrap();
-    for version in 0..4 {
-        script.append(300, version);
-    }
-    let order =
-        LogOrder::read(&script.log, &script.store.files, HEADER_BYTES as u64..script.log.len()).unwrap().0;
-    script.log.sync(&script.store.files).unwrap();
-    script.log.close();
-    script.log.lay_aside(&order, &script.store.files);
-    let cost = |script: &Script| script.cost_bytes.swap(0, Relaxed);
-    script.orders();
-    let aside = cost(&script);
-    assert!(aside < script.log.len() / 4, "{aside} of {}", script.log.len());
-    script.check();
-    script.log.forget(false);
-    let name = kvilt_base::FileName::Of(LOG, script.log.number());
-    let file = disk.open(name).unwrap();
-    let mut last = [0];
-    file.read_exact_at(file.len().unwrap() - 1, &mut last).unwrap();
-    file.write_all_at(file.len().unwrap() - 1, &[last[0] ^ 1]).unwrap();
-    cost(&script);
-    script.orders();
-    assert!(cost(&script) > script.log.len() / 2, "read from the log");
     script.check();
 }
 
@@ -444,7 +395,8 @@ fn what_comes_next_at_a_view_is_a_record_of_each_key() {
         (0..20).for_each(|i| script.append_row(format!("key{i:04}").as_bytes(), b"value", version));
     }
     let place = HEADER_BYTES as u64..script.log.len();
-    let order = Arc::new(LogOrder::read(&script.log, &script.store.files, place).unwrap().0);
+    let order =
+        Arc::new(LogOrder::read(&script.log, &script.store.files, place, u64::MAX).unwrap().0.unwrap());
     let view = Version::from_u64(script.store.epoch_base.to_u64() + 17);
     let wanted = Wanted { view, every_version: false, streams: false, rows: None, cost_bytes: None };
     for (direction, next) in [(Direction::Forward, 1), (Direction::Backward, 18)] {
@@ -464,7 +416,7 @@ fn a_bound_is_found_from_anywhere_before_it() {
     let mut script = Script::new();
     (0..50).for_each(|i| script.append_row(format!("key{:04}", i * 2).as_bytes(), b"value", 1));
     let place = HEADER_BYTES as u64..script.log.len();
-    let order = LogOrder::read(&script.log, &script.store.files, place).unwrap().0;
+    let order = LogOrder::read(&script.log, &script.store.files, place, u64::MAX).unwrap().0.unwrap();
     for i in 0..103_usize {
         let key = format!("key{i:04}");
         let expected = i.div_ceil(2).min(50);
@@ -489,7 +441,7 @@ fn bounds_are_found_among_keys_with_many_versions_and_other_beginnings() {
     script.append_row(b"zz", b"v", 1);
     keys.push(b"zz".to_vec());
     let place = HEADER_BYTES as u64..script.log.len();
-    let order = LogOrder::read(&script.log, &script.store.files, place).unwrap().0;
+    let order = LogOrder::read(&script.log, &script.store.files, place, u64::MAX).unwrap().0.unwrap();
     assert!(order.items.len() > 6 * RECORDS_A_SAMPLE);
     let all: Vec<&[u8]> = order.records().map(|record| record.key).collect();
     let near = |key: &Vec<u8>| [key.clone(), [key, b"\0".as_slice()].concat(), key[..key.len() / 2].to_vec()];

@@ -43,19 +43,20 @@ impl Store {
     }
 
     /// A scan of one cold chunk after the other may put logs in order, and open tables, faster than the
-    /// background gives them back: once all that is in no munk takes the whole budget, it does so itself.
+    /// background gives them back, or evicts munks for them: once all together takes a quarter more than the
+    /// budget, the scan does so itself.
     fn help_background_forget(&self) {
-        let (used, budget) = (self.other_memory(), self.config.budget_bytes);
+        let (used, budget) = (self.files.budget.used_in_all(), self.config.budget_bytes);
         // Relaxed: a hint.
         let left = &self.munk_room.left_by_readers;
-        if used <= budget {
+        if used <= budget + budget / 4 {
             if left.load(Ordering::Relaxed) > 0 {
                 left.store(0, Ordering::Relaxed);
             }
         } else if used > left.load(Ordering::Relaxed) + budget / GROWN_PART {
             self.forget_orders();
             self.close_unread_tables(&pin());
-            left.store(self.other_memory(), Ordering::Relaxed);
+            left.store(self.files.budget.used_in_all(), Ordering::Relaxed);
         }
     }
 }
