@@ -80,8 +80,8 @@ fn is_name(text: &str) -> bool {
 }
 
 fn damaged(what: &str) -> Error {
-    let advice = "without this file a store is recognised by its other files, so it may be removed";
-    Error::corrupted(FileName::ENGINE, 0, format!("{what}; {advice}"))
+    let advice = "remove the file, and the store is recognised by its other files";
+    Error::corrupted(FileName::ENGINE, 0, format!("the engine's name is damaged ({what}); {advice}"))
 }
 
 #[cfg(test)]

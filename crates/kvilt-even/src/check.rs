@@ -4,7 +4,7 @@ use std::{collections::HashSet, hash::BuildHasher, ops::ControlFlow, sync::Arc};
 
 use kvilt_base::{
     CheckReport, Damage, Direction, EntryRef, Error, ErrorKind, FileName, KeyRange, Kind, Merge, Progress,
-    Result, Source, Version, Visible,
+    Result, Source, Version, Visible, engine_name,
 };
 use kvilt_format::{
     log::Outline,
@@ -14,6 +14,7 @@ use kvilt_format::{
 use kvilt_sync::published::pin;
 
 use crate::{
+    NAME,
     chunk::{Chunk, ChunkState},
     funk::{PartFile, Purpose, log::ChunkLog, table_file::TableFile},
     store::Store,
@@ -132,7 +133,17 @@ impl Check<'_> {
                 format!("the checkpoint {checkpoint} is above the current version {current}"),
             );
         }
-        match self.store.checkpoint.verify(&*self.store.files.disk) {
+        let disk = &*self.store.files.disk;
+        match engine_name::expect(disk, NAME) {
+            Err(error) if matches!(error.kind(), ErrorKind::Corrupted | ErrorKind::InvalidArgument) => {
+                self.damage("B-8", None, error.message().to_string());
+                let last = self.report.damages.last_mut().expect("it was just added");
+                last.file = Some(FileName::ENGINE.to_string());
+            }
+            Err(error) => self.note(&KeyRange::all(), error)?,
+            Ok(()) => {}
+        }
+        match self.store.checkpoint.verify(disk) {
             Ok(bytes) => self.count(bytes, 0),
             Err(error) => self.note(&KeyRange::all(), error)?,
         }

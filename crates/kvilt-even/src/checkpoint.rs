@@ -26,7 +26,7 @@ use std::{
     },
 };
 
-use kvilt_base::{Disk, Error, ErrorKind, FileName, Listed, Result, Version, engine_name, planted};
+use kvilt_base::{Disk, Error, ErrorKind, FileName, Listed, Result, Version, planted};
 use kvilt_format::{
     manifest::{Edit, FileRecord, ManifestWriter, PartKind, Root, Witness, read_root},
     names::{COMMIT, MANIFEST, WITNESS},
@@ -35,7 +35,6 @@ use kvilt_sync::published::{pin, settle};
 use parking_lot::Mutex;
 
 use crate::{
-    NAME,
     commit::{CutOrder, Deed},
     funk::{
         Funk, Part, PartFile,
@@ -116,7 +115,6 @@ impl Checkpoint {
     /// Verifies manifest and witness on the disk; says how many bytes that were.
     pub(crate) fn verify(&self, disk: &dyn Disk) -> Result<u64> {
         let durable = self.durable.lock();
-        engine_name::expect(disk, NAME)?;
         durable.witness.verify()?;
         let Some((root, witness)) = read_root(disk)? else {
             return Err(Error::corrupted(WITNESS, 0, "manifest and witness are missing"));

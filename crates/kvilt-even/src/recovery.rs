@@ -67,18 +67,19 @@ pub(crate) fn open(
     let config = options.check(world.budget.bytes_max())?;
     refuse_strangers(&*disk, options)?;
     let lock = if config.is_read_only { lock_to_read(&*disk)? } else { lock(&*disk)? };
-    let found = read_root(&*disk)?;
     let listed = directory::list(&*disk)?;
+    if directory::has_kind(&listed, MANIFEST) {
+        engine_name::expect(&*disk, NAME)?;
+    }
+    let found = read_root(&*disk)?;
     refuse_false_reserve(&listed)?;
     let is_new = found.is_none();
     let (root, witness) = match found {
-        Some(found) => {
-            engine_name::expect(&*disk, NAME)?;
-            found
-        }
+        Some(found) => found,
         None => {
-            // Asked before the lock already; but what was there then may be gone.
-            allow_making(&*disk, options)?;
+            // Asked before the lock already; but what was there then may be gone, and something may have
+            // come.
+            refuse_strangers(&*disk, options)?;
             sign(&*disk, &lock)?;
             make(&*disk, &world)?
         }

@@ -6,7 +6,9 @@
 
 use std::{collections::BTreeMap, fmt, sync::Arc};
 
-use kvilt_base::{Descriptor, Durability, Engine, FileName, Level, Result, Settings, Stats, disk::FileKind};
+use kvilt_base::{
+    Descriptor, Durability, Engine, FileName, Level, Remainder, Result, Settings, Stats, disk::FileKind,
+};
 use kvilt_io::{Call, MemoryDisk};
 
 use crate::{bystander::Moment, canonical::Canonical, fuzzing::Target, mutants::Planted, world::World};
@@ -205,6 +207,8 @@ impl Subject for Described {
     }
 
     fn loss(&self) -> Loss {
+        let after_power_cut = self.engine.capabilities().after_power_cut;
+        assert_eq!(after_power_cut, Remainder::Prefix, "no oracle knows what else a power cut may leave");
         Loss::of(self.settings.durability.level())
     }
 

@@ -39,31 +39,37 @@ fn all() -> [Engine; 1] {
     [Engine::default()]
 }
 
-/// The engine, with its defaults, whose store is in a directory with these files: by its files, and if they
-/// are none that an engine of this Kvilt knows, by the name that the store bears.
+/// The engine, with its defaults, whose store is in a directory with these files: the one whose name the
+/// store bears; without a name, the one that knows its files.
 ///
 /// Errors: `UnsupportedVersion` if the store bears the name of an engine that there is not; `Io`.
 pub(crate) fn of(disk: &dyn Disk, listed: &[Listed]) -> Result<Option<Engine>> {
     let has_files = |engine: &Engine| engine.descriptor().recognise(listed) != Recognised::Nothing;
-    if let Some(engine) = all().into_iter().find(has_files) {
-        return Ok(Some(engine));
+    match named(disk)? {
+        // A name alone is what an open has left that was cut short.
+        Some(engine) => Ok(Some(engine).filter(has_files)),
+        None => Ok(all().into_iter().find(has_files)),
     }
+}
+
+/// The engine whose name the store bears; none if it bears none, or if the name is damaged, of which the
+/// engine's open tells.
+fn named(disk: &dyn Disk) -> Result<Option<Engine>> {
     let name = match engine_name::read(disk) {
-        // What an open has left that was cut short while it wrote the name.
         Err(error) if error.kind() == ErrorKind::Corrupted => None,
         read => read?,
     };
-    match name {
-        Some(name) if !all().iter().any(|engine| engine.descriptor().name() == name) => {
-            let known: Vec<_> = all().iter().map(|engine| engine.descriptor().name()).collect();
-            let message = format!(
-                "{} holds a store of engine `{name}`, and this Kvilt has {known:?}; open it with a newer one",
-                disk.place()
-            );
-            Err(Error::new(ErrorKind::UnsupportedVersion, message).in_file(FileName::ENGINE))
-        }
-        Some(_) | None => Ok(None),
-    }
+    let Some(name) = name else { return Ok(None) };
+    let found = all().into_iter().find(|engine| engine.descriptor().name() == name);
+    found.map(Some).ok_or_else(|| {
+        let known: Vec<_> = all().iter().map(|engine| engine.descriptor().name()).collect();
+        let message = format!(
+            "{} holds a store of engine `{name}`, which this Kvilt does not have; it has: {}",
+            disk.place(),
+            known.join(", ")
+        );
+        Error::new(ErrorKind::UnsupportedVersion, message).in_file(FileName::ENGINE)
+    })
 }
 
 #[cfg(test)]

@@ -72,6 +72,10 @@ pub fn repair_with(
     // Before a new store is made that would be in the way of the next try.
     let made_by = engines::of(&*disk, &directory::list(&*disk)?)?.unwrap_or_default();
     let source = made_by.descriptor();
+    if !source.capabilities().has_repair {
+        let reason = format!("engine `{}` has no repair", source.name());
+        return Err(Error::invalid(reason).by_setting("engine").in_file(dir.display().to_string()));
+    }
     let _lock = source.lock_to_salvage(&*disk)?;
     let into = into.error_if_exists(true);
     let engine = into.engine_or(&made_by);

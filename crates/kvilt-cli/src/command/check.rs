@@ -96,7 +96,7 @@ pub(super) fn describe(damage: &Damage) -> String {
 fn refused(globals: &Globals, error: &kvilt::Error) -> Result<(), Failure> {
     let report = CheckReport {
         damages: vec![Damage {
-            what: "F-8".to_string(),
+            what: if error.file() == Some("ENGINE") { "B-8" } else { "F-8" }.to_string(),
             file: error.file().map(str::to_string),
             offset: error.offset(),
             range: None,

@@ -173,7 +173,7 @@ impl Store {
 
     fn other_memory(&self) -> u64 {
         let budget = &self.files.budget;
-        parts::ALL.iter().filter(|part| **part != parts::MUNKS).map(|part| budget.used(*part)).sum()
+        budget.used_in_all().saturating_sub(budget.used(parts::MUNKS))
     }
 
     /// Brings the budget's gauge of the row cache up to date. The cache has its own limit; the gauge is for

@@ -74,9 +74,14 @@ fn a_name_that_is_not_the_one_of_the_files_or_is_damaged_is_refused_and_found_by
     filled(&store);
     let good = fs::read(store.join("ENGINE")).unwrap();
 
+    // Whatever else is there, the name says whose it is.
     fs::write(store.join("ENGINE"), named("later")).unwrap();
-    let error = Db::open(&store).unwrap_err();
-    assert_eq!((error.kind(), error.setting()), (ErrorKind::InvalidArgument, Some("engine")));
+    for error in [Db::open(&store).unwrap_err(), kvilt::repair(&store, place.path().join("no")).unwrap_err()]
+    {
+        assert_eq!((error.kind(), error.file()), (ErrorKind::UnsupportedVersion, Some("ENGINE")), "{error}");
+        assert!(error.message().contains("`later`"), "{error}");
+    }
+    assert!(!place.path().join("no").exists());
 
     fs::write(store.join("ENGINE"), &good[1..]).unwrap();
     let error = Db::open(&store).unwrap_err();
@@ -88,9 +93,12 @@ fn a_name_that_is_not_the_one_of_the_files_or_is_damaged_is_refused_and_found_by
     fs::remove_file(store.join("ENGINE")).unwrap();
     let db = Db::open(&store).unwrap();
     assert_eq!(db.get("a").unwrap().unwrap(), b"1");
-    fs::write(store.join("ENGINE"), &good[1..]).unwrap();
-    let damages = db.check().unwrap().damages;
-    assert!(damages.iter().any(|damage| damage.file.as_deref() == Some("ENGINE")), "{damages:?}");
+    for bad in [&good[1..], named("later").as_bytes()] {
+        fs::write(store.join("ENGINE"), bad).unwrap();
+        let damages = db.check().unwrap().damages;
+        let [damage] = &damages[..] else { panic!("{damages:?}") };
+        assert_eq!((damage.what.as_str(), damage.file.as_deref()), ("B-8", Some("ENGINE")));
+    }
 }
 
 /// Keyspaces, snapshots and iterators are the façade's: an engine that knows nothing of them has them, too.
