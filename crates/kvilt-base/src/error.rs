@@ -176,7 +176,8 @@ impl Error {
         self.0.offset
     }
 
-    /// The setting, a method of the builder, that would have to differ, if one is concerned.
+    /// The setting, a method of the builder or of the engine's options, that would have to differ, if one is
+    /// concerned.
     pub fn setting(&self) -> Option<&'static str> {
         self.0.setting
     }

@@ -92,7 +92,7 @@ pub struct Settings {
 impl Settings {
     /// Refuses values that make no sense to any engine.
     ///
-    /// Errors: `InvalidArgument`, with the name of the setting.
+    /// Errors: `InvalidArgument`, by the setting's name in the façade's builder.
     pub fn validate(&self) -> Result<()> {
         let batch_limits = [
             ("batch_operations_max", self.batch_operations_max, limits::BATCH_OPERATIONS_MAX),
@@ -100,16 +100,17 @@ impl Settings {
         ];
         for (name, value, most) in batch_limits {
             if !(1..=most).contains(&value) {
-                return Err(Error::invalid(format!(
-                    "option {name} is {value}, but must be from 1 to {most}"
-                )));
+                let message = format!("{name} is {value}, but must be from 1 to {most}");
+                return Err(Error::invalid(message).by_setting(name));
             }
         }
         if self.view_age_max.is_zero() {
-            return Err(Error::invalid("option view_age_max must be longer than zero"));
+            let message = "snapshot_age_max must be longer than zero";
+            return Err(Error::invalid(message).by_setting("snapshot_age_max"));
         }
         if self.durability.interval().is_zero() {
-            return Err(Error::invalid("the checkpoint interval must be longer than zero"));
+            let message = "the checkpoint interval must be longer than zero";
+            return Err(Error::invalid(message).by_setting("durability"));
         }
         Ok(())
     }

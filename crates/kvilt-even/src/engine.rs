@@ -125,12 +125,18 @@ fn if_full<'v>(values: impl IntoIterator<Item = Option<&'v [u8]>>) -> IfFull {
 fn allow_batch(batch: &WriteBatch, config: &Config) -> Result<()> {
     let (operations, operations_max) = (batch.len(), config.batch_operations_max);
     let (bytes, bytes_max) = (batch.bytes(), config.batch_bytes_max);
-    if operations > operations_max || bytes > bytes_max {
-        return Err(Error::invalid(format!(
+    let setting = match (operations > operations_max, bytes > bytes_max) {
+        (true, _) => Some("batch_operations_max"),
+        (false, true) => Some("batch_bytes_max"),
+        (false, false) => None,
+    };
+    if let Some(setting) = setting {
+        let message = format!(
             "the batch has {operations} operations and {bytes} bytes of keys and values; this store takes up to {operations_max} \
              and {bytes_max} at once, for others wait while a batch is written: write it in parts, or open the store with a larger \
              `batch_operations_max` or `batch_bytes_max`"
-        )));
+        );
+        return Err(Error::invalid(message).by_setting(setting));
     }
     for operation in batch.operations() {
         check_key(operation.key, KEY_BYTES_MAX)?;

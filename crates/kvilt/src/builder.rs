@@ -307,7 +307,8 @@ impl Builder {
         match (&self.env, self.memory_budget_bytes) {
             (Some(_), Some(_)) => Err(Error::invalid(
                 "`memory_budget` and `env` exclude each other: the memory budget is the environment's",
-            )),
+            )
+            .by_setting("memory_budget")),
             (Some(env), None) => Ok(env.clone()),
             (None, Some(bytes)) => Env::new(bytes),
             (None, None) => Env::process(),

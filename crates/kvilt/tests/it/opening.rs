@@ -1,9 +1,9 @@
 //! Opening: what is made, what is refused, and that nothing is written where something was refused.
 #![expect(clippy::disallowed_methods, reason = "these tests lay out directories that are not stores")]
 
-use std::{fs, path::Path};
+use std::{fs, path::Path, time::Duration};
 
-use kvilt::{Db, Env, Error, ErrorKind, repair};
+use kvilt::{Db, Durability, Engine, Env, Error, ErrorKind, even, repair};
 
 fn names(path: &Path) -> Vec<String> {
     let mut names: Vec<_> =
@@ -175,6 +175,44 @@ fn one_store_is_open_once_and_the_second_is_told_who_has_it() {
     assert_eq!(Db::open(dir.path()).unwrap_err().kind(), ErrorKind::Busy, "a range keeps it open");
     drop(range);
     assert_eq!(Db::open(dir.path()).unwrap().get("k").unwrap().unwrap(), b"v");
+}
+
+#[test]
+fn every_setting_that_makes_no_sense_is_refused_by_the_name_that_the_user_types() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("store");
+    let at = || Db::builder(&path);
+    let even = |set: fn(even::Options) -> even::Options| at().engine(Engine::Even(set(Default::default())));
+    let zero = Duration::ZERO;
+    for (name, builder) in [
+        ("memory_budget", at().memory_budget(1000)),
+        ("memory_budget", at().memory_budget(8 << 20).env(&Env::new(8 << 20).unwrap())),
+        ("durability", at().durability(Durability::Async { interval: zero })),
+        ("durability", at().durability(Durability::Written { interval: zero })),
+        ("snapshot_age_max", at().snapshot_age_max(zero)),
+        ("batch_operations_max", at().batch_operations_max(0)),
+        ("batch_operations_max", at().batch_operations_max(usize::MAX)),
+        ("batch_bytes_max", at().batch_bytes_max(0)),
+        ("batch_bytes_max", at().batch_bytes_max(usize::MAX)),
+        ("error_if_exists", at().error_if_exists(true).read_only(true)),
+        ("create_if_missing", at().create_if_missing(false)),
+        ("read_only", at().read_only(true)),
+        ("chunk_bytes_rebalance", even(|options| options.chunk_bytes_rebalance(255))),
+        ("chunk_bytes_max", even(|options| options.chunk_bytes_max(1))),
+        ("chunk_bytes_min", even(|options| options.chunk_bytes_min(1 << 40))),
+        ("log_bytes_max_cold", even(|options| options.log_bytes_max_cold(255))),
+        ("log_bytes_max_cold", even(|options| options.log_bytes_max_cold(1 << 40))),
+        ("block_bytes", even(|options| options.block_bytes(63))),
+    ] {
+        let error = builder.open().unwrap_err();
+        assert_eq!((error.kind(), error.setting()), (ErrorKind::InvalidArgument, Some(name)), "{error}");
+        // Only settings that the user has are named.
+        assert!(!error.message().contains("unread") && !error.message().contains("view"), "{error}");
+        assert!(!path.exists(), "{error}");
+    }
+    let error = even(|options| options.log_bytes_max_cold(1 << 40)).open().unwrap_err();
+    let told = "log_bytes_max_cold is 1099511627776, but must be at most 50331648";
+    assert_eq!(error.message(), told);
 }
 
 #[test]
