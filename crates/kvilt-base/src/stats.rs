@@ -77,9 +77,9 @@ declare_figures! {
     #[derive(Clone, Debug, Default, PartialEq, Eq)]
     #[non_exhaustive]
     pub struct Stats {
-        /// Live files: tables, logs, commit logs, manifest.
+        /// Tables, logs, commit logs and the manifest; replaced files until they are removed.
         files_now,
-        /// Their length together.
+        /// Length of the tables and logs that are not replaced; without commit logs and manifest.
         disk_bytes_now,
         /// Of these, about how many hold rows that were overwritten or deleted, or that are no rows.
         dead_bytes_now,
@@ -112,7 +112,7 @@ declare_figures! {
         /// Steps that the background has taken, those included that found nothing to do: none in a store in
         /// which nothing changes.
         background_steps,
-        /// Keys and values given by puts.
+        /// Keys and values given by puts, and keys of deletes.
         user_bytes,
         /// Bytes that the engine wrote to files.
         bytes_written,
@@ -183,7 +183,7 @@ mod tests {
         let by_name =
             |name: &str| *figures.iter().find(|figure| figure.name == name).expect("it is declared");
         assert_eq!((by_name("user_bytes").value, by_name("user_bytes").unit()), (100, Unit::Bytes));
-        assert_eq!(by_name("user_bytes").help, "Keys and values given by puts.");
+        assert_eq!(by_name("user_bytes").help, "Keys and values given by puts, and keys of deletes.");
         assert_eq!((by_name("bytes_read").unit(), by_name("stalls").unit()), (Unit::Bytes, Unit::Count));
         assert!(by_name("files_now").is_gauge() && !by_name("puts").is_gauge());
         assert_eq!(figures.last().map(Figure::unit), Some(Unit::Micros));

@@ -10,15 +10,15 @@ declare_figures! {
         chunks_now,
         /// Chunks that have a munk.
         munks_now,
-        /// Memory in munks.
+        /// Memory in munks, of all stores that share the budget.
         munk_bytes_now,
-        /// Memory in the row cache.
+        /// Memory in this store's row cache.
         row_cache_bytes_now,
-        /// Memory in log indexes of munk-less chunks.
+        /// Memory in log indexes, of all stores that share the budget.
         log_index_bytes_now,
-        /// Memory in open tables: block indexes and filters.
+        /// Memory in open tables, of all stores that share the budget: block indexes and filters.
         table_bytes_now,
-        /// Memory in log write buffers.
+        /// Memory in log write buffers, of all stores that share the budget.
         log_buffer_bytes_now,
         /// Gets answered by a munk.
         gets_from_munk,
@@ -28,7 +28,7 @@ declare_figures! {
         gets_from_log,
         /// Gets answered by a table.
         gets_from_table,
-        /// Munk compactions.
+        /// Munks whose tails were sorted into a new run.
         munk_compactions,
         /// Tails woven into a munk's run, which stays where it is, because they were read.
         munk_weavings,
@@ -46,7 +46,7 @@ declare_figures! {
         munk_evictions,
         /// Checkpoints completed.
         checkpoints,
-        /// Age of the last completed checkpoint, or of the open if there is none.
+        /// Time since the last checkpoint, or the open if there is none; zero if nothing waits for one.
         checkpoint_age_us_now,
         /// Written to chunk logs.
         log_bytes_written,
@@ -54,7 +54,7 @@ declare_figures! {
         table_bytes_written,
         /// Written to manifests.
         manifest_bytes_written,
-        /// Written to commit logs (sync mode only).
+        /// Written to commit logs (levels written and sync only).
         commit_bytes_written,
         /// Records of logs that the system was asked to fetch before they were read.
         reads_ahead,
@@ -74,7 +74,7 @@ declare_figures! {
         stalls_space,
         /// Time they waited.
         stalls_space_us,
-        /// Log tails ignored at open because no checkpoint covers them.
+        /// Tails of logs and commit logs that the open ignored; normal after a crash.
         torn_tails,
     }
 }
