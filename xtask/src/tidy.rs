@@ -4,6 +4,7 @@
 //! tree to its findings, so its tests need no files. Only `history` looks at commits instead.
 
 mod documents;
+mod fence;
 mod history;
 mod invariants;
 mod layout;

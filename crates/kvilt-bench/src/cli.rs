@@ -2,7 +2,7 @@
 
 use std::{
     collections::BTreeSet,
-    fs,
+    fmt, fs,
     io::{self, Write},
     path::PathBuf,
     process::ExitCode,
@@ -134,16 +134,24 @@ impl Command {
     }
 }
 
-/// What the process ends with; an error is told on standard error.
+/// What the process ends with, 2 where the command line is wrong; an error goes to standard error.
 pub fn exit_code(outcome: Result<()>) -> ExitCode {
-    match outcome {
-        Ok(()) => ExitCode::SUCCESS,
-        Err(error) => {
-            eprintln!("error: {error:#}");
-            ExitCode::FAILURE
-        }
+    let Err(error) = outcome else { return ExitCode::SUCCESS };
+    eprintln!("error: {error:#}");
+    if error.is::<Unknown>() { ExitCode::from(2) } else { ExitCode::FAILURE }
+}
+
+/// The command line names something that there is not.
+#[derive(Debug)]
+pub(crate) struct Unknown(pub(crate) String);
+
+impl fmt::Display for Unknown {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
     }
 }
+
+impl std::error::Error for Unknown {}
 
 fn stores(contestants: &[Box<dyn Contestant>]) -> Result<()> {
     for contestant in contestants {
@@ -158,12 +166,15 @@ fn contestant<'a>(
     contestants: &'a [Box<dyn Contestant>],
     name: &str,
     engine: &str,
-) -> Result<&'a dyn Contestant> {
+) -> Result<&'a dyn Contestant, Unknown> {
     let engines: BTreeSet<&str> = contestants.iter().filter_map(|contestant| contestant.engine()).collect();
-    ensure!(engines.contains(engine), "there is no engine {engine:?}; there are: {engines:?}");
+    if !engines.contains(engine) {
+        let engines = Vec::from_iter(engines).join(", ");
+        return Err(Unknown(format!("there is no engine {engine:?}; there are: {engines}")));
+    }
     let mut all = contestants.iter().map(|contestant| &**contestant);
     let found = all.find(|one| one.name() == name && one.engine().is_none_or(|own| own == engine));
-    found.with_context(|| format!("no store is called {name}, with engine {engine}; see `stores`"))
+    found.ok_or_else(|| Unknown(format!("no store is called {name}, with engine {engine}; see `stores`")))
 }
 
 impl One {
@@ -267,5 +278,22 @@ impl Changes {
         add("--budget-mb", self.budget_mb.map(|megabytes| megabytes.to_string()));
         add("--limit-mb", self.limit_mb.map(|megabytes| megabytes.to_string()));
         arguments
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::contestants::contestants;
+
+    #[test]
+    fn a_name_that_there_is_not_is_a_mistake_of_the_command_line() {
+        let all = contestants();
+        let refused = |store, engine| contestant(&all, store, engine).map(|found| found.name()).unwrap_err();
+        assert_eq!(refused("kvilt", "nobody").0, "there is no engine \"nobody\"; there are: even");
+        assert!(refused("nobody", DEFAULT_ENGINE).0.contains("no store is called nobody"));
+        assert_eq!(exit_code(Err(refused("kvilt", "nobody").into())), ExitCode::from(2));
+        assert_eq!(exit_code(Scenario::named("nothing").map(drop)), ExitCode::from(2));
+        assert_eq!(exit_code(Err(anyhow::anyhow!("the disk is full"))), ExitCode::FAILURE);
     }
 }

@@ -2,11 +2,12 @@
 
 use std::{str::FromStr, time::Duration};
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result};
 use rand::{Rng, RngExt};
 use serde_json::{Value, json};
 
 use crate::{
+    cli::Unknown,
     events::{self, EVENT_KEY_BYTES},
     keys::{KEY_BYTES, key_of},
     steady::Steady,
@@ -54,7 +55,10 @@ impl Scenario {
             "sync" => (16, 128, None, 5, "P@uniform"),
             "steady" => (512, 128, None, 20, "P@uniform,P@zipf,A@uniform,A@zipf"),
             "small" => (64, 128, None, 1, "C,A,E100,P,readseq"),
-            _ => bail!("no scenario is called {name}: memory, limited, ingest, rows, sync, steady, small"),
+            _ => {
+                let names = "memory, limited, ingest, rows, sync, steady, small";
+                return Err(Unknown(format!("no scenario is called {name:?}; there are: {names}")).into());
+            }
         };
         Ok(Scenario {
             name: name.to_owned(),

@@ -3,7 +3,7 @@
 
 use std::collections::BTreeMap;
 
-use super::{Finding, Tree};
+use super::{Finding, Tree, fence::Fence};
 use crate::workspace::Document;
 
 /// Lists all design records by state.
@@ -68,9 +68,9 @@ fn design_records(tree: &Tree) -> Vec<Finding> {
 fn targets(document: &Document) -> Vec<(usize, String)> {
     let mut targets = Vec::new();
     let is_markdown = document.path.ends_with(".md");
-    let mut is_fenced = false;
+    let mut fence = Fence::default();
     for (number, line) in document.text.lines().enumerate() {
-        is_fenced ^= is_markdown && line.trim_start().starts_with("```");
+        let is_fenced = is_markdown && fence.covers(line);
         let links = if is_markdown && !is_fenced { links(&document.path, line) } else { Vec::new() };
         // Files of xtask name pages that exist only in its tests.
         let pages = if document.path.starts_with("xtask/") { Vec::new() } else { pages(line) };
@@ -138,7 +138,10 @@ mod tests {
     fn links_lead_somewhere() {
         let files = [
             ("README.md", "[a](docs/a.md#part) [web](https://example.org) [top](#top) [dir](docs)"),
-            ("docs/a.md", "[up](../README.md)\n[gone](b.md)\n```\n[code](c.md)\n```\n"),
+            (
+                "docs/a.md",
+                "[up](../README.md)\n[gone](b.md)\n```\n[code](c.md)\n```\n~~~\n[code](d.md)\n~~~\n",
+            ),
         ];
         assert_eq!(messages(&files), ["docs/a.md:2: `docs/b.md` does not exist"]);
     }

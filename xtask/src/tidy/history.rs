@@ -26,7 +26,9 @@ fn in_commit(commit: &Commit) -> Vec<Finding> {
     let long = format!("a subject of {characters} characters, {SUBJECT_CHARACTERS_MAX} allowed");
     let mut findings = Vec::new();
     findings.extend((characters > SUBJECT_CHARACTERS_MAX).then(|| Finding::new(&place, 0, long)));
-    let is_bare = commit.body.trim().is_empty();
+    // `Signed-off-by:` and its like say nothing of the change.
+    let says = |line: &str| !line.split(':').next().is_some_and(|key| key.trim().ends_with("-by"));
+    let is_bare = !commit.body.lines().any(|line| !line.trim().is_empty() && says(line));
     findings.extend(is_bare.then(|| Finding::new(&place, 0, "no body: say what was, what is, and why")));
     findings
 }
@@ -45,7 +47,10 @@ mod tests {
         assert_eq!(messages(&"é".repeat(SUBJECT_CHARACTERS_MAX), "It was; it is; because."), [""; 0]);
         let long = messages(&"é".repeat(SUBJECT_CHARACTERS_MAX + 1), "Because.");
         assert_eq!(long, ["commit 1a2b3c: a subject of 73 characters, 72 allowed"]);
-        let bare = messages("even: a put", " \n");
-        assert_eq!(bare, ["commit 1a2b3c: no body: say what was, what is, and why"]);
+        for body in [" \n", "\nSigned-off-by: A <a@b.c>\nCo-authored-by: D\n"] {
+            let bare = messages("even: a put", body);
+            assert_eq!(bare, ["commit 1a2b3c: no body: say what was, what is, and why"]);
+        }
+        assert_eq!(messages("even: a put", "It is.\n\nSigned-off-by: A <a@b.c>"), [""; 0]);
     }
 }

@@ -8,7 +8,7 @@ use std::{collections::BTreeMap, fs};
 
 use anyhow::{Context as _, Result};
 
-use super::{Finding, Tree};
+use super::{Finding, Tree, width::has_hash_comments};
 use crate::workspace::{Document, Workspace};
 
 /// The phrases, and what to write instead. One with a capital is banned with this capital only: it begins a
@@ -81,7 +81,8 @@ fn places(tree: &Tree) -> Places<'_> {
     let mut places = Places::new();
     for document in &tree.documents {
         // The checks themselves name what they ban.
-        let is_prose = document.path.ends_with(".md") || document.path.ends_with(".rs");
+        let has_prose = document.path.ends_with(".md") || document.path.ends_with(".rs");
+        let is_prose = has_prose || has_hash_comments(&document.path);
         if !is_prose || document.path.starts_with("xtask/src/tidy/") {
             continue;
         }
@@ -140,6 +141,15 @@ mod tests {
         assert_eq!(found.len(), 2, "{found:?}");
         assert!(found[0].starts_with("crates/a/src/b.rs:3: `Who` stands in lines 3, 0 allowed"));
         assert!(found[1].starts_with("crates/a/src/b.rs:1: `so many` stands in lines 1, 0 allowed"));
+    }
+
+    #[test]
+    fn settings_and_scripts_are_prose_too() {
+        let text = "# by chance\n";
+        for path in ["Cargo.toml", "crates/a/run.sh", "justfile", ".ci/run"] {
+            assert_eq!(messages(&[(path, text)]).len(), 1, "{path}");
+        }
+        assert_eq!(messages(&[("data/rows.csv", text)]), [""; 0]);
     }
 
     #[test]

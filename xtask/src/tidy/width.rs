@@ -3,7 +3,7 @@
 //! What cannot be wrapped may be longer: rows of tables, fenced blocks, headings, and a line that is one
 //! word.
 
-use super::{Finding, Tree, source::Source};
+use super::{Finding, Tree, fence::Fence, source::Source};
 use crate::workspace::Document;
 
 /// Longest line of prose, in characters: as long as a line of code may be (`rustfmt.toml`).
@@ -15,20 +15,24 @@ pub(crate) fn check(tree: &Tree) -> Vec<Finding> {
     pages.chain(settings.flat_map(in_settings)).chain(tree.sources.iter().flat_map(in_source)).collect()
 }
 
+/// A line: its number from zero, all of it, and its prose.
+type Line<'t> = (usize, &'t str, &'t str);
+
 fn in_page(page: &Document) -> Vec<Finding> {
-    let lines = page.text.lines().enumerate().map(|(number, line)| (number, line, line));
-    too_wide(&page.path, lines)
+    let lines: Vec<Line<'_>> =
+        page.text.lines().enumerate().map(|(number, line)| (number, line, line)).collect();
+    too_wide(&page.path, &lines)
 }
 
 /// The lines of a Rust file that have a comment, which may stand behind code.
 fn in_source(source: &Source) -> Vec<Finding> {
     let lines = source.text.lines().zip(source.comments.lines()).enumerate();
     let lines = lines.filter(|(_, (_, comment))| !comment.trim().is_empty());
-    too_wide(&source.path, lines.map(|(number, (line, comment))| (number, line, without_slashes(comment))))
+    in_blocks(&source.path, lines.map(|(number, (line, comment))| (number, line, without_slashes(comment))))
 }
 
 /// Files whose comments begin with a hash.
-fn has_hash_comments(path: &str) -> bool {
+pub(super) fn has_hash_comments(path: &str) -> bool {
     path.ends_with(".toml") || path.ends_with(".sh") || path == ".ci/run" || path == "justfile"
 }
 
@@ -36,35 +40,48 @@ fn has_hash_comments(path: &str) -> bool {
 fn in_settings(document: &Document) -> Vec<Finding> {
     let lines = document.text.lines().enumerate();
     let comments = lines.filter_map(|(number, line)| Some((number, line, line.trim().strip_prefix('#')?)));
-    too_wide(&document.path, comments)
+    in_blocks(&document.path, comments)
 }
 
 fn without_slashes(comment: &str) -> &str {
     comment.trim().trim_start_matches(['/', '!', '*'])
 }
 
-/// Of (number from zero, line, its prose) those that are too long and could be wrapped.
-fn too_wide<'t>(path: &str, lines: impl Iterator<Item = (usize, &'t str, &'t str)>) -> Vec<Finding> {
+/// Lines of comments, block by block: a fenced block ends with its comment at the latest.
+fn in_blocks<'t>(path: &str, lines: impl Iterator<Item = Line<'t>>) -> Vec<Finding> {
+    let lines: Vec<Line<'_>> = lines.collect();
+    let is_whole = |line: &Line<'_>| line.1.trim_start().starts_with(['/', '#', '*']);
+    let blocks = lines.chunk_by(|a, b| a.0 + 1 == b.0 && is_whole(a) && is_whole(b));
+    blocks.flat_map(|block| too_wide(path, block)).collect()
+}
+
+/// Those that are too long and could be wrapped, and a fenced block that is not closed: it would hide all
+/// that follows.
+fn too_wide(path: &str, lines: &[Line<'_>]) -> Vec<Finding> {
     let mut findings = Vec::new();
-    let mut is_fenced = false;
+    let mut fence = Fence::default();
+    let mut begun = 0;
     for (number, line, prose) in lines {
-        let prose = prose.trim();
-        if prose.starts_with("```") {
-            is_fenced = !is_fenced;
+        let was_open = fence.is_open();
+        let is_fenced = fence.covers(prose);
+        if !was_open {
+            begun = number + 1;
         }
         let characters = line.chars().count();
-        if characters > CHARACTERS_MAX && !is_fenced && may_be_wrapped(prose) {
+        if characters > CHARACTERS_MAX && !is_fenced && may_be_wrapped(prose.trim()) {
             let message = format!("{characters} characters: comments and Markdown wrap at {CHARACTERS_MAX}");
             findings.push(Finding::new(path, number + 1, message));
         }
     }
+    findings.extend(fence.is_open().then(|| Finding::new(path, begun, "a fenced block is not closed")));
     findings
 }
 
 /// Neither a row of a table nor a heading, and more than one word behind the mark of a list.
 fn may_be_wrapped(prose: &str) -> bool {
     let text = prose.trim_start_matches(['-', '*', '>', ' ']);
-    !prose.starts_with(['|', '#']) && text.contains(char::is_whitespace)
+    let is_heading = prose.starts_with('#') && prose.trim_start_matches('#').starts_with(' ');
+    !prose.starts_with('|') && !is_heading && text.contains(char::is_whitespace)
 }
 
 #[cfg(test)]
@@ -105,6 +122,20 @@ mod tests {
         let may_be = format!("//! | {wide} |\n/// ```\n/// {wide}\n/// ```\n/// {}\n", "x".repeat(200));
         let text = too_wide + &may_be;
         assert_eq!(lines("crates/a/src/b.rs", &text), [1, 3]);
+    }
+
+    #[test]
+    fn a_block_that_is_not_closed_is_found_and_hides_no_more_than_its_comment() {
+        let (_, wide) = full_and_wide();
+        let text = format!("/// ```\n/// {wide}\nfn a() {{}}\n// {wide}\nlet a = 1; // ```\n// {wide}\n");
+        assert_eq!(lines("crates/a/src/b.rs", &text), [1, 4, 5, 6]);
+        assert_eq!(lines("a.md", "```\na\n```\n\n~~~\nb\n```\n"), [5]);
+    }
+
+    #[test]
+    fn a_word_behind_a_hash_is_no_heading() {
+        let (_, wide) = full_and_wide();
+        assert_eq!(lines("crates/a/src/b.rs", &format!("// #{wide}\n/// # {wide}\n")), [1]);
     }
 
     #[test]
