@@ -1,6 +1,6 @@
 //! `Report`: what the demo did, line by line; a table for people, or one JSON object.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use serde_json::{Map, Value, json};
 
@@ -67,9 +67,11 @@ impl Report {
             self.output.json(&Value::Object(self.parts))?;
         } else {
             self.output.line("everything was as promised")?;
-            let dir = dir.display();
+            // As it was called: `cargo run` puts nothing on the PATH.
+            let command = std::env::args_os().next().map_or_else(|| "kvilt".into(), PathBuf::from);
+            let (command, dir) = (command.display(), dir.display());
             self.output
-                .line(&format!("look around: kvilt scan {dir} --prefix EWR/UA/2013-01-15 --limit 3"))?;
+                .line(&format!("look around: {command} scan {dir} --prefix EWR/UA/2013-01-15 --limit 3"))?;
         }
         Ok(self.output.end()?)
     }
