@@ -27,7 +27,7 @@ impl Contestant for Fjall {
     }
 
     fn promise(&self) -> &'static str {
-        "after a kill everything; after a power cut a prefix of any age (its journal is not synced)"
+        "after a kill everything; after a power cut a prefix of any length (its journal is not synced)"
     }
 
     fn open(&self, directory: &Path, budget_bytes: u64) -> Result<Box<dyn Store>> {

@@ -72,7 +72,7 @@ impl Contestant for LevelDb {
     }
 
     fn promise(&self) -> &'static str {
-        "after a kill everything; after a power cut a prefix of any age (its log is not synced)"
+        "after a kill everything; after a power cut a prefix of any length (its log is not synced)"
     }
 
     fn open(&self, directory: &Path, budget_bytes: u64) -> Result<Box<dyn Store>> {

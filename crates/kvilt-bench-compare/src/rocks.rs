@@ -59,7 +59,7 @@ impl Contestant for Rocks {
     fn promise(&self) -> &'static str {
         match self {
             Rocks::Default => {
-                "after a kill everything; after a power cut a prefix of any age (its log is not synced)"
+                "after a kill everything; after a power cut a prefix of any length (its log is not synced)"
             }
             Rocks::Buffered => "a prefix after any crash, half a second old at most",
             Rocks::Synced => "every acknowledged put survives a power cut",
