@@ -17,14 +17,14 @@ pub fn list(disk: &dyn Disk) -> Result<Vec<Listed>> {
     disk.list().map_err(|e| Error::io("list the directory", e).in_file(disk.place()))
 }
 
-/// Locks the directory for one who writes, or says who has it.
+/// Locks the directory for a writer, or says which process has it.
 ///
 /// Errors: `Busy` with the process id; `Corrupted` if the lock is no file; `Io`.
 pub fn lock(disk: &dyn Disk) -> Result<DirectoryLock> {
     disk.lock().map_err(|failure| not_locked(disk, failure))
 }
 
-/// Locks the directory for one who reads, beside others who do: a writer would remove files that they read.
+/// Locks the directory for a reader, beside other readers: a writer would remove files that they read.
 ///
 /// Errors: as [`lock`].
 pub fn lock_to_read(disk: &dyn Disk) -> Result<DirectoryLock> {
@@ -60,7 +60,10 @@ pub fn len_of(disk: &dyn Disk, name: FileName) -> Result<u64> {
     disk.len(name).map_err(|e| Error::io("ask for the length of a file", e).in_file(name))
 }
 
-/// Whether there is a file of a kind.
-pub fn has_kind(listed: &[Listed], kind: FileKind) -> bool {
-    listed.iter().any(|item| matches!(item, Listed::Ours(FileName::Of(found, _)) if *found == kind))
+/// The numbers of the files of a kind.
+pub fn numbers(listed: &[Listed], kind: FileKind) -> impl Iterator<Item = u64> {
+    listed.iter().filter_map(move |item| match item {
+        Listed::Ours(FileName::Of(found, number)) if *found == kind => Some(*number),
+        Listed::Ours(_) | Listed::Foreign(_) => None,
+    })
 }

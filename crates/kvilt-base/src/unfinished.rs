@@ -55,9 +55,7 @@ impl Unfinished {
             disk.create(FileName::UNFINISHED).map_err(doing)?;
             disk.sync_dir().map_err(doing)?;
         }
-        let left = directory::list(&**disk)?;
-        let is_clear = |l: &Listed| matches!(l, Listed::Ours(FileName::LOCK | FileName::UNFINISHED));
-        if !left.iter().all(is_clear) {
+        if !is_cleared(&directory::list(&**disk)?) {
             let denied = io::Error::from(io::ErrorKind::PermissionDenied);
             return Err(Error::io("remove what an unfinished job left", denied).in_file(disk.place()));
         }
@@ -96,8 +94,7 @@ impl Drop for Unfinished {
             return;
         }
         self.remove_all_but_mark();
-        let is_clear = |l: &Listed| matches!(l, Listed::Ours(FileName::LOCK | FileName::UNFINISHED));
-        let is_empty = self.disk.list().is_ok_and(|left| left.iter().all(is_clear));
+        let is_empty = self.disk.list().is_ok_and(|left| is_cleared(&left));
         // The mark goes last, also in what a power cut leaves: without it nothing may be there that could be
         // taken for a store.
         if is_empty && self.disk.sync_dir().is_ok() {
@@ -106,6 +103,11 @@ impl Drop for Unfinished {
             self.disk.remove_if_made();
         }
     }
+}
+
+/// Whether nothing is left but the mark and the lock.
+fn is_cleared(listed: &[Listed]) -> bool {
+    listed.iter().all(|item| matches!(item, Listed::Ours(FileName::LOCK | FileName::UNFINISHED)))
 }
 
 /// Refuses a directory with the mark, whatever else is there.

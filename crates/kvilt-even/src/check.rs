@@ -136,9 +136,13 @@ impl Check<'_> {
         let disk = &*self.store.files.disk;
         match engine_name::expect(disk, NAME) {
             Err(error) if matches!(error.kind(), ErrorKind::Corrupted | ErrorKind::InvalidArgument) => {
-                self.damage("B-8", None, error.message().to_string());
-                let last = self.report.damages.last_mut().expect("it was just added");
-                last.file = Some(FileName::ENGINE.to_string());
+                self.report.damages.push(Damage {
+                    what: "B-8".to_string(),
+                    file: Some(FileName::ENGINE.to_string()),
+                    offset: None,
+                    range: None,
+                    message: error.message().to_string(),
+                });
             }
             Err(error) => self.note(&KeyRange::all(), error)?,
             Ok(()) => {}

@@ -68,7 +68,7 @@ pub(crate) fn open(
     refuse_strangers(&*disk, options)?;
     let lock = if config.is_read_only { lock_to_read(&*disk)? } else { lock(&*disk)? };
     let listed = directory::list(&*disk)?;
-    if directory::has_kind(&listed, MANIFEST) {
+    if directory::numbers(&listed, MANIFEST).next().is_some() {
         engine_name::expect(&*disk, NAME)?;
     }
     let found = read_root(&*disk)?;
@@ -176,7 +176,7 @@ fn refuse_strangers(disk: &dyn Disk, options: &Options) -> Result<()> {
     if !options.settings.is_unfinished {
         refuse_unfinished(&listed, &disk.place())?;
     }
-    if directory::has_kind(&listed, MANIFEST) {
+    if directory::numbers(&listed, MANIFEST).next().is_some() {
         return Ok(());
     }
     if let Some(name) = listed.iter().find_map(file_of_rows) {
@@ -263,11 +263,8 @@ fn next_epoch(root: &Root, is_new: bool) -> (Version, Vec<(Version, Version)>) {
 /// After a kill, what can be read may not be durable yet. Before anything is done that relies on it —
 /// removing what it replaces, showing what it says to a reader, adding to it — it is made so.
 fn make_visible_durable(disk: &dyn Disk, listed: &[Listed]) -> Result<()> {
-    let newest = listed.iter().filter_map(|l| match l {
-        Listed::Ours(name @ FileName::Of(MANIFEST, _)) => Some(*name),
-        _ => None,
-    });
-    let Some(name) = newest.max() else { return Ok(()) };
+    let Some(newest) = directory::numbers(listed, MANIFEST).max() else { return Ok(()) };
+    let name = FileName::Of(MANIFEST, newest);
     let manifest = disk.open(name).and_then(|file| file.sync());
     manifest.map_err(|e| Error::io("sync the manifest", e).in_file(name))?;
     disk.sync_dir().map_err(|e| Error::io("sync the directory", e).in_file(disk.place()))
@@ -289,11 +286,7 @@ struct Leftovers {
 impl Leftovers {
     fn find(root: &Root, listed: &[Listed], disk: &dyn Disk) -> Result<Self> {
         let mut left = Leftovers::default();
-        let newest_manifest = listed.iter().filter_map(|l| match l {
-            Listed::Ours(FileName::Of(MANIFEST, n)) => Some(*n),
-            _ => None,
-        });
-        let newest_manifest = newest_manifest.max();
+        let newest_manifest = directory::numbers(listed, MANIFEST).max();
         for entry in listed {
             let Listed::Ours(name) = *entry else { continue };
             if name == RESERVE {

@@ -3,7 +3,7 @@
 //! Where it stands: the first thing an open reads, and nearly all it reads. Always true: the root that comes
 //! out is what the last append that returned left, or the one begun after it; never an older one.
 
-use kvilt_base::{Disk, Error, ErrorKind, FileName, Listed, Result};
+use kvilt_base::{Disk, Error, ErrorKind, FileName, Result, directory};
 
 use super::{edit::Edit, record, root::Root, witness::Witness};
 use crate::{
@@ -96,12 +96,7 @@ pub fn read_prefix(disk: &dyn Disk) -> Result<Option<Root>> {
 }
 
 fn highest_number(disk: &dyn Disk) -> Result<Option<u64>> {
-    let listed = disk.list().map_err(|e| Error::io("list the directory", e))?;
-    let numbers = listed.into_iter().filter_map(|listed| match listed {
-        Listed::Ours(FileName::Of(MANIFEST, number)) => Some(number),
-        Listed::Ours(_) | Listed::Foreign(_) => None,
-    });
-    Ok(numbers.max())
+    Ok(directory::numbers(&directory::list(disk)?, MANIFEST).max())
 }
 
 /// The root that the bytes of the manifest `name` lead to, and how many of them are good.

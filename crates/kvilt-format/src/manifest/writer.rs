@@ -6,7 +6,7 @@
 
 use std::{io, sync::Arc};
 
-use kvilt_base::{Disk, Error, ErrorKind, File, FileName, Large, Listed, Result, planted};
+use kvilt_base::{Disk, Error, ErrorKind, File, FileName, Large, Result, directory, planted};
 
 use super::{edit::Edit, record, root::Root, witness::Claim};
 use crate::{
@@ -35,11 +35,8 @@ impl ManifestWriter {
     ///
     /// Errors: `NoSpace`, `Io`; `LimitReached` if the root exceeds 4 GiB.
     pub fn create(disk: &dyn Disk, root: &Root) -> Result<ManifestWriter> {
-        let listed = disk.list().map_err(|e| Error::io("list the directory", e))?;
-        let numbers = listed.into_iter().filter_map(|listed| match listed {
-            Listed::Ours(FileName::Of(MANIFEST | MANIFEST_TEMP, number)) => Some(number),
-            Listed::Ours(_) | Listed::Foreign(_) => None,
-        });
+        let listed = directory::list(disk)?;
+        let numbers = directory::numbers(&listed, MANIFEST).chain(directory::numbers(&listed, MANIFEST_TEMP));
         let number = numbers.max().unwrap_or(0).checked_add(1).ok_or_else(|| {
             Error::new(ErrorKind::LimitReached, "the directory has the last possible manifest")
         })?;
