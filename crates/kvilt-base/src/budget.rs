@@ -52,8 +52,8 @@ pub struct Budget {
 
 /// Who has memory of a budget and rests until woken: it would not notice by itself that others need some.
 pub trait Sleeper: Send + Sync {
-    /// Memory is short: look what can be done without. Returns at once. Whoever wants to be asked again is
-    /// listed again.
+    /// Memory is short: give back what can be done without. Returns at once. A sleeper that is to be woken
+    /// again enters itself again.
     fn wake(&self);
 }
 
@@ -84,8 +84,8 @@ impl Budget {
         sleepers.list.push_back(sleeper);
     }
 
-    /// Wakes so many of those that were listed, at most, and takes them off the list: in turn, so that who
-    /// asks again and again asks all.
+    /// Wakes at most `count` sleepers and takes them off the list, the one that was entered first before the
+    /// others: repeated calls reach all.
     pub fn ask(&self, count: usize) {
         for _ in 0..count {
             // The lock is not held while it is woken.

@@ -169,9 +169,9 @@ pub trait Disk: Send + Sync + fmt::Debug {
     fn lock_shared(&self) -> Result<Box<dyn Any + Send + Sync>, LockFailure> {
         self.lock()
     }
-    /// Writes into the lock file who has `lock`, which [`Disk::lock`] returned, for those who will be
-    /// refused; makes the file if there is none. To be called before anything else of the directory is
-    /// changed.
+    /// Writes the id of this process, which holds `lock` from [`Disk::lock`], into the lock file, for the
+    /// error that other processes get; makes the file if there is none. To be called before anything else of
+    /// the directory is changed.
     fn sign(&self, lock: &(dyn Any + Send + Sync)) -> io::Result<()> {
         let _ = lock;
         Ok(())
@@ -184,7 +184,7 @@ pub trait Disk: Send + Sync + fmt::Debug {
     /// it where the system cannot link.
     fn link(&self, name: FileName, into: &dyn Disk) -> io::Result<()>;
     /// Removes the directory itself, and the parents made with it, if this handle made them and nothing is in
-    /// them. Nobody is told of an error: an empty directory does no harm.
+    /// them. An error is not reported: an empty directory does no harm.
     fn remove_if_made(&self) {}
     /// Where it is, for messages; a path if it has one.
     fn place(&self) -> String;
