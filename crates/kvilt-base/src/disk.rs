@@ -12,6 +12,8 @@
 
 use std::{any::Any, fmt, io, sync::Arc};
 
+use crate::Mapping;
+
 /// A kind of file. An engine declares its own as constants; [`FileName`] has those that every store may have.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct FileKind {
@@ -142,6 +144,17 @@ pub fn is_free<'n>(mut names: impl Iterator<Item = &'n FileName> + Clone) -> boo
     names.clone().all(|name| *name == FileName::LOCK) || names.any(|name| *name == FileName::UNFINISHED)
 }
 
+/// Where a mapping lives: in one directory, in one run of the kernel.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Habitat {
+    /// The kernel's run: random, another one after each boot.
+    pub boot: [u8; 16],
+    /// The directory's device.
+    pub device: u64,
+    /// The directory's number on the device.
+    pub inode: u64,
+}
+
 /// One directory. Every method may be called from several threads.
 pub trait Disk: Send + Sync + fmt::Debug {
     /// Makes a new, empty file; `AlreadyExists` if there is one.
@@ -186,6 +199,14 @@ pub trait Disk: Send + Sync + fmt::Debug {
     /// Removes the directory itself, and the parents made with it, if this handle made them and nothing is in
     /// them. An error is not reported: an empty directory does no harm.
     fn remove_if_made(&self) {}
+    /// Where mappings of its files live. `Unsupported` where that cannot be known.
+    fn habitat(&self) -> io::Result<Habitat> {
+        Err(io::ErrorKind::Unsupported.into())
+    }
+    /// The time by the clock that [`File::changed_ns`] goes by, in nanoseconds.
+    fn now_ns(&self) -> u64 {
+        0
+    }
     /// Where it is, for messages; a path if it has one.
     fn place(&self) -> String;
 
@@ -222,12 +243,24 @@ pub trait File: Send + Sync + fmt::Debug {
         let _ = len;
         Err(io::ErrorKind::Unsupported.into())
     }
+    /// Maps `len` bytes from `offset` on, which [`File::allocate`] has taken room for, shared with the file:
+    /// what is written there is in the file at once, and outlives the process. Both are multiples of a page.
+    /// `Unsupported` where a disk cannot.
+    fn map(&self, offset: u64, len: usize) -> io::Result<Arc<Mapping>> {
+        let _ = (offset, len);
+        Err(io::ErrorKind::Unsupported.into())
+    }
     /// These bytes will be read soon, so the system may begin to fetch them. Advice: nothing depends on it,
     /// and a disk that cannot does nothing.
     fn will_read(&self, _offset: u64, _len: usize) {}
     /// These bytes, which were synced, will not be read soon, so the system need not keep them in memory.
     /// Advice, as above.
     fn will_not_read(&self, _offset: u64, _len: u64) {}
+    /// When anybody changed its bytes, its length or its owner last, in nanoseconds: what no copy and no
+    /// restored backup can bear from its origin. `Unsupported` where that is not kept.
+    fn changed_ns(&self) -> io::Result<u64> {
+        Err(io::ErrorKind::Unsupported.into())
+    }
     /// The length, in bytes.
     fn len(&self) -> io::Result<u64>;
     /// Its name.

@@ -28,6 +28,7 @@ pub mod key;
 pub mod large;
 pub mod layout;
 pub mod limits;
+pub mod mapping;
 pub mod merge;
 #[doc(hidden)]
 pub mod mutant;
@@ -51,6 +52,7 @@ pub use error::{Error, ErrorKind, Result};
 pub use key::KeyRange;
 pub use large::Large;
 pub use layout::{FilesOfKind, Layout, LayoutRange};
+pub use mapping::Mapping;
 pub use merge::{Direction, Each, LargeValues, Merge, Source, Streamed};
 #[doc(hidden)]
 pub use mutant::{Mutant, mutant};

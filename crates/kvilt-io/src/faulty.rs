@@ -5,7 +5,7 @@
 
 use std::{any::Any, fmt, io, path::Path, sync::Arc};
 
-use kvilt_base::{Disk, File, FileName, Listed, disk::LockFailure};
+use kvilt_base::{Disk, File, FileName, Listed, Mapping, disk::Habitat, disk::LockFailure};
 use parking_lot::Mutex;
 use rustix::io::Errno;
 
@@ -267,6 +267,14 @@ impl Disk for FaultyDisk {
         self.inside.remove_if_made();
     }
 
+    fn habitat(&self) -> io::Result<Habitat> {
+        self.inside.habitat()
+    }
+
+    fn now_ns(&self) -> u64 {
+        self.inside.now_ns()
+    }
+
     fn place(&self) -> String {
         self.inside.place()
     }
@@ -340,6 +348,16 @@ impl File for FaultyFile {
     fn allocate(&self, len: u64) -> io::Result<()> {
         meet(&self.orders, Call::Allocate)?;
         self.inside.allocate(len)
+    }
+
+    fn map(&self, offset: u64, len: usize) -> io::Result<Arc<Mapping>> {
+        meet(&self.orders, Call::Allocate)?;
+        self.inside.map(offset, len)
+    }
+
+    fn changed_ns(&self) -> io::Result<u64> {
+        meet(&self.orders, Call::Len)?;
+        self.inside.changed_ns()
     }
 
     fn len(&self) -> io::Result<u64> {

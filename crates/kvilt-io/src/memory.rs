@@ -9,9 +9,11 @@
 //!
 //! Lock order: the world, then one inode.
 
+mod file;
 mod fingerprint;
 mod image;
 mod inode;
+mod mapped;
 mod unsynced;
 
 use std::{
@@ -25,6 +27,7 @@ use std::{
 use kvilt_base::{Disk, File, FileName, Listed, disk, disk::LockFailure};
 use parking_lot::Mutex;
 
+use file::MemoryFile;
 use inode::Inode;
 
 pub use image::Keep;
@@ -60,7 +63,15 @@ pub struct MemoryDisk {
 
 struct World {
     seed: u64,
+    kernel: Kernel,
     state: Mutex<State>,
+}
+
+#[derive(Clone, Copy)]
+struct Kernel {
+    /// Its run: the same in the image of a killed process, another after a power cut.
+    boot: u64,
+    maps_files: bool,
 }
 
 struct State {
@@ -225,7 +236,16 @@ impl MemoryDisk {
 
     /// An empty disk without limit. The seed decides what stale bytes its images show.
     pub fn new(seed: u64) -> Arc<Self> {
-        MemoryDisk::with_directories(seed, vec![Directory::empty("memory".to_owned())], 0, None)
+        MemoryDisk::under(Kernel { boot: 0, maps_files: true }, seed)
+    }
+
+    /// The same; but one in five, by its seed, maps no files, as some file systems of networks.
+    pub fn of_any_kind(seed: u64) -> Arc<Self> {
+        MemoryDisk::under(Kernel { boot: 0, maps_files: !seed.is_multiple_of(5) }, seed)
+    }
+
+    fn under(kernel: Kernel, seed: u64) -> Arc<Self> {
+        MemoryDisk::with_directories(seed, vec![Directory::empty("memory".to_owned())], 0, None, kernel)
     }
 
     fn with_directories(
@@ -233,6 +253,7 @@ impl MemoryDisk {
         directories: Vec<Directory>,
         directory: usize,
         capacity_bytes: Option<u64>,
+        kernel: Kernel,
     ) -> Arc<Self> {
         let state = State {
             directories,
@@ -243,7 +264,7 @@ impl MemoryDisk {
             capacity_bytes,
             full_at: None,
         };
-        Arc::new(MemoryDisk { world: Arc::new(World { seed, state: Mutex::new(state) }), directory })
+        Arc::new(MemoryDisk { world: Arc::new(World { seed, kernel, state: Mutex::new(state) }), directory })
     }
 
     /// How many changing calls (create, write, allocate, sync, rename, remove, link, new directory) came so
@@ -337,7 +358,7 @@ impl MemoryDisk {
         let mut state = self.world.state.lock();
         let directory = &mut state.directories[self.directory];
         directory.forget_changes(name);
-        directory.names.insert(name, Inode::new(name, bytes));
+        directory.names.insert(name, Inode::new(name, bytes).damaged());
     }
 
     /// Damages the platter: the file is gone, durably. False if it was not there.
@@ -487,6 +508,15 @@ impl Disk for MemoryDisk {
         })
     }
 
+    fn habitat(&self) -> io::Result<disk::Habitat> {
+        let boot = u128::from(self.world.kernel.boot).to_be_bytes();
+        Ok(disk::Habitat { boot, device: 0, inode: self.directory as u64 })
+    }
+
+    fn now_ns(&self) -> u64 {
+        self.ops()
+    }
+
     fn place(&self) -> String {
         self.world.state.lock().directories[self.directory].path.clone()
     }
@@ -523,78 +553,5 @@ impl Drop for HeldLock {
         // Either there is one who writes, or there are some who read.
         users.readers = users.readers.saturating_sub(1);
         users.has_writer = false;
-    }
-}
-
-struct MemoryFile {
-    world: Arc<World>,
-    inode: Arc<Inode>,
-}
-
-impl File for MemoryFile {
-    fn read_at(&self, offset: u64, buffer: &mut [u8]) -> io::Result<usize> {
-        self.world.state.lock().check()?;
-        Ok(self.inode.read(offset, buffer))
-    }
-
-    fn write_at(&self, offset: u64, bytes: &[u8]) -> io::Result<usize> {
-        self.world.change(|state, _| {
-            let end = offset.checked_add(bytes.len() as u64).filter(|end| usize::try_from(*end).is_ok());
-            let end = end.ok_or_else(|| io::Error::from(io::ErrorKind::FileTooLarge))?;
-            let mut taken = bytes;
-            if let Some(capacity) = state.capacity_bytes {
-                let growth = end.saturating_sub(self.inode.len());
-                let lacking = growth.saturating_sub(capacity.saturating_sub(state.total_bytes()));
-                if lacking > 0 && lacking >= bytes.len() as u64 {
-                    return Err(io::Error::from(io::ErrorKind::StorageFull));
-                }
-                taken = &bytes[..bytes.len() - usize::try_from(lacking).expect("less than the slice")];
-            }
-            self.inode.write(usize::try_from(offset).expect("the end fits, see above"), taken);
-            Ok(taken.len())
-        })
-    }
-
-    fn sync(&self) -> io::Result<()> {
-        self.world.change(|state, turn| {
-            if turn == Turn::Last {
-                return Ok(());
-            }
-            let op = state.ops - 1;
-            if state.sync_failure_at.take_if(|at| *at <= op).is_some() {
-                self.inode.lose_unsynced();
-                return Err(rustix::io::Errno::IO.into());
-            }
-            self.inode.sync();
-            Ok(())
-        })
-    }
-
-    fn allocate(&self, len: u64) -> io::Result<()> {
-        self.world.change(|state, _| {
-            let growth = len.saturating_sub(self.inode.len());
-            let has_room = |capacity: u64| growth <= capacity.saturating_sub(state.total_bytes());
-            if !state.capacity_bytes.is_none_or(has_room) {
-                return Err(io::Error::from(io::ErrorKind::StorageFull));
-            }
-            let len = usize::try_from(len).map_err(|_| io::Error::from(io::ErrorKind::FileTooLarge))?;
-            self.inode.resize(len);
-            Ok(())
-        })
-    }
-
-    fn len(&self) -> io::Result<u64> {
-        self.world.state.lock().check()?;
-        Ok(self.inode.len())
-    }
-
-    fn name(&self) -> FileName {
-        self.inode.name()
-    }
-}
-
-impl fmt::Debug for MemoryFile {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "MemoryFile({})", self.inode.name())
     }
 }

@@ -29,6 +29,7 @@ use std::{
 
 use kvilt_base::{
     Disk, File, FileName, Listed,
+    disk::Habitat,
     disk::{FileKind, LockFailure},
 };
 use parking_lot::{Mutex, RwLock};
@@ -363,6 +364,17 @@ impl Disk for NativeDisk {
         let _ = self.directory.made.iter().rev().try_for_each(fs::rmdir);
     }
 
+    #[cfg(target_os = "linux")]
+    fn habitat(&self) -> io::Result<Habitat> {
+        let stat = fs::fstat(&*self.directory.fd()?)?;
+        Ok(Habitat { boot: boot_id()?, device: stat.st_dev, inode: stat.st_ino })
+    }
+
+    fn now_ns(&self) -> u64 {
+        let since = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap_or_default();
+        since.as_nanos() as u64
+    }
+
     fn place(&self) -> String {
         self.directory.path.display().to_string()
     }
@@ -456,6 +468,16 @@ impl Directory {
             Err(error) => Err(error.into()),
         }
     }
+}
+
+/// The kernel's run.
+#[cfg(target_os = "linux")]
+fn boot_id() -> io::Result<[u8; 16]> {
+    let text = std::fs::read_to_string("/proc/sys/kernel/random/boot_id")?;
+    let digits: String = text.chars().filter(char::is_ascii_hexdigit).collect();
+    let number =
+        u128::from_str_radix(&digits, 16).map_err(|_| io::Error::from(io::ErrorKind::InvalidData))?;
+    Ok(number.to_be_bytes())
 }
 
 /// The names of ours in a directory, whatever bears them.

@@ -18,7 +18,7 @@ use std::{
 use kvilt_base::{FileName, Rng};
 
 use super::{
-    Directory, MemoryDisk, NameChange, State, apply,
+    Directory, Kernel, MemoryDisk, NameChange, State, apply,
     inode::{Contents, Extent, Inode},
     unsynced::{Unit, units},
 };
@@ -90,7 +90,13 @@ impl MemoryDisk {
             directories
                 .push(Directory { names: names.collect(), ..Directory::empty(directory.path.clone()) });
         }
-        MemoryDisk::with_directories(self.world.seed, directories, self.directory, state.capacity_bytes)
+        MemoryDisk::with_directories(
+            self.world.seed,
+            directories,
+            self.directory,
+            state.capacity_bytes,
+            Kernel { boot: self.world.kernel.boot + 1, ..self.world.kernel },
+        )
     }
 
     /// A disk of its own that holds what the death of the process leaves: everything written, but what was
@@ -106,7 +112,13 @@ impl MemoryDisk {
             let changes = directory.changes.iter().map(|change| change.copied(&mut copy)).collect();
             directories.push(Directory { names, changes, ..Directory::empty(directory.path.clone()) });
         }
-        MemoryDisk::with_directories(self.world.seed, directories, self.directory, state.capacity_bytes)
+        MemoryDisk::with_directories(
+            self.world.seed,
+            directories,
+            self.directory,
+            state.capacity_bytes,
+            self.world.kernel,
+        )
     }
 }
 
@@ -213,6 +225,8 @@ fn drawn_below(rng: &SeededRng, limit: usize) -> usize {
 /// The file after a power cut.
 fn crashed(inode: &Arc<Inode>, name: FileName, kept: &Kept, rng: &SeededRng) -> Contents {
     let live = inode.with(|contents| match kept {
+        Kept::AnySubset | Kept::Prefix if contents.mapped.is_some() => any_pages(contents, rng),
+        Kept::Everything | Kept::AllBut(_) if contents.mapped.is_some() => all_pages(contents),
         _ if contents.writes.is_empty() => contents.synced(),
         Kept::Nothing => contents.synced(),
         Kept::Everything => contents.platter_after_sync(),
@@ -224,7 +238,18 @@ fn crashed(inode: &Arc<Inode>, name: FileName, kept: &Kept, rng: &SeededRng) -> 
         Kept::AllBut(Unit::Piece(piece)) if Arc::ptr_eq(&piece.inode, inode) => piece.lost(contents),
         Kept::AllBut(_) => contents.platter_after_sync(),
     });
-    Contents { name, live, writes: Vec::new(), platter: None }
+    Contents { name, live, writes: Vec::new(), platter: None, mapped: None, is_damaged: false }
+}
+
+/// Of a file that is mapped, each page as it was or as it is.
+fn any_pages(contents: &Contents, rng: &SeededRng) -> Extent {
+    let mapped = contents.mapped.as_ref().expect("it is mapped");
+    Extent::new(mapped.any_pages(contents.live.as_slice(), rng))
+}
+
+/// Of a file that is mapped, all pages as they are.
+fn all_pages(contents: &Contents) -> Extent {
+    Extent::new(contents.mapped.as_ref().expect("it is mapped").bytes())
 }
 
 /// Some first writes, and the first sectors of the one after them.

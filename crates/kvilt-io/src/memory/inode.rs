@@ -3,10 +3,12 @@
 //! What is always true: undoing `writes` from the last to the first gives the bytes on the platter — unless a
 //! failed sync has lost some, then these are kept apart in `platter`.
 
-use std::sync::Arc;
+use std::{io, sync::Arc};
 
-use kvilt_base::FileName;
+use kvilt_base::{FileName, Mapping};
 use parking_lot::Mutex;
+
+use super::mapped::Mapped;
 
 /// A file in memory. Shared by its names and its handles; all calls lock it for themselves.
 pub(super) struct Inode(Mutex<Contents>);
@@ -22,6 +24,10 @@ pub(super) struct Contents {
     pub(super) writes: Vec<Write>,
     /// What is durable, where that is not `live` less `writes`: after a sync failed.
     pub(super) platter: Option<Extent>,
+    /// Somebody has it mapped: what readers see is there, and `live` is what it was before.
+    pub(super) mapped: Option<Arc<Mapped>>,
+    /// Somebody has changed it behind the back of its owner.
+    pub(super) is_damaged: bool,
 }
 
 /// The first `len` of some bytes, which others may share.
@@ -86,7 +92,14 @@ impl Write {
 
 impl Inode {
     pub(super) fn new(name: FileName, bytes: Vec<u8>) -> Arc<Self> {
-        Inode::from_contents(Contents { name, live: Extent::new(bytes), writes: Vec::new(), platter: None })
+        Inode::from_contents(Contents {
+            name,
+            live: Extent::new(bytes),
+            writes: Vec::new(),
+            platter: None,
+            mapped: None,
+            is_damaged: false,
+        })
     }
 
     pub(super) fn from_contents(contents: Contents) -> Arc<Self> {
@@ -106,11 +119,41 @@ impl Inode {
     }
 
     pub(super) fn bytes(&self) -> Vec<u8> {
-        self.0.lock().live.as_slice().to_vec()
+        let contents = self.0.lock();
+        match &contents.mapped {
+            Some(mapped) => mapped.bytes(),
+            None => contents.live.as_slice().to_vec(),
+        }
+    }
+
+    /// When it was changed, by a clock that stands still for its owner.
+    pub(super) fn changed_at(&self) -> u64 {
+        if self.0.lock().is_damaged { u64::MAX } else { 0 }
+    }
+
+    /// It is not what its owner has made.
+    pub(super) fn damaged(self: Arc<Self>) -> Arc<Self> {
+        self.0.lock().is_damaged = true;
+        self
+    }
+
+    /// Maps a part; its bytes are durable as they are when it is mapped first, and it takes no writes from
+    /// then on.
+    pub(super) fn map(&self, offset: u64, len: usize) -> io::Result<Arc<Mapping>> {
+        let mut contents = self.0.lock();
+        if contents.mapped.is_none() {
+            contents.writes.clear();
+            contents.platter = None;
+            contents.mapped = Some(Arc::new(Mapped::new(contents.live.as_slice())?));
+        }
+        contents.mapped.as_ref().expect("it is mapped").map(offset, len)
     }
 
     pub(super) fn read(&self, offset: u64, buffer: &mut [u8]) -> usize {
         let contents = self.0.lock();
+        if let Some(mapped) = &contents.mapped {
+            return mapped.read(offset, buffer);
+        }
         let bytes = contents.live.as_slice();
         let rest = usize::try_from(offset).ok().and_then(|offset| bytes.get(offset..)).unwrap_or_default();
         let read = rest.len().min(buffer.len());
@@ -123,6 +166,9 @@ impl Inode {
             return;
         }
         let mut contents = self.0.lock();
+        if let Some(mapped) = &contents.mapped {
+            return mapped.write(offset, data);
+        }
         let write = contents.live.change(|bytes| {
             let len_before = bytes.len();
             if offset > len_before {
@@ -156,6 +202,11 @@ impl Inode {
 
     /// Changes the platter itself: what comes of it is durable.
     pub(super) fn damage(&self, change: impl FnOnce(&mut Vec<u8>) -> bool) -> bool {
+        self.0.lock().is_damaged = true;
+        self.change(change)
+    }
+
+    fn change(&self, change: impl FnOnce(&mut Vec<u8>) -> bool) -> bool {
         let mut contents = self.0.lock();
         contents.writes.clear();
         contents.platter = None;
@@ -164,14 +215,19 @@ impl Inode {
 
     /// Makes it `len` bytes long. Durable at once: nobody may rely on what it was before.
     pub(super) fn resize(&self, len: usize) {
-        self.damage(|bytes| {
+        if let Some(mapped) = &self.0.lock().mapped {
+            mapped.resize(len);
+        }
+        self.change(|bytes| {
             bytes.resize(len, 0);
             true
         });
     }
 
     pub(super) fn copy_contents(&self) -> Contents {
-        self.0.lock().clone()
+        let contents = self.0.lock().clone();
+        let mapped = contents.mapped.as_ref().map(|mapped| Extent::new(mapped.bytes()));
+        Contents { live: mapped.unwrap_or_else(|| contents.live.clone()), mapped: None, ..contents }
     }
 
     /// Lets `look` see the contents.

@@ -5,12 +5,12 @@
 
 use std::{
     fmt, io,
-    os::fd::OwnedFd,
+    os::fd::{AsRawFd, OwnedFd},
     ptr,
     sync::{Arc, OnceLock, atomic::Ordering},
 };
 
-use kvilt_base::{File, FileName};
+use kvilt_base::{File, FileName, Mapping};
 use parking_lot::{Mutex, MutexGuard};
 use rustix::fs;
 
@@ -112,6 +112,10 @@ impl File for Node {
         self.slot.with(|| self.reopen(), |fd| allocation::allocate(fd, len))
     }
 
+    fn map(&self, offset: u64, len: usize) -> io::Result<Arc<Mapping>> {
+        self.slot.with(|| self.reopen(), |fd| Mapping::of(fd.as_raw_fd(), offset, len).map(Arc::new))
+    }
+
     fn will_read(&self, offset: u64, len: usize) {
         let ask = |fd: std::os::fd::BorrowedFd<'_>| super::fetch_ahead(fd, offset, len);
         // Whatever is wrong with the file says so when it is read.
@@ -128,6 +132,11 @@ impl File for Node {
         let let_go = |fd: std::os::fd::BorrowedFd<'_>| super::let_go(fd, offset, len);
         // As above.
         let _ = self.slot.with(|| self.reopen(), let_go);
+    }
+
+    fn changed_ns(&self) -> io::Result<u64> {
+        let stat = self.slot.with(|| self.reopen(), |fd| Ok(fs::fstat(fd)?))?;
+        Ok((stat.st_ctime as u64).saturating_mul(1_000_000_000).saturating_add(stat.st_ctime_nsec))
     }
 
     fn len(&self) -> io::Result<u64> {

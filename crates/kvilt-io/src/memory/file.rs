@@ -1,0 +1,93 @@
+//! `MemoryFile`: a handle on an inode. Its changing calls are calls of the world, in their order.
+
+use std::{fmt, io, sync::Arc};
+
+use kvilt_base::{File, FileName, Mapping};
+
+use super::{Turn, World, inode::Inode};
+
+/// See the module.
+pub(super) struct MemoryFile {
+    pub(super) world: Arc<World>,
+    pub(super) inode: Arc<Inode>,
+}
+
+impl File for MemoryFile {
+    fn read_at(&self, offset: u64, buffer: &mut [u8]) -> io::Result<usize> {
+        self.world.state.lock().check()?;
+        Ok(self.inode.read(offset, buffer))
+    }
+
+    fn write_at(&self, offset: u64, bytes: &[u8]) -> io::Result<usize> {
+        self.world.change(|state, _| {
+            let end = offset.checked_add(bytes.len() as u64).filter(|end| usize::try_from(*end).is_ok());
+            let end = end.ok_or_else(|| io::Error::from(io::ErrorKind::FileTooLarge))?;
+            let mut taken = bytes;
+            if let Some(capacity) = state.capacity_bytes {
+                let growth = end.saturating_sub(self.inode.len());
+                let lacking = growth.saturating_sub(capacity.saturating_sub(state.total_bytes()));
+                if lacking > 0 && lacking >= bytes.len() as u64 {
+                    return Err(io::Error::from(io::ErrorKind::StorageFull));
+                }
+                taken = &bytes[..bytes.len() - usize::try_from(lacking).expect("less than the slice")];
+            }
+            self.inode.write(usize::try_from(offset).expect("the end fits, see above"), taken);
+            Ok(taken.len())
+        })
+    }
+
+    fn sync(&self) -> io::Result<()> {
+        self.world.change(|state, turn| {
+            if turn == Turn::Last {
+                return Ok(());
+            }
+            let op = state.ops - 1;
+            if state.sync_failure_at.take_if(|at| *at <= op).is_some() {
+                self.inode.lose_unsynced();
+                return Err(rustix::io::Errno::IO.into());
+            }
+            self.inode.sync();
+            Ok(())
+        })
+    }
+
+    fn allocate(&self, len: u64) -> io::Result<()> {
+        self.world.change(|state, _| {
+            let growth = len.saturating_sub(self.inode.len());
+            let has_room = |capacity: u64| growth <= capacity.saturating_sub(state.total_bytes());
+            if !state.capacity_bytes.is_none_or(has_room) {
+                return Err(io::Error::from(io::ErrorKind::StorageFull));
+            }
+            let len = usize::try_from(len).map_err(|_| io::Error::from(io::ErrorKind::FileTooLarge))?;
+            self.inode.resize(len);
+            Ok(())
+        })
+    }
+
+    fn map(&self, offset: u64, len: usize) -> io::Result<Arc<Mapping>> {
+        if !self.world.kernel.maps_files {
+            return Err(io::ErrorKind::Unsupported.into());
+        }
+        self.world.change(|_, _| self.inode.map(offset, len))
+    }
+
+    fn changed_ns(&self) -> io::Result<u64> {
+        self.world.state.lock().check()?;
+        Ok(self.inode.changed_at())
+    }
+
+    fn len(&self) -> io::Result<u64> {
+        self.world.state.lock().check()?;
+        Ok(self.inode.len())
+    }
+
+    fn name(&self) -> FileName {
+        self.inode.name()
+    }
+}
+
+impl fmt::Debug for MemoryFile {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "MemoryFile({})", self.inode.name())
+    }
+}
