@@ -11,8 +11,11 @@
 
 use std::fmt;
 
+use kvilt_base::planted;
+
 use crate::{
     memory::Memory,
+    segment::Slot,
     shim::{AtomicUsize, Mutex, Ordering},
 };
 
@@ -36,11 +39,22 @@ pub struct AppendBuffer {
 impl AppendBuffer {
     /// An empty buffer for `capacity` bytes, which are touched as they are written.
     pub fn new(capacity: usize) -> Self {
-        AppendBuffer {
-            memory: Memory::passed_on_or_abort(capacity),
-            len: AtomicUsize::new(0),
-            writer: Mutex::new(()),
-        }
+        Self::with(Memory::passed_on_or_abort(capacity))
+    }
+
+    /// An empty one for `capacity` bytes in memory that outlives the process: what is appended is published
+    /// there, too.
+    pub fn in_slot(slot: Slot, capacity: usize) -> Self {
+        Self::with(Memory::in_slot(slot, capacity))
+    }
+
+    fn with(memory: Memory) -> Self {
+        AppendBuffer { memory, len: AtomicUsize::new(0), writer: Mutex::new(()) }
+    }
+
+    /// The memory that outlives the process, if it is in such.
+    pub fn slot(&self) -> Option<&Slot> {
+        self.memory.slot()
     }
 
     /// Appends `bytes` whole and says at which offset, or changes nothing if they do not fit.
@@ -66,6 +80,11 @@ impl AppendBuffer {
             // and no other writer is here (lock).
             unsafe { std::ptr::copy_nonoverlapping(part.as_ptr(), to, part.len()) };
             at += part.len();
+        }
+        // First for the next process: what a reader sees must be there for it.
+        if let Some(slot) = self.memory.slot() {
+            let published = planted!(PublishedEarly, at => (at + 7).min(self.capacity()));
+            slot.publish(planted!(PublishedLate, published => offset));
         }
         // Pairs with the load in `published_len`: who sees this length sees the bytes copied above.
         self.len.store(at, Ordering::Release);

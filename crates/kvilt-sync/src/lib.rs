@@ -73,6 +73,7 @@ pub mod append;
 pub mod pile;
 pub mod region;
 pub mod rows;
+pub mod segment;
 
 pub mod doze;
 pub mod group;

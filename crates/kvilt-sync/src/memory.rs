@@ -18,6 +18,7 @@ use memmap2::{MmapMut, UncheckedAdvice};
 use crate::{
     ahead::{CACHE_LINE_BYTES, fetch_line},
     blocks::{BLOCK_BYTES, Block},
+    segment::Slot,
     spare,
 };
 
@@ -51,6 +52,8 @@ enum Owner {
     Mapped(Option<MmapMut>),
     /// The same.
     Block(Option<Block>),
+    /// The same; its pages are there.
+    Slot(Slot),
 }
 
 // SAFETY: the bytes are owned by this value alone and plain; nothing in it knows a thread.
@@ -98,6 +101,21 @@ impl Memory {
                 owner: Owner::Block(Some(block)),
             },
             None => Self::on_heap(BLOCK_BYTES, alloc),
+        }
+    }
+
+    /// The first bytes of a slot, which may have anything in it.
+    pub(crate) fn in_slot(slot: Slot, capacity: usize) -> Self {
+        assert!(capacity <= slot.capacity(), "a slot of {} bytes has no {capacity}", slot.capacity());
+        let base = NonNull::new(slot.base()).expect("a mapping is never at address zero");
+        Memory { base, capacity, passed_on: 0, written: 0, owner: Owner::Slot(slot) }
+    }
+
+    /// The slot that it is in, if it is in one.
+    pub(crate) fn slot(&self) -> Option<&Slot> {
+        match &self.owner {
+            Owner::Slot(slot) => Some(slot),
+            Owner::Heap(_) | Owner::Mapped(_) | Owner::Block(_) => None,
         }
     }
 
@@ -163,6 +181,8 @@ impl Drop for Memory {
                 let mapping = mapping.take().expect("given up once");
                 spare::give(mapping, self.written);
             }
+            // It gives its pages back when it is dropped.
+            Owner::Slot(_) => {}
             Owner::Block(block) => spare::give_block(block.take().expect("given up once")),
         }
     }

@@ -5,6 +5,12 @@ kvilt_base::mutants! {
     /// A row read before a put is cached after it.
     TicketIgnored,
 
+    // Death of the process.
+    /// A record in a write buffer is published before all its bytes are there, and some that are not its own.
+    PublishedEarly,
+    /// A record in a write buffer is published with the next one.
+    PublishedLate,
+
     // Memory.
     /// What is replaced waits for every reader that there is, also for one that began before it was made.
     KeptForReaders,
