@@ -20,7 +20,7 @@ use kvilt_base::{Error, ErrorKind, FileName, Result};
 use crate::{
     FileIdentity,
     checksum::checksum,
-    names::{COMMIT, LOG, MANIFEST, MANIFEST_TEMP, TABLE, WITNESS},
+    names::{COMMIT, JOURNAL, LOG, MANIFEST, MANIFEST_TEMP, TABLE, WITNESS},
 };
 
 /// Bytes of the header.
@@ -35,6 +35,7 @@ pub(crate) const COMMIT_MAGIC: Magic = *b"KVILTcom";
 pub(crate) const TABLE_MAGIC: Magic = *b"KVILTtab";
 pub(crate) const MANIFEST_MAGIC: Magic = *b"KVILTman";
 pub(crate) const WITNESS_MAGIC: Magic = *b"KVILTwit";
+pub(crate) const JOURNAL_MAGIC: Magic = *b"KVILTjou";
 
 /// A log may have summaries; a manifest may say where in a log the last one lies.
 const SUMMARIES: u64 = 1;
@@ -77,6 +78,7 @@ pub fn read_identity(bytes: &[u8], name: FileName) -> Result<FileIdentity> {
         FileName::Of(TABLE, _) => TABLE_MAGIC,
         FileName::Of(MANIFEST | MANIFEST_TEMP, _) => MANIFEST_MAGIC,
         WITNESS => WITNESS_MAGIC,
+        FileName::Of(JOURNAL, _) => JOURNAL_MAGIC,
         FileName::Once(_) | FileName::Of(..) => {
             return Err(Error::corrupted(name, 0, "files of this kind have no header"));
         }

@@ -40,6 +40,8 @@ pub mod table;
 
 pub mod manifest;
 
+pub mod journal;
+
 #[doc(hidden)]
 pub mod mutants;
 

@@ -13,6 +13,12 @@ pub const LOG: FileKind = FileKind::read_at_random("log");
 /// The commit log, see `docs/format/commit.md`.
 pub const COMMIT: FileKind = FileKind::new("commit");
 
+/// Changes of structure since a checkpoint, see `docs/format/journal.md`.
+pub const JOURNAL: FileKind = FileKind::new("journal");
+
+/// Write buffers that outlive the process, see `docs/format/pool.md`.
+pub const POOL: FileKind = FileKind::new("pool");
+
 const WITNESS_KIND: FileKind = FileKind::new("WITNESS");
 const RESERVE_KIND: FileKind = FileKind::new("RESERVE");
 
@@ -22,4 +28,5 @@ pub const WITNESS: FileName = FileName::Once(WITNESS_KIND);
 pub const RESERVE: FileName = FileName::Once(RESERVE_KIND);
 
 /// All of them.
-pub const KINDS: &[FileKind] = &[MANIFEST, MANIFEST_TEMP, TABLE, LOG, COMMIT, WITNESS_KIND, RESERVE_KIND];
+pub const KINDS: &[FileKind] =
+    &[MANIFEST, MANIFEST_TEMP, TABLE, LOG, COMMIT, JOURNAL, POOL, WITNESS_KIND, RESERVE_KIND];
