@@ -41,6 +41,8 @@ use crate::{
         log::ChunkLog,
         unsynced::{UnsyncedTable, sync_tables},
     },
+    journal,
+    pool::Pool,
     reserve::{TRIES_MAX, Use},
     store::Store,
 };
@@ -265,6 +267,7 @@ impl Store {
         if is_idle && durable.manifest.is_some() {
             durable.witness.sync()?;
             // What nobody could give up before may be given up by now.
+            self.structure.lock().journals.checkpoint_failed(&self.files);
             let is_swept = self.sweep(durable, cut.made_before, false);
             self.checkpoint.is_settled.store(is_swept, Ordering::Release);
             return Ok(());
@@ -278,10 +281,16 @@ impl Store {
             self.write_edit(durable, &edit)
         });
         if let Err(error) = done {
+            if error.kind() == ErrorKind::Poisoned {
+                // After a failed sync the kernel may have dropped what it should have written.
+                self.files.pool.iter().for_each(Pool::lapse);
+            }
             planted!(NotTakenBack => return Err(error));
             self.take_back(cut, dirty);
             return Err(error);
         }
+        self.structure.lock().journals.checkpoint_done(&self.files, cut.version);
+        self.files.pool.iter().for_each(|pool| pool.look_at_clock(self.world.clock.now()));
         self.keep_dirty(&dirty, cut.version);
         self.let_go_of_logs();
         durable.has_old_commit_logs = false;
@@ -321,10 +330,11 @@ impl Store {
     /// Step 1.
     pub(crate) fn cut(&self, log_start: Option<LogStart>) -> Cut {
         let mut structure = self.structure.lock();
+        let journal = structure.journals.number_of_next(&self.files);
         let version = self.versions.advance();
         let pin = pin();
         let index = self.index.load(&pin);
-        let changed = std::mem::take(&mut structure.changed)
+        let changed: BTreeMap<_, _> = std::mem::take(&mut structure.changed)
             .into_iter()
             .map(|key| {
                 let funk = index.starting_at(&key).map(|chunk| Arc::clone(&chunk.state(&pin).funk));
@@ -333,6 +343,10 @@ impl Store {
             .collect();
         // No chunk gets a table while the structure is locked, and each was added before (E-21).
         let tables = self.unsynced_tables.take();
+        let changes = changed.iter().filter_map(|(key, funk): (&Vec<u8>, &Option<Arc<Funk>>)| {
+            Some(journal::chunk_has(&self.files, key, funk.as_deref()?))
+        });
+        structure.journals.cut(&self.files, journal, version, changes);
         Cut { version, changed, tables, made_before: self.files.peek_number(), log_start }
     }
 
@@ -388,7 +402,10 @@ impl Store {
     /// After a failure: everything is as dirty and as changed as before.
     fn take_back(&self, cut: Cut, dirty: Vec<Arc<ChunkLog>>) {
         self.unsynced_tables.take_back(cut.tables);
-        self.structure.lock().changed.extend(cut.changed.into_keys());
+        let mut structure = self.structure.lock();
+        structure.changed.extend(cut.changed.into_keys());
+        structure.journals.checkpoint_failed(&self.files);
+        drop(structure);
         let mut list = self.dirty.lock();
         list.extend(dirty.into_iter().filter(|log| log.becomes_dirty()));
     }

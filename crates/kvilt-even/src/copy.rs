@@ -21,7 +21,16 @@ pub(crate) fn checkpoint_to(store: &Store, directory: &Path) -> Result<()> {
     let unfinished = Unfinished::begin(Arc::clone(&disk))?;
     planted!(CopyOutdated => return copy_root(store, &*disk).and_then(|()| unfinished.finish()));
     store.checkpoint_now(false)?;
-    copy_root(store, &*disk)?;
+    if let Err(error) = copy_root(store, &*disk) {
+        drop(unfinished);
+        // Each link that went again was a change, too.
+        store.checkpoint.with_durable(|root| {
+            for (number, record) in &root.files {
+                drop(store.files.change(record.kind.name(*number), record.len));
+            }
+        });
+        return Err(error);
+    }
     unfinished.finish()
 }
 
@@ -31,6 +40,8 @@ fn copy_root(store: &Store, disk: &dyn Disk) -> Result<()> {
     store.checkpoint.with_durable(|root| {
         for (number, record) in &root.files {
             let name = record.kind.name(*number);
+            // A link is a change of the file.
+            let _change = store.files.change(name, record.len);
             store
                 .files
                 .disk

@@ -1,6 +1,10 @@
 //! `Even`: the engine, as the contract sees it. Each method checks its arguments and hands on.
 
-use std::{path::Path, sync::Arc, sync::atomic::Ordering};
+use std::{
+    panic::{AssertUnwindSafe, catch_unwind},
+    path::Path,
+    sync::{Arc, atomic::Ordering},
+};
 
 use kvilt_base::{
     CheckReport, Direction, Disk, Durability, Engine, Error, ErrorKind, KeyRange, Layout, Operation,
@@ -20,6 +24,7 @@ use crate::{
     funk::log::IfFull,
     options::{Config, Options},
     parts,
+    pool::Pool,
     rebalance::{Checkpointer, Rebalancer},
     recovery,
     store::{Hands, Store},
@@ -299,6 +304,13 @@ impl Engine for Even {
                 closed => Ok(closed?),
             },
         };
+        match &closed {
+            Ok(()) => {
+                store.structure.lock().journals.close(&store.files);
+                store.files.pool.iter().for_each(Pool::close);
+            }
+            Err(_) => store.files.pool.iter().for_each(Pool::keep),
+        }
         // Whoever still has a file, what waits for readers above all, has it no longer.
         store.files.disk.close();
         *lock = None;
@@ -315,8 +327,11 @@ impl Drop for Even {
             std::mem::forget(Arc::clone(&self.store));
             return;
         }
-        // Errors are for those who call `close`.
-        let _ = self.close();
+        // Errors are for those who call `close`; what it could not make durable is left to the next process.
+        let closed = catch_unwind(AssertUnwindSafe(|| self.close()));
+        if !matches!(closed, Ok(Ok(()))) {
+            self.store.files.pool.iter().for_each(Pool::keep);
+        }
         self.store.files.disk.close();
         self.settling.is_due = true;
     }
@@ -360,6 +375,8 @@ impl Store {
         own.log_index_bytes_now = budget.used(parts::LOG_INDEXES);
         own.table_bytes_now = budget.used(parts::TABLES);
         own.log_buffer_bytes_now = budget.used(parts::LOG_BUFFERS);
+        (own.pool_bytes_now, own.pool_bytes_written) =
+            self.files.pool.as_ref().map(Pool::bytes).unwrap_or_default();
         let waiting = kvilt_sync::waiting();
         stats.waiting_values_now = waiting.values;
         stats.waiting_bytes_now = waiting.bytes;
@@ -376,7 +393,8 @@ impl Store {
         stats.bytes_written = own.log_bytes_written
             + own.table_bytes_written
             + own.manifest_bytes_written
-            + own.commit_bytes_written;
+            + own.commit_bytes_written
+            + own.pool_bytes_written;
         stats.memory_bytes_now = own.munk_bytes_now
             + own.row_cache_bytes_now
             + own.log_index_bytes_now
@@ -420,6 +438,8 @@ impl Store {
         own.table_bytes_written = counters.table_bytes_written.sum();
         own.manifest_bytes_written = counters.manifest_bytes_written.sum();
         own.commit_bytes_written = counters.commit_bytes_written.sum();
+        own.writes_through = counters.writes_through.sum();
+        own.writes_through_failed = counters.writes_through_failed.sum();
         let reads = &self.files.reads;
         stats.bytes_read = reads.bytes.sum();
         stats.reads = reads.done.sum();

@@ -56,6 +56,15 @@ declare_figures! {
         manifest_bytes_written,
         /// Written to commit logs (levels written and sync only).
         commit_bytes_written,
+        /// The file with the write buffers, from which a killed process loses nothing.
+        pool_bytes_now,
+        /// What the kernel writes of it, about: each page that was used once in 30 seconds.
+        pool_bytes_written,
+        /// Records that were written to their logs at once, because their buffers had no room in the pool or
+        /// the file system maps no files: nothing is lost to a kill either, but each costs a call.
+        writes_through,
+        /// Of these, those whose write failed: a kill before the next checkpoint falls back to the last one.
+        writes_through_failed,
         /// Records of logs that the system was asked to fetch before they were read.
         reads_ahead,
         /// Puts that waited for a munk's tail to be compacted.

@@ -13,10 +13,18 @@ use std::{
 };
 
 use kvilt_base::{Budget, Disk, Error, ErrorKind, File, FileName, Result, Version, World, limits, planted};
-use kvilt_format::FileIdentity;
+use kvilt_format::{FileIdentity, names::LOG};
+use kvilt_sync::segment::{Place, Slot};
 use parking_lot::Mutex;
 
-use crate::{funk::log::SummaryRule, reads::Reads, reserve::Reserve, shared_key::LongKeys, stats::Counters};
+use crate::{
+    funk::log::SummaryRule,
+    pool::{Change, Pool},
+    reads::Reads,
+    reserve::Reserve,
+    shared_key::LongKeys,
+    stats::Counters,
+};
 
 /// Held by whoever may still read a file; the file outlives every hold. It knows how many bytes were written
 /// to the file, if that is a table or a log.
@@ -55,6 +63,8 @@ pub(crate) struct Files {
     pub(crate) summary_rule: SummaryRule,
     /// Whether the store is open to be read only: what is appended stays in memory (B-7).
     pub(crate) is_read_only: bool,
+    /// Where write buffers are; none where a commit log has what they have.
+    pub(crate) pool: Option<Pool>,
     next: AtomicU64,
     /// Files that exist, with a hold each: if that is the only one, nobody else has any.
     known: Mutex<HashMap<u64, (FileName, Hold)>>,
@@ -98,12 +108,24 @@ impl Files {
             long_keys: Arc::default(),
             summary_rule: SummaryRule { covered_bytes: 128 << 10, percent: 6 },
             is_read_only: false,
+            pool: None,
             next: AtomicU64::new(next),
             known: Mutex::default(),
             leftovers: Mutex::default(),
             has_new_names: AtomicBool::new(false),
             syncing_names: Mutex::default(),
         }
+    }
+
+    /// A buffer of the pool for `bytes` of a log; none if it is to be on the heap.
+    pub(crate) fn slot(&self, bytes: usize, place: Place) -> Option<Slot> {
+        self.pool.as_ref()?.slot(bytes, place)
+    }
+
+    /// A file of `len` bytes is about to grow, and has when what this returns is dropped: see
+    /// [`Pool::change`].
+    pub(crate) fn change(&self, name: FileName, len: u64) -> Option<Change<'_>> {
+        self.pool.as_ref()?.change(name, len)
     }
 
     /// A number that no file has or had.
@@ -125,6 +147,9 @@ impl Files {
     pub(crate) fn create(&self, name: FileName, hold: &Hold) -> Result<Arc<dyn File>> {
         let file = self.disk.create(name).map_err(|e| Error::io("create a file", e).in_file(name))?;
         self.know(name, hold);
+        if let (FileName::Of(LOG, number), Some(pool)) = (name, &self.pool) {
+            pool.has_file(number, true);
+        }
         // Pairs with the swap in `sync_names`: whoever sees the file in a chunk sees the flag.
         self.has_new_names.store(true, Ordering::Release);
         Ok(self.reads.watch(file))
@@ -148,6 +173,11 @@ impl Files {
     /// Registers a file that existed before this open.
     pub(crate) fn know(&self, name: FileName, hold: &Hold) {
         self.known.lock().insert(name.number(), (name, Arc::clone(hold)));
+    }
+
+    /// A run before this one may have made names that no directory's sync has covered.
+    pub(crate) fn has_unsynced_names(&self) {
+        self.has_new_names.store(true, Ordering::Release);
     }
 
     /// Makes the names of all created files durable. A failure poisons, and is not forgotten.
@@ -209,18 +239,29 @@ impl Files {
         });
         // In an order that is the same in each run of a simulation.
         garbage.sort_unstable();
-        for name in garbage {
-            let _ = self.disk.remove(name);
-        }
+        garbage.into_iter().for_each(|name| self.remove(name));
         while is_closing && self.remove_leftover() {}
         swept
+    }
+
+    /// An error changes nothing: the next open finds it.
+    fn remove(&self, name: FileName) {
+        let of_run = self.pool.as_ref().filter(|pool| name.number() > pool.number());
+        let (FileName::Of(LOG, number), Some(pool)) = (name, of_run) else {
+            let _ = self.disk.remove(name);
+            return;
+        };
+        let _change = pool.change(name, 0);
+        if self.disk.remove(name).is_ok() {
+            pool.has_file(number, false);
+        }
     }
 
     /// Removes a file that was given up before anybody could name it; an error changes nothing, for the next
     /// sweep or open finds it.
     pub(crate) fn remove_unfinished(&self, name: FileName) {
         self.known.lock().remove(&name.number());
-        let _ = self.disk.remove(name);
+        self.remove(name);
     }
 
     /// Bytes of all tables and logs in the directory, those included that wait for a checkpoint to be

@@ -40,7 +40,7 @@
 //! | E-4 | newer parts hold newer entries | `funk.rs` |
 //! | E-5 | a log belongs to one run of the store | `funk/log.rs` |
 //! | E-6 | the manifest never promises more of a log than was synced | `funk/log.rs` |
-//! | E-7 | nothing waits, fails or does I/O while a put is announced | `chunk/put.rs` |
+//! | E-7 | nothing waits or fails while a put is announced, nor does I/O if its buffer is in the pool | `chunk/put.rs` |
 //! | E-8 | no file is removed that somebody may still need | `files.rs` |
 //! | E-9 | a checkpoint covers every version in the tables that its manifest names | `checkpoint.rs` |
 //! | E-10 | a damaged chunk takes no writes and no background job | `chunk.rs` |
@@ -55,6 +55,8 @@
 //! | E-19 | while munks have more than their share, none is loaded and one after the other goes | `rebalance/memory.rs` |
 //! | E-20 | steps of an operation grow logarithmically at most | `heads.rs`, `tombstones/fragments.rs` |
 //! | E-21 | the manifest names no table that was not synced | `funk/unsynced.rs` |
+//! | E-22 | the journal tells each change of a chunk's files since the checkpoint | `journal.rs` |
+//! | E-23 | nobody reads a record that a kill would take | `pool.rs` |
 //!
 //! Reading order: the order of the modules below.
 #![forbid(unsafe_code)]
@@ -83,6 +85,8 @@ mod copy;
 mod descriptor;
 mod figures;
 mod files;
+mod journal;
+mod pool;
 mod reads;
 mod rebalance;
 mod recovery;

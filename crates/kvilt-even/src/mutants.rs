@@ -58,6 +58,24 @@ kvilt_base::mutants! {
     /// behind.
     OrphansRemovedEarly,
 
+    // Death of the process.
+    /// Recovery trusts the write buffers that another run of the kernel left.
+    PoolOfAnotherBoot,
+    /// A chunk's new files are not in the journal.
+    ChangeNotNoted,
+    /// Recovery takes what there is of a batch.
+    BatchCountedByParts,
+    /// Recovery takes a log whose records were written at once for whole.
+    SpillNotRead,
+    /// A record that has no room in the pool is not written at once.
+    NotWrittenThrough,
+    /// The run after a kill counts versions from where the killed one did.
+    EpochBegunAgain,
+    /// The run after a kill does not note what that found.
+    FoundNotNoted,
+    /// What a killed process left unsynced is taken for durable.
+    FoundNotSynced,
+
     // The commit log.
     /// Writes are acknowledged before the commit log is synced.
     AcknowledgedEarly,

@@ -8,6 +8,11 @@ use kvilt_base::{Durability, Error, Result, Settings, limits};
 /// files, a log's index and bounds: where there are thousands of them for a megabyte of memory, those take
 /// all of it, and a checkpoint takes seconds.
 const CHUNK_BYTES_FLOOR: u64 = 256 << 10;
+
+/// Part of the memory budget that the pool may have, twice what write buffers have together: they lie in
+/// whole pages. At least [`POOL_BYTES_MIN`], in bytes.
+const POOL_SHARE: u64 = 8;
+const POOL_BYTES_MIN: u64 = 1 << 20;
 pub use kvilt_format::table::Compression;
 
 use crate::funk::log::SummaryRule;
@@ -45,6 +50,9 @@ pub struct Options {
     /// Bytes of dead rows that files may hold beyond as many as there are live ones; see
     /// `docs/design/0056-space-comes-back.md`.
     pub dead_bytes_slack: u64,
+    /// Bytes of the file with the write buffers, at most; an eighth of the memory budget, or 1 MiB, if that
+    /// is less. What has no room there is written to its log at once.
+    pub pool_bytes_max: u64,
     /// Part of the memory budget for the row cache, in percent.
     pub row_cache_percent: u32,
     /// Compression of table blocks.
@@ -72,6 +80,7 @@ impl Default for Options {
             log_summary_percent: 6,
             reserve_bytes_max: 4 << 20,
             dead_bytes_slack: 64 << 20,
+            pool_bytes_max: u64::MAX,
             row_cache_percent: 10,
             compression: Compression::None,
             block_bytes: 4096,
@@ -171,6 +180,7 @@ impl Options {
             batch_bytes_max: self.settings.batch_bytes_max,
             munk_put_bytes_max: (budget_bytes / 8).max(4 << 10),
             dead_bytes_slack: self.dead_bytes_slack,
+            pool_bytes_max: self.pool_bytes_max.min((budget_bytes / POOL_SHARE).max(POOL_BYTES_MIN)),
             row_cache_bytes: budget_bytes / 100 * u64::from(self.row_cache_percent),
             view_age_max: self.settings.view_age_max,
             tail_bytes: (rebalance / 4).max(512) as usize,
@@ -209,6 +219,7 @@ pub(crate) struct Config {
     /// More bytes at once go to no munk, and their log buffer has what buffers may take of the budget alone.
     pub(crate) munk_put_bytes_max: u64,
     pub(crate) dead_bytes_slack: u64,
+    pub(crate) pool_bytes_max: u64,
     pub(crate) row_cache_bytes: u64,
     pub(crate) view_age_max: Duration,
     /// Capacity of a munk's tail: what may be unsorted before it is compacted.

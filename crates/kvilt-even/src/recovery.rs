@@ -15,7 +15,7 @@
 //!   refused.
 
 use std::{
-    collections::HashMap,
+    collections::{BTreeSet, HashMap},
     sync::{
         Arc,
         atomic::{AtomicU64, Ordering},
@@ -30,12 +30,13 @@ use kvilt_base::{
     unfinished::refuse_unfinished,
 };
 use kvilt_format::{
-    manifest::{ManifestWriter, PartKind, Root, Witness, read_root},
-    names::{COMMIT, LOG, MANIFEST, MANIFEST_TEMP, RESERVE, TABLE, WITNESS},
+    manifest::{Edit, ManifestWriter, PartKind, Root, Witness, read_root},
+    names::{COMMIT, JOURNAL, LOG, MANIFEST, MANIFEST_TEMP, POOL, RESERVE, TABLE, WITNESS},
 };
 use kvilt_sync::{published::Published, row_cache::RowCache, versions::Versions};
 use parking_lot::Mutex;
 
+use self::killed::Killed;
 use crate::{
     NAME,
     checkpoint::Checkpoint,
@@ -44,16 +45,18 @@ use crate::{
     files::{DeadVersions, Files, Hold},
     funk::{Funk, Part, PartFile, log::ChunkLog, table_file::TableFile, unsynced::UnsyncedTables},
     index::ChunkIndex,
+    journal::{self, Journals},
     munk::{ChargedRun, Munk, run::Run},
     mutants,
     options::{Config, Options},
     parts,
     poison::Poison,
+    pool::Pool,
     rebalance::{MunkRoom, Space},
     reserve::Reserve,
     rest::Rest,
     stats::Counters,
-    store::{Attention, ProgressSignal, Store},
+    store::{Attention, ProgressSignal, Store, Structure},
     tombstones::Tombstones,
 };
 
@@ -84,9 +87,30 @@ pub(crate) fn open(
             make(&*disk, &world)?
         }
     };
-    let leftovers = Leftovers::find(&root, &listed, &*disk)?;
-    let store = of_root(disk, world, config, (root, witness, is_new), &leftovers, opened_at);
-    store.index.replace(store.recovered_index()?);
+    let is_pooled = CommitLog::of_level(config.durability).is_none() && !config.is_read_only;
+    let killed = if is_new { None } else { killed::find(&*disk, &root, &listed, config.is_read_only)? };
+    let living = killed.as_ref().map_or(&root, |killed| &killed.root).clone();
+    let mut leftovers = Leftovers::find(&living, &listed, &*disk)?;
+    leftovers.next_file = leftovers.next_file.max(living.next_file);
+    // What only the manifest names goes with the next checkpoint.
+    leftovers
+        .orphans
+        .retain(|name| !matches!(name, FileName::Of(TABLE | LOG, n) if root.files.contains_key(n)));
+    // Without a journal of its own, this run relies on the killed one's until its first checkpoint.
+    let relies_on_killed = killed.is_some() && !is_pooled;
+    leftovers.orphans.retain(|name| !relies_on_killed || !matches!(name, FileName::Of(JOURNAL | POOL, _)));
+    let epoch_base = killed.as_ref().map(|killed| (killed.epoch_base, killed.root.dead.clone()));
+    let mut store =
+        of_root(disk, world, config, (root, witness, is_new), (&leftovers, epoch_base), opened_at);
+    if is_pooled {
+        store.files.pool = Some(store.new_pool());
+    }
+    store.index.replace(store.recovered_index(&living)?);
+    match &killed {
+        Some(killed) if store.config.is_read_only => store.show_in_memory(killed),
+        Some(killed) => store.go_on_for(killed)?,
+        None => {}
+    }
     let bytes_to_replay = store.survey(&leftovers.commit_logs)?;
     if store.config.is_read_only {
         store.allow_replay_in_memory(bytes_to_replay)?;
@@ -104,10 +128,16 @@ pub(crate) fn open(
     if is_new {
         store.give_first_munk();
     }
+    if relies_on_killed && !store.config.is_read_only {
+        store.checkpoint_now(false)?;
+    }
     let open_us = (store.world.clock.now() - opened_at).as_micros() as u64;
     store.open_us.store(open_us, Ordering::Relaxed);
     Ok((Arc::new(store), lock))
 }
+
+/// Where the versions of a killed run began, and which were dead in it.
+type Epoch = (Version, Vec<(Version, Version)>);
 
 /// The store that a root describes. Its chunks are still to come; nothing is read or written.
 fn of_root(
@@ -115,10 +145,16 @@ fn of_root(
     world: World,
     config: Config,
     (root, witness, is_new): (Root, Witness, bool),
-    leftovers: &Leftovers,
+    (leftovers, killed): (&Leftovers, Option<Epoch>),
     opened_at: Duration,
 ) -> Store {
-    let (epoch_base, dead) = next_epoch(&root, is_new);
+    let (epoch_base, dead) = match killed {
+        // Nothing was lost, so nothing more is dead than was.
+        Some((epoch_base, dead)) => (planted!(EpochBegunAgain, epoch_base.next_epoch() => epoch_base), dead),
+        None => next_epoch(&root, is_new),
+    };
+    let journals =
+        Journals::new(root.checkpoint, epoch_base, dead.clone(), !leftovers.commit_logs.is_empty());
     let counters = Arc::<Counters>::default();
     counters.torn_tails.add(leftovers.torn_tails);
     let next_file = root.next_file.max(leftovers.next_file);
@@ -141,7 +177,7 @@ fn of_root(
     Store {
         versions: Versions::new(epoch_base),
         index: Published::new(ChunkIndex::new(Vec::from_iter(first_chunk_placeholder()))),
-        structure: Mutex::default(),
+        structure: Mutex::new(Structure { changed: BTreeSet::new(), journals }),
         checkpoint: Checkpoint::new(
             (root, witness),
             dead,
@@ -300,10 +336,12 @@ impl Leftovers {
                 FileName::Of(TABLE | LOG, n) => !root.files.contains_key(&n),
                 FileName::Of(COMMIT, n) if mutant(&mutants::LiveOrphan) => n <= root.commit_first,
                 FileName::Of(COMMIT, n) => n < root.commit_first,
+                // What counts of them is in this run's by then.
+                FileName::Of(JOURNAL | POOL, _) => true,
                 // What the store has once; and what another engine might have, which this one never makes.
                 FileName::Once(_) | FileName::Of(..) => false,
             };
-            if has_rows(name) {
+            if has_rows(name) || matches!(name, FileName::Of(JOURNAL | POOL, _)) {
                 left.next_file = left.next_file.max(name.number() + 1);
             }
             if is_orphan {
@@ -363,8 +401,8 @@ fn first_chunk_placeholder() -> Option<Arc<Chunk>> {
 
 impl Store {
     /// The chunks that the manifest names, without reading any of their files.
-    fn recovered_index(&self) -> Result<ChunkIndex> {
-        self.checkpoint.with_durable(|root| {
+    fn recovered_index(&self, root: &Root) -> Result<ChunkIndex> {
+        {
             let mut known: HashMap<u64, PartFile> = HashMap::with_capacity(root.files.len());
             for (&number, record) in &root.files {
                 let file = match record.kind {
@@ -400,7 +438,84 @@ impl Store {
                 chunks.push(Chunk::new(self.next_id(), range, state, Heat::default(), ledger));
             }
             Ok(ChunkIndex::new(chunks))
-        })
+        }
+    }
+
+    /// The pool of this run; nothing is made yet.
+    fn new_pool(&self) -> Pool {
+        let id = self.files.identity(self.files.next_number());
+        let run = self.world.rng.next_u64();
+        Pool::new(Arc::clone(&self.files.disk), id, run, self.config.pool_bytes_max)
+    }
+
+    /// Shows what a killed process had buffered, without a file being written.
+    fn show_in_memory(&self, killed: &Killed) {
+        let pin = kvilt_sync::published::pin();
+        for chunk in self.index.load(&pin).chunks() {
+            for part in &chunk.state(&pin).funk.parts {
+                if let PartFile::Log(log) = &part.file
+                    && let Some((begin, bytes)) = killed.in_memory.get(&log.number())
+                {
+                    log.ends_in_memory(&self.files, *begin, bytes);
+                }
+            }
+        }
+    }
+
+    /// Goes on where a killed process stopped: the next checkpoint makes durable what its would have, and
+    /// until then this run's journal tells what its told.
+    fn go_on_for(&self, killed: &Killed) -> Result<()> {
+        let pin = kvilt_sync::published::pin();
+        let index = self.index.load(&pin);
+        let durable = self.checkpoint.with_durable(Root::clone);
+        let mut structure = self.structure.lock();
+        let mut changes = Vec::new();
+        for chunk in index.chunks() {
+            let (first_key, funk) = (&chunk.range.start, &chunk.state(&pin).funk);
+            let mut is_grown = killed.changed.contains(first_key);
+            for part in &funk.parts {
+                let len = durable.files.get(&part.number()).map_or(0, |record| record.len);
+                is_grown |= self.is_to_be_synced(part, len)?;
+            }
+            if is_grown {
+                changes.push(journal::chunk_has(&self.files, first_key, funk));
+                structure.changed.insert(first_key.clone());
+            }
+        }
+        for key in killed.changed.iter().filter(|key| index.starting_at(key).is_none()) {
+            if durable.chunks.contains_key(key) {
+                changes.push(Edit { chunks_removed: vec![key.clone()], ..Edit::default() });
+            }
+            structure.changed.insert(key.clone());
+        }
+        for (number, record) in
+            durable.files.iter().filter(|(number, _)| !killed.root.files.contains_key(number))
+        {
+            self.files.know(record.kind.name(*number), &Hold::default());
+        }
+        self.files.has_unsynced_names();
+        planted!(FoundNotNoted => return Ok(()));
+        structure.journals.go_on_with(&self.files, &changes);
+        Ok(())
+    }
+
+    /// Whether a part has more than its first `durable` bytes; the next checkpoint syncs the rest.
+    fn is_to_be_synced(&self, part: &Part, durable: u64) -> Result<bool> {
+        planted!(FoundNotSynced => return Ok(true));
+        match &part.file {
+            PartFile::Table(table) if durable == 0 => {
+                self.unsynced_tables.add(table, self.files.open(FileName::Of(TABLE, table.number()))?);
+                Ok(true)
+            }
+            PartFile::Log(log) if durable < log.len() => {
+                if log.becomes_dirty() {
+                    log.is_durable_up_to(durable, self.files.open(FileName::Of(LOG, log.number()))?);
+                    self.dirty.lock().push(Arc::clone(log));
+                }
+                Ok(true)
+            }
+            PartFile::Table(_) | PartFile::Log(_) => Ok(false),
+        }
     }
 
     /// A new store's only chunk begins with an empty munk.
@@ -421,5 +536,6 @@ impl Store {
     }
 }
 
+mod killed;
 #[cfg(feature = "mutants")]
 mod planted;

@@ -21,11 +21,13 @@ use std::{
     time::Duration,
 };
 
-use kvilt_base::budget::Sleeper;
+use kvilt_base::{budget::Sleeper, mutant};
+
 use kvilt_sync::{Doze, published::pin};
 
 use crate::{
     chunk::Chunk,
+    journal, mutants,
     store::{Store, Structure},
 };
 
@@ -74,6 +76,11 @@ impl Store {
     /// Marks a chunk whose files have changed, or may soon.
     pub(crate) fn mark_changed(&self, structure: &mut Structure, chunk: &Chunk) {
         structure.changed.insert(chunk.range.start.clone());
+        if self.files.pool.is_some() && !mutant(&mutants::ChangeNotNoted) {
+            let first_key = &chunk.range.start;
+            let edit = journal::chunk_has(&self.files, first_key, &chunk.state(&pin()).funk);
+            structure.journals.note(&self.files, &edit);
+        }
         // The worker's last look waits for the lock.
         self.want_checkpoint();
     }

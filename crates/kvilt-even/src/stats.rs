@@ -78,6 +78,8 @@ pub(crate) struct Counters {
     pub(crate) table_bytes_written: RareCounter,
     pub(crate) manifest_bytes_written: RareCounter,
     pub(crate) commit_bytes_written: RareCounter,
+    pub(crate) writes_through: RareCounter,
+    pub(crate) writes_through_failed: RareCounter,
     pub(crate) stalls_tail_full: Stall,
     pub(crate) stalls_memory: Stall,
     pub(crate) stalls_log_full: Stall,

@@ -31,6 +31,7 @@ use crate::{
     files::Files,
     funk::{log::ChunkLog, unsynced::UnsyncedTables},
     index::ChunkIndex,
+    journal::Journals,
     munk::{Munk, run::Run, tail::Tail},
     options::Config,
     poison::Poison,
@@ -44,6 +45,8 @@ use crate::{
 pub(crate) struct Structure {
     /// Their first keys; a key may by now belong to no chunk.
     pub(crate) changed: BTreeSet<Vec<u8>>,
+    /// How they changed, for the next process.
+    pub(crate) journals: Journals,
 }
 
 /// Everything that is shared.

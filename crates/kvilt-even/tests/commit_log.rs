@@ -371,7 +371,7 @@ fn an_append_that_failed_and_cannot_be_taken_back_ends_all_writing() {
 /// What each level says, on the same disk.
 #[test]
 fn what_each_level_survives() {
-    let levels = [(Durability::Async { interval: HOUR }, 2, 2), (WRITTEN, 5, 2), (SYNC, 5, 5)];
+    let levels = [(Durability::Async { interval: HOUR }, 5, 2), (WRITTEN, 5, 2), (SYNC, 5, 5)];
     for (level, after_a_kill, after_a_power_cut) in levels {
         let disk = MemoryDisk::new(1);
         let bed = open(disk.clone(), level).unwrap();

@@ -7,7 +7,7 @@
 //!    one that may fail;
 //! 3. announce the pending put, take its version, and wait for puts still pending at a lower one, so that
 //!    puts become readable in the order of their versions (**E-7**: from here to step 5 nothing else waits,
-//!    and nothing does I/O or fails);
+//!    and nothing does I/O, unless a buffer is not in the pool, or fails);
 //! 4. append to the log, then to the munk or the log's index;
 //! 5. retire the announcement: scans that waited for it go on; a batch becomes visible as a whole;
 //! 6. give the gate back, and write a log's buffer that step 2 found full and set aside.
@@ -176,6 +176,9 @@ impl Store {
             encode_before_value(&mut encoded, id, offset, log.base(), entry, batch);
         }
         log.append(entry, &encoded, value_apart, offset);
+        if batch == 0 {
+            log.write_through(&self.files);
+        }
         // One huge value must not pin its size in every thread that ever wrote one.
         if encoded.capacity() <= 1 << 20 {
             ENCODED.set(encoded);

@@ -41,7 +41,10 @@ use kvilt_format::{
     log::{HEADER_BYTES, Outline, SUMMARY_BYTES_MAX},
     names::LOG,
 };
-use kvilt_sync::published::{Published, pin};
+use kvilt_sync::{
+    published::{Published, pin},
+    segment::Place,
+};
 use parking_lot::Mutex;
 
 pub(crate) use self::{
@@ -55,7 +58,7 @@ use self::{
     hiders::Hiders,
     intervals::FixedIntervals,
     summaries::{Gathered, Summaries},
-    tail::LogTail,
+    tail::{Buffer, LogTail},
 };
 use super::{
     ascent::Ascent,
@@ -194,6 +197,25 @@ impl ChunkLog {
             is_of_this_run: length == 0,
             hold: Hold::new(AtomicU64::new(length)),
         }
+    }
+
+    /// Of a log of an earlier run: its end, from `begin` on, where a record begins, is not in its file.
+    pub(crate) fn ends_in_memory(&self, files: &Files, begin: u64, bytes: &[u8]) {
+        let buffer = Buffer::new(files, Place { log: self.number, offset: begin }, bytes.len());
+        buffer.bytes.append(bytes).expect("it is as long");
+        self.tail.replace(LogTail { start: begin, flushing: None, filling: Some(buffer) });
+    }
+
+    /// Of a log of an earlier run, which lies in `file`: a checkpoint has yet to sync what is behind the
+    /// first `len` bytes.
+    pub(crate) fn is_durable_up_to(&self, len: u64, file: Arc<dyn File>) {
+        self.durable.store(len, Ordering::Release);
+        *self.file.lock() = Some(file);
+    }
+
+    /// Whether this run appends to it, or has.
+    pub(crate) fn is_of_this_run(&self) -> bool {
+        self.is_of_this_run
     }
 
     /// Its number in the directory.

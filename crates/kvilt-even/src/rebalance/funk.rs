@@ -258,6 +258,7 @@ impl<'s> Tables<'s> {
         self.store.counters.table_bytes_written.add(summary.len);
         let span = Some((summary.first_key, summary.last_key));
         let table = TableFile::new(&self.store.files, number, summary.len, span, hold);
+        drop(self.store.files.change(FileName::Of(TABLE, number), summary.len));
         // Before any chunk has it: the checkpoint that names it syncs it.
         self.store.unsynced_tables.add(&table, file);
         self.done.push((bound, Part { file: PartFile::Table(table), share_bytes: summary.len }));

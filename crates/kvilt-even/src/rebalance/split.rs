@@ -15,6 +15,7 @@ use super::munk::FrozenMunk;
 use crate::{
     chunk::{Chunk, ChunkState, Occupied},
     funk::{Funk, Part, log::ChunkLog},
+    journal,
     munk::{
         Munk,
         run::{Run, RunReader},
@@ -92,6 +93,10 @@ impl Store {
         let munks = parents.iter().filter_map(|parent| parent.state(&pin).munk.as_ref());
         let bytes = munks.map(|munk| munk.memory_bytes() as usize).sum();
         self.index.replace_counting(self.index.load(&pin).with(parents, children.to_vec()), bytes);
+        if self.files.pool.is_some() {
+            let edit = journal::chunks_succeed(&self.files, parents, children, &pin);
+            structure.journals.note(&self.files, &edit);
+        }
         for gate in gates {
             gate.is_retired = true;
         }

@@ -91,14 +91,22 @@ impl Store {
         }
         let writing: Vec<Writing<'_>> = cold_keys.iter().map(|key| self.row_cache.writing(key)).collect();
         let half_done = self.poison.unless_done("a batch");
+        let logs = || entered.iter().filter_map(|entered| entered.chunk.state(pin).funk.log.as_ref());
         let pending = self.versions.announce_batch();
+        let batch = self.files.pool.as_ref().and_then(|pool| pool.begin_batch(pending.batch()));
+        if let Some(batch) = &batch {
+            logs().for_each(|log| log.note_batch(batch.id));
+        }
         for Entered { chunk, changes, .. } in entered {
             let state = chunk.state(pin);
             for change in *changes {
                 self.append(state, &pending, *change, None);
             }
         }
+        logs().for_each(|log| log.write_through(&self.files));
         half_done.done();
+        // Whole for the next process before anybody sees it in this one.
+        drop(batch);
         drop(pending);
         // Only now, when gets find the new entries, may rows be cached again.
         drop(writing);

@@ -126,7 +126,12 @@ impl Store {
         let half_done = self.poison.unless_done("a range delete");
         // So that all that is there is below the version that the announcement takes.
         self.versions.advance();
+        let logs = || entered.iter().filter_map(|(chunk, _)| chunk.state(pin).funk.log.as_ref());
         let pending = self.versions.announce_batch();
+        let batch = self.files.pool.as_ref().and_then(|pool| pool.begin_batch(pending.batch()));
+        if let Some(batch) = &batch {
+            logs().for_each(|log| log.note_batch(batch.id));
+        }
         let version = pending.version();
         for (chunk, gate) in entered {
             let state = chunk.state(pin);
@@ -144,7 +149,10 @@ impl Store {
             let cold_id = planted!(RangeDeleteNotTold, cold_id => state.cold_id);
             chunk.replace_state(gate, ChunkState { munk, funk: Arc::clone(&state.funk), cold_id });
         }
+        logs().for_each(|log| log.write_through(&self.files));
         half_done.done();
+        // Whole for the next process before anybody sees it in this one.
+        drop(batch);
         drop(pending);
     }
 }

@@ -13,7 +13,10 @@
 //!   is one buffer again, which holds everything that is not in the file; until a write has succeeded, a put
 //!   whose buffer is full writes it before it is announced, and is told.
 
-use std::sync::{Arc, atomic::Ordering};
+use std::{
+    io,
+    sync::{Arc, atomic::Ordering},
+};
 
 use kvilt_base::{
     Charge, EntryRef, Error, ErrorKind, FileName, Kind, RangeTombstone, Result, Version, mutant, planted,
@@ -22,7 +25,10 @@ use kvilt_format::{
     log::{HEADER_BYTES, encode_header},
     names::LOG,
 };
-use kvilt_sync::published::{Pin, pin};
+use kvilt_sync::{
+    published::{Pin, pin},
+    segment::Place,
+};
 use parking_lot::MutexGuard;
 
 use super::super::ascent::Ascent;
@@ -30,7 +36,7 @@ use super::{
     ChunkLog, Span, sync_failed,
     tail::{Buffer, Flushing, LogTail, Wanted},
 };
-use crate::{files::Files, mutants, parts, reserve::Use};
+use crate::{files::Files, mutants, parts, pool::caught, reserve::Use};
 
 /// Pages of the system, in bytes, or a part of one.
 const PAGE_BYTES: u64 = 4096;
@@ -184,7 +190,8 @@ impl ChunkLog {
         let full = tail.filling.as_ref().expect("a log without a buffer is given one");
         let all = Flushing::all(Arc::clone(full));
         let grow = || {
-            let larger = Buffer::grown(files, full, full.len(), (full.len() + wanted.bytes) * 2);
+            let place = self.place(tail.start);
+            let larger = Buffer::grown(files, place, (full, full.len()), (full.len() + wanted.bytes) * 2);
             let _writer = self.writer.lock();
             self.tail.replace(LogTail { filling: Some(larger), ..tail.clone() });
         };
@@ -229,7 +236,7 @@ impl ChunkLog {
             self.summary_due(files, len).unwrap_or_default()
         };
         let usual_bytes = fitting(writer.buffer_bytes, files);
-        let buffer = Buffer::behind(&tail, files, &first, wanted, usual_bytes);
+        let buffer = Buffer::behind((self.number, &tail), files, &first, wanted, usual_bytes);
         writer.across = None;
         self.tail.replace(LogTail { filling: Some(buffer), ..tail });
         let end = len + first.len() as u64;
@@ -350,18 +357,27 @@ impl ChunkLog {
     /// It is the caller's turn. The buffer begins at `start`.
     fn write_buffer(&self, files: &Files, start: u64, flushing: &Flushing) -> Result<()> {
         let (begin, bytes) = flushing.to_write();
-        let offset = start + begin as u64;
+        self.write(files, start + begin as u64, bytes)?;
+        if let Some(gathered) = &mut *self.gathered.lock() {
+            gathered.gather(start, flushing.buffer.bytes.read());
+        }
+        Ok(())
+    }
+
+    fn write(&self, files: &Files, offset: u64, bytes: &[u8]) -> Result<()> {
         if bytes.is_empty() {
             return Ok(());
         }
+        let len = self.hold.load(Ordering::Relaxed);
+        let _change = files.change(FileName::Of(LOG, self.number), len);
         let file = {
             let mut file = self.file.lock();
             match &*file {
                 Some(file) => Arc::clone(file),
                 None => {
                     let name = FileName::Of(LOG, self.number);
-                    let opened =
-                        if offset == 0 { files.create(name, &self.hold)? } else { files.open(name)? };
+                    let is_there = self.hold.load(Ordering::Relaxed) > 0;
+                    let opened = if is_there { files.open(name)? } else { files.create(name, &self.hold)? };
                     Arc::clone(file.insert(opened))
                 }
             }
@@ -371,10 +387,38 @@ impl ChunkLog {
         self.hold.fetch_max(offset + bytes.len() as u64, Ordering::Relaxed);
         files.counters.log_bytes_written.add(bytes.len() as u64);
         files.reserve.grow_with(bytes.len() as u64);
-        if let Some(gathered) = &mut *self.gathered.lock() {
-            gathered.gather(start, flushing.buffer.bytes.read());
-        }
         Ok(())
+    }
+
+    /// Writes what was appended to the file if its buffer is not in the pool, so that a kill does not take
+    /// it. The caller has the gate, and nobody can read what it appended before this returns. What a
+    /// checkpoint writes meanwhile is the same.
+    pub(crate) fn write_through(&self, files: &Files) {
+        let Some(pool) = &files.pool else { return };
+        planted!(NotWrittenThrough => return);
+        let pin = pin();
+        let tail = self.tail.load(&pin);
+        let filling = tail.filling.as_ref().map(|filling| (tail.filling_start(), filling));
+        // A checkpoint may have set it aside just now.
+        let flushing = tail.flushing.as_ref().map(|flushing| (tail.start, &flushing.buffer));
+        for (start, buffer) in flushing.into_iter().chain(filling) {
+            let (begin, bytes) = buffer.not_through();
+            if buffer.is_in_pool() || bytes.is_empty() {
+                continue;
+            }
+            pool.spill();
+            files.counters.writes_through.add(1);
+            let write = || self.write(files, start + begin as u64, bytes).map_err(io::Error::other);
+            match caught(write) {
+                Ok(()) => buffer.is_through(begin + bytes.len()),
+                Err(_) => {
+                    // Whoever writes the buffer meets what was met here; until that, the last checkpoint
+                    // counts.
+                    files.counters.writes_through_failed.add(1);
+                    pool.lapse();
+                }
+            }
+        }
     }
 
     /// Writes to the file what is appended so far, and says what that is. No promise that it survives.
@@ -424,8 +468,13 @@ impl ChunkLog {
             writer.buffer_bytes = (writer.buffer_bytes / 2).max(BUFFER_BYTES_MIN);
         }
         let is_awaited = writer.promised_bytes > 0 && !self.is_closed.load(Ordering::Relaxed);
-        let filling = is_awaited.then(|| Buffer::new(files, writer.buffer_bytes.max(writer.promised_bytes)));
         let end = start + full.as_ref().map_or(0, |full| full.len() as u64);
+        let bytes = writer.buffer_bytes.max(writer.promised_bytes);
+        let filling = is_awaited.then(|| {
+            let next = Buffer::new(files, self.place(end), bytes);
+            full.iter().for_each(|full| next.goes_on_behind(full));
+            next
+        });
         self.tail.replace(LogTail { start, flushing: full.map(Flushing::all), filling });
         Some(WrittenOut { end, summary: self.summaries.last() })
     }
@@ -441,13 +490,27 @@ impl ChunkLog {
             since => {
                 let since = since.as_ref().map_or(&[][..], |since| since.bytes.read());
                 let len = flushing.records().len();
-                let all =
-                    Buffer::grown(files, &flushing.buffer, len, len + since.len() + writer.promised_bytes);
+                let capacity = len + since.len() + writer.promised_bytes;
+                let all = Buffer::grown(files, self.place(start), (&flushing.buffer, len), capacity);
                 all.bytes.append(since).expect("the larger buffer holds both");
                 all
             }
         };
         self.tail.replace(LogTail { start, flushing: None, filling: Some(filling) });
+    }
+
+    /// A batch with this id begins here, for the next process. The caller has the gate, and room was
+    /// reserved.
+    pub(crate) fn note_batch(&self, id: u64) {
+        let _writer = self.writer.lock();
+        let tail = self.end();
+        if let Some(slot) = tail.filling.as_ref().and_then(|filling| filling.bytes.slot()) {
+            slot.note_batch(id, self.len());
+        }
+    }
+
+    fn place(&self, offset: u64) -> Place {
+        Place { log: self.number, offset }
     }
 
     /// Has the system begin to bring to the drive what was written out.

@@ -19,12 +19,18 @@
 //!   in which it is found. Each byte is written by one buffer: of those that two have, the first writes what
 //!   lies before its piece's end, the next the rest.
 
-use std::sync::Arc;
+use std::sync::{
+    Arc,
+    atomic::{AtomicUsize, Ordering},
+};
 
 use kvilt_base::{Charge, planted};
-use kvilt_sync::append::AppendBuffer;
+use kvilt_sync::{
+    append::AppendBuffer,
+    segment::{Place, Slot},
+};
 
-use crate::{files::Files, parts};
+use crate::{files::Files, parts, pool::Pool};
 
 /// Longest write, in bytes, that the page cache of Linux 6.16 and later takes in one piece, if it begins at a
 /// multiple of this length. It takes others page by page, which costs a fifth more, and in puts a half.
@@ -46,27 +52,40 @@ pub(super) struct Buffer {
     pub(super) bytes: AppendBuffer,
     /// So many of the first are written by the buffer before.
     in_file: usize,
+    /// How many of the first bytes are in the file already, but for those: the buffer is not in the pool, and
+    /// each record was written at once.
+    through: AtomicUsize,
     /// With so many it is full, and they are written first.
     piece_end: Option<usize>,
     _charge: Charge,
 }
 
 impl Buffer {
-    /// An empty one that is full when nothing more fits.
-    pub(super) fn new(files: &Files, capacity: usize) -> Arc<Self> {
-        Self::with(files, capacity, 0, None)
+    /// An empty one at this place of its log, which is full when nothing more fits.
+    pub(super) fn new(files: &Files, place: Place, capacity: usize) -> Arc<Self> {
+        Self::with(files, place, capacity, 0, None)
     }
 
-    fn with(files: &Files, capacity: usize, in_file: usize, piece_end: Option<usize>) -> Arc<Self> {
+    fn with(
+        files: &Files,
+        place: Place,
+        capacity: usize,
+        in_file: usize,
+        piece_end: Option<usize>,
+    ) -> Arc<Self> {
         let charge = files.budget.charge(parts::LOG_BUFFERS, capacity as u64);
-        Arc::new(Buffer { bytes: AppendBuffer::new(capacity), in_file, piece_end, _charge: charge })
+        let bytes = match files.slot(capacity, place) {
+            Some(slot) => AppendBuffer::in_slot(slot, capacity),
+            None => AppendBuffer::new(capacity),
+        };
+        Arc::new(Buffer { bytes, in_file, through: AtomicUsize::new(0), piece_end, _charge: charge })
     }
 
-    /// The next one of a log that ends with `tail`, where nothing is filled: begins with `first`, and has
-    /// room for what is wanted and for about `usual_bytes`, so that it ends with a piece unless that is
-    /// little.
+    /// The next one of the log with this number, which ends with `tail`, where nothing is filled: begins with
+    /// `first`, and has room for what is wanted and for about `usual_bytes`, so that it ends with a piece
+    /// unless that is little.
     pub(super) fn behind(
-        tail: &LogTail,
+        (log, tail): (u64, &LogTail),
         files: &Files,
         first: &[u8],
         wanted: Wanted,
@@ -82,17 +101,51 @@ impl Buffer {
             Some(piece_end) => piece_end.max(begun + wanted.bytes) + piece_end / ACROSS_SHARE,
             None => begun + bytes.max(wanted.bytes),
         };
-        let buffer = Self::with(files, capacity, in_file, piece_end);
+        let buffer = Self::with(files, Place { log, offset: begin }, capacity, in_file, piece_end);
         buffer.bytes.append(carried).expect("there is room for what is carried over");
         buffer.bytes.append(first).expect("there is room for what comes first");
         buffer
     }
 
-    /// The first `len` bytes of `full`, with room for so many altogether.
-    pub(super) fn grown(files: &Files, full: &Buffer, len: usize, capacity: usize) -> Arc<Self> {
-        let larger = Self::with(files, capacity, full.in_file, None);
+    /// The first `len` bytes of `full`, which begins at this place, with room for so many altogether.
+    pub(super) fn grown(
+        files: &Files,
+        place: Place,
+        (full, len): (&Buffer, usize),
+        capacity: usize,
+    ) -> Arc<Self> {
+        let larger = Self::with(files, place, capacity, full.in_file, None);
         larger.bytes.append(&full.bytes.read()[..len]).expect("the larger buffer holds the smaller");
+        larger.goes_on_behind(full);
+        if full.is_in_pool() && !larger.is_in_pool() {
+            // What is there is nowhere else, and the disk takes nothing just now.
+            files.pool.iter().for_each(Pool::lapse);
+        }
         larger
+    }
+
+    pub(super) fn is_in_pool(&self) -> bool {
+        self.bytes.slot().is_some()
+    }
+
+    /// What is not in the file yet, nor written by the buffer before, and where it begins.
+    pub(super) fn not_through(&self) -> (usize, &[u8]) {
+        let bytes = self.bytes.read();
+        let begin = self.through.load(Ordering::Acquire).max(self.in_file).min(bytes.len());
+        (begin, &bytes[begin..])
+    }
+
+    /// The first `len` bytes are in the file, but for those that the buffer before writes.
+    pub(super) fn is_through(&self, len: usize) {
+        self.through.fetch_max(len, Ordering::AcqRel);
+    }
+
+    /// A batch that went to `before` may go on here.
+    pub(super) fn goes_on_behind(&self, before: &Buffer) {
+        let batch = before.bytes.slot().and_then(Slot::last_batch);
+        if let (Some(slot), Some((id, begin))) = (self.bytes.slot(), batch) {
+            slot.note_batch(id, begin);
+        }
     }
 
     pub(super) fn len(&self) -> usize {
@@ -139,7 +192,7 @@ impl Flushing {
 
     /// What of it is to be written, and where that begins in it.
     pub(super) fn to_write(&self) -> (usize, &[u8]) {
-        let begin = self.buffer.in_file.min(self.write_end);
+        let begin = self.buffer.not_through().0.min(self.write_end);
         (begin, &self.buffer.bytes.read()[begin..self.write_end])
     }
 
