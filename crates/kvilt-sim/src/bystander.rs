@@ -21,7 +21,7 @@ use std::{
     },
 };
 
-use kvilt_base::{Disk, Engine, Error, File, FileName, Listed, disk::LockFailure};
+use kvilt_base::{Disk, Engine, Error, File, FileName, Listed, Mapping, disk::Habitat, disk::LockFailure};
 use kvilt_io::Call;
 
 use crate::{
@@ -232,6 +232,14 @@ impl Disk for Attended {
         self.disk.link(name, into)
     }
 
+    fn habitat(&self) -> io::Result<Habitat> {
+        self.disk.habitat()
+    }
+
+    fn now_ns(&self) -> u64 {
+        self.disk.now_ns()
+    }
+
     fn place(&self) -> String {
         self.disk.place()
     }
@@ -270,6 +278,14 @@ impl File for AttendedFile {
 
     fn allocate(&self, len: u64) -> io::Result<()> {
         self.file.allocate(len)
+    }
+
+    fn map(&self, offset: u64, len: usize) -> io::Result<Arc<Mapping>> {
+        self.file.map(offset, len)
+    }
+
+    fn changed_ns(&self) -> io::Result<u64> {
+        self.file.changed_ns()
     }
 
     fn len(&self) -> io::Result<u64> {

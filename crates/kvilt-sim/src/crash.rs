@@ -130,6 +130,9 @@ struct Past<'a> {
     base: &'a State,
     states: &'a [u64],
     writes: &'a [Changes],
+    /// What the power may bring back as long as nothing of this life is safe: the life began after a kill,
+    /// with what was not yet durable.
+    below: &'a [u64],
 }
 
 impl Past<'_> {
@@ -149,7 +152,7 @@ impl Explorer<'_> {
         step: &mut usize,
         crash: &mut Option<String>,
     ) -> Result<(), Complaint> {
-        let disk = MemoryDisk::new(self.seed);
+        let disk = MemoryDisk::of_any_kind(self.seed);
         let ledger = Arc::new(Ledger::default());
         let when = When::Always {
             images: Images::Drawn { random: self.plan.random_images },
@@ -185,7 +188,7 @@ impl Explorer<'_> {
         crash: &mut Option<String>,
     ) -> Result<(), Complaint> {
         let base = State::new();
-        let past = Past { base: &base, states: player.states(), writes: player.writes() };
+        let past = Past { base: &base, states: player.states(), writes: player.writes(), below: &[] };
         for (i, shot) in film.take_shots().into_iter().enumerate() {
             let mut dice = Dice::new(mix(self.seed ^ mix(shot.op << 8 | i as u64)));
             let mut lives = told(&shot);
@@ -213,6 +216,7 @@ impl Explorer<'_> {
         let ledger = Arc::new(Ledger::default());
         let when = if life < self.plan.lives { any_moment(dice) } else { When::Never };
         let (owed, left) = (self.owed(&shot), self.left_to_owe(&shot));
+        let below = self.below(&shot, past);
         let script = dice.pick(&self.afterlives).clone();
         let image = shot.image;
         // Before there is another world: what is left of this one is collected first.
@@ -244,7 +248,7 @@ impl Explorer<'_> {
         film.go_dark();
         let (states, writes) = (player.states().to_vec(), player.writes().to_vec());
         player.abandon();
-        let past = Past { base: &base, states: &states, writes: &writes };
+        let past = Past { base: &base, states: &states, writes: &writes, below: &below };
         self.revive_again(&film, &past, None, dice, life, lives)
     }
 
@@ -253,6 +257,16 @@ impl Explorer<'_> {
         let is_all_safe = self.subject.loss() == Loss::PowerOnly && shot.end == End::Killed;
         let safe = if is_all_safe { shot.promise.acknowledged } else { shot.promise.safe };
         Promise { safe, ..shot.promise }
+    }
+
+    /// What a power cut may bring back as long as the life that begins with this image has made nothing safe.
+    fn below(&self, shot: &Shot, past: &Past<'_>) -> Vec<u64> {
+        if shot.end != End::Killed || self.subject.is_durable_once_open() {
+            return Vec::new();
+        }
+        let Promise { safe, begun, .. } = shot.promise;
+        let below = if safe == 0 { past.below } else { &[] };
+        past.states[safe..=begun].iter().chain(below).copied().collect()
     }
 
     /// What is promised to later lives, if this one ends before its recovery is complete.
@@ -312,7 +326,8 @@ fn recover(
     let state = state_of_rows(script, &rows)?;
     let found = fingerprint(&state);
     let allowed = promise.safe..=promise.begun;
-    if !past.states[allowed].contains(&found) {
+    let is_below = promise.safe == 0 && past.below.contains(&found);
+    if !is_below && !past.states[allowed].contains(&found) {
         return Err(explain(&state, found, past, promise).into());
     }
     check_soundness(&*player.engine())?;

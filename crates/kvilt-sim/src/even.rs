@@ -11,7 +11,7 @@ mod mutants;
 
 use std::{sync::Arc, time::Duration};
 
-use kvilt_base::{Descriptor, Durability, Engine, FileName, Result, Stats, disk::FileKind};
+use kvilt_base::{Descriptor, Durability, Engine, FileName, Level, Result, Stats, disk::FileKind};
 use kvilt_even::{KINDS, Options, options::Compression};
 use kvilt_format::names::{LOG, MANIFEST, MANIFEST_TEMP, RESERVE, TABLE};
 use kvilt_io::Call;
@@ -137,6 +137,8 @@ impl Even {
         let mut even = Even::tiny();
         if number > 0 {
             even.vary(&mut dice);
+            // With room for all buffers, for some, for none.
+            even.options.pool_bytes_max = [u64::MAX, 128 << 10, 0][(number / 3 % 3) as usize];
         }
         let interval = Duration::from_millis(*dice.pick(&[20, 300, 2_000]));
         even.options.settings.durability = match number % 3 {
@@ -213,7 +215,18 @@ impl Subject for Even {
     }
 
     fn loss(&self) -> Loss {
-        Loss::of(self.options.settings.durability.level())
+        match self.options.settings.durability.level() {
+            Level::Sync => Loss::Nothing,
+            Level::Written | Level::Async => Loss::PowerOnly,
+        }
+    }
+
+    fn is_durable_once_open(&self) -> bool {
+        self.options.settings.durability.level() != Level::Async
+    }
+
+    fn has_commit_log(&self) -> bool {
+        self.options.settings.durability.level() != Level::Async
     }
 
     fn descriptor(&self) -> Option<&dyn Descriptor> {

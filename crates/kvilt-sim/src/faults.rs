@@ -36,7 +36,7 @@ use crate::{
     report::{Complaint, Failure, catching_panics},
     run::{Player, all_rows, check_soundness},
     script::{Payload, Script, Step},
-    subject::{Loss, Subject},
+    subject::Subject,
     world::World,
 };
 
@@ -150,7 +150,7 @@ impl<'a> Case<'a> {
     pub(crate) fn memory(&self) -> Arc<MemoryDisk> {
         match &self.origin {
             Some((disk, _)) => disk.crash_image(Keep::All),
-            None => MemoryDisk::new(self.seed),
+            None => MemoryDisk::of_any_kind(self.seed),
         }
     }
 }
@@ -371,7 +371,7 @@ impl Patient<'_> {
     fn may_be_poisoned(&self) -> bool {
         let Trouble { call, fault, .. } = self.trouble;
         let is_sync = matches!(call, Call::Sync | Call::SyncDir);
-        let has_commit_log = self.subject.loss() != Loss::SinceSync;
+        let has_commit_log = self.subject.has_commit_log();
         let may_fail_to_apply = has_commit_log && fault != Fault::NoSpace;
         is_sync || fault == Fault::Panic || may_fail_to_apply || self.is_excused
     }

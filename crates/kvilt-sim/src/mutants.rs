@@ -18,7 +18,7 @@ use kvilt_base::Mutant;
 pub use self::hunt::{Hunt, hunt, hunt_for};
 
 /// No bug may need more cases than this.
-pub const CASES_MAX: u64 = 10_000;
+pub const CASES_MAX: u64 = 20_000;
 
 /// A planted bug, and what an engine's tests promise about it.
 #[derive(Debug)]
@@ -59,7 +59,8 @@ impl Layer {
     pub fn cases_max(self) -> u64 {
         match self {
             Layer::Model => 200,
-            Layer::Crash | Layer::EveryCrash | Layer::Nested => CASES_MAX,
+            Layer::Crash | Layer::EveryCrash => 10_000,
+            Layer::Nested => CASES_MAX,
             Layer::Faults => 6_000,
             Layer::Damage => 1_000,
         }

@@ -18,7 +18,7 @@ use crate::{
     reading::{Manner, Row, read_both_ends, read_rows},
     report::{Complaint, Failure, catching_panics, refused},
     script::{KeyId, Payload, Script, Span, Step, VIEW_SLOTS},
-    subject::{Loss, Subject},
+    subject::Subject,
     world::World,
 };
 
@@ -384,7 +384,7 @@ impl<'a> Player<'a> {
     /// What somebody comes for within this write. With a commit log, a checkpoint takes its place among the
     /// writes.
     fn errand(&mut self) -> Option<Errand> {
-        let has_commit_log = self.subject.loss() != Loss::SinceSync;
+        let has_commit_log = self.subject.has_commit_log();
         let dice = self.passer.as_mut().and_then(|dice| dice.chance(1, 6).then_some(dice))?;
         Some(match dice.below(4) {
             0 | 1 if !has_commit_log => Errand::Sync,

@@ -57,6 +57,16 @@ pub trait Subject: Send + Sync {
     /// What a crash may take back.
     fn loss(&self) -> Loss;
 
+    /// Whether an open makes durable what it finds.
+    fn is_durable_once_open(&self) -> bool {
+        true
+    }
+
+    /// Whether writes follow one another through a log that they share.
+    fn has_commit_log(&self) -> bool {
+        self.loss() != Loss::SinceSync
+    }
+
     /// Its engine's descriptor, by which a damaged store is salvaged; none if it cannot be.
     fn descriptor(&self) -> Option<&dyn Descriptor> {
         None

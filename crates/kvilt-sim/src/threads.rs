@@ -59,7 +59,7 @@ pub fn act_through_power_cuts(
     cuts: u64,
 ) -> Result<Acted, Complaint> {
     let mut dice = Dice::new(cast.seed);
-    let mut disk = MemoryDisk::new(cast.seed);
+    let mut disk = MemoryDisk::of_any_kind(cast.seed);
     let mut acted = Acted::default();
     for cut in 0..cuts {
         let cast = Cast { seed: dice.number(), may_be_refused: true, ..cast.clone() };

@@ -92,7 +92,7 @@ impl World {
 
     /// A stepped world over a fresh disk in memory.
     pub fn fresh(seed: u64) -> World {
-        let memory = MemoryDisk::new(seed);
+        let memory = MemoryDisk::of_any_kind(seed);
         World::stepped(memory.clone(), memory, seed)
     }
 

@@ -251,19 +251,23 @@ impl Explorer<'_> {
         let mut player = Player::new(self.case.subject, &world, &self.coda, ledger);
         player.open()?;
         let found = Model::with(recovered(&player, &self.coda, &allowed)?);
-        let calls_to_find = film.ops();
+        let mut calls_to_be_safe = film.ops();
         let exactly = Debt::exactly(found.fingerprint());
+        let or_found = |before: &[u64]| before.iter().copied().chain([found.fingerprint()]).collect();
         let is_lost_before = Debt {
             if_killed: Arc::clone(&exactly.if_killed),
-            if_cut: if is_durable { Arc::clone(&exactly.if_cut) } else { Arc::clone(&state.debt.if_cut) },
+            if_cut: if is_durable { Arc::clone(&exactly.if_cut) } else { or_found(&state.debt.if_cut) },
         };
         player.adopt(found);
         player.play(0).map_err(|complaint| format!("in the recovery's checkpoint: {complaint}"))?;
+        if !self.case.subject.is_durable_once_open() {
+            calls_to_be_safe = film.ops();
+        }
         film.shoot_now();
         let shots = film.take_shots();
         film.stop();
         self.live_on(player, &film, &image)?;
-        let owed = |shot: &Shot| if shot.op < calls_to_find { &is_lost_before } else { &exactly };
+        let owed = |shot: &Shot| if shot.op < calls_to_be_safe { &is_lost_before } else { &exactly };
         Ok(shots.into_iter().map(|shot| State { debt: owed(&shot).clone(), shot }).collect())
     }
 

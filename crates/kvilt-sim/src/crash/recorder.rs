@@ -12,7 +12,7 @@ use std::{
     },
 };
 
-use kvilt_base::{Disk, File, FileName, Listed, disk::LockFailure};
+use kvilt_base::{Disk, File, FileName, Listed, Mapping, disk::Habitat, disk::LockFailure};
 use kvilt_io::{Keep, MemoryDisk};
 
 use crate::{
@@ -24,6 +24,7 @@ use crate::{
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum End {
     /// The process dies: the kernel has everything written, and what was not synced is no safer than before.
+    /// If it dies within a write, the first bytes of that may be there.
     Killed,
     /// The power goes, and this is kept of what was not synced.
     PowerCut(Keep),
@@ -68,6 +69,14 @@ pub(super) struct Shot {
     pub(super) promise: Promise,
 }
 
+/// What is being written, and where.
+#[derive(Clone, Copy)]
+struct Write<'w> {
+    name: FileName,
+    offset: u64,
+    bytes: &'w [u8],
+}
+
 /// What a recorder and its files share. Relaxed throughout: a stepped world has one thread.
 pub(super) struct Film {
     disk: Arc<MemoryDisk>,
@@ -104,6 +113,10 @@ impl Film {
 
     /// Makes images of this moment, as before a changing call.
     pub(super) fn shoot_now(&self) {
+        self.shoot(None);
+    }
+
+    fn shoot(&self, write: Option<Write<'_>>) {
         if self.is_stopped.load(Relaxed) {
             return;
         }
@@ -127,11 +140,25 @@ impl Film {
         let mut shots = self.shots.lock().expect("nobody panics while holding it");
         for end in ends {
             let image = match end {
-                End::Killed => self.disk.kill_image(),
+                End::Killed => self.killed(op, write),
                 End::PowerCut(keep) => self.disk.crash_image(keep),
             };
             shots.push(Shot { op, end, image, promise: self.ledger.now() });
         }
+    }
+
+    /// Half of those who die at a write die within it.
+    fn killed(&self, op: u64, write: Option<Write<'_>>) -> Arc<MemoryDisk> {
+        let image = self.disk.kill_image();
+        if let Some(Write { name, offset, bytes }) = write
+            && let torn = mix(op) % (2 * bytes.len() as u64 + 1)
+            && let Some(first) = bytes.get(..torn as usize)
+            && let Ok(file) = image.open(name)
+        {
+            // On a full disk it takes fewer still.
+            let _ = file.write_at(offset, first);
+        }
+        image
     }
 
     fn ends(&self, op: u64, images: Images, seed: u64) -> Vec<End> {
@@ -170,8 +197,12 @@ impl Film {
     }
 
     fn before_change(&self) -> io::Result<()> {
+        self.before(None)
+    }
+
+    fn before(&self, write: Option<Write<'_>>) -> io::Result<()> {
         self.before_read()?;
-        self.shoot_now();
+        self.shoot(write);
         if matches!(self.when, When::Once { op, .. } if op == self.ops()) {
             self.go_dark();
         }
@@ -252,6 +283,14 @@ impl Disk for Recorder {
         self.0.disk.link(name, into)
     }
 
+    fn habitat(&self) -> io::Result<Habitat> {
+        self.0.disk.habitat()
+    }
+
+    fn now_ns(&self) -> u64 {
+        self.0.disk.now_ns()
+    }
+
     fn place(&self) -> String {
         self.0.disk.place()
     }
@@ -275,7 +314,7 @@ impl File for RecordedFile {
     }
 
     fn write_at(&self, offset: u64, bytes: &[u8]) -> io::Result<usize> {
-        self.film.before_change()?;
+        self.film.before(Some(Write { name: self.inner.name(), offset, bytes }))?;
         self.inner.write_at(offset, bytes)
     }
 
@@ -287,6 +326,16 @@ impl File for RecordedFile {
     fn allocate(&self, len: u64) -> io::Result<()> {
         self.film.before_change()?;
         self.inner.allocate(len)
+    }
+
+    fn map(&self, offset: u64, len: usize) -> io::Result<Arc<Mapping>> {
+        self.film.before_change()?;
+        self.inner.map(offset, len)
+    }
+
+    fn changed_ns(&self) -> io::Result<u64> {
+        self.film.before_read()?;
+        self.inner.changed_ns()
     }
 
     fn len(&self) -> io::Result<u64> {
