@@ -6,7 +6,8 @@ use std::{
     io::Write,
     path::{Path, PathBuf},
     process::{Command, Stdio},
-    sync::Barrier,
+    sync::{Arc, Barrier},
+    time::Duration,
 };
 
 use anyhow::{Context as _, Result};
@@ -14,16 +15,19 @@ use clap::Args;
 use kvilt::Db;
 
 use crate::{
+    death::Death,
     diary::{Diary, Ticks},
     engines,
     level::Level,
-    tale::{Style, Tale},
+    tale::{Step, Style, Tale},
 };
 
 /// It is about to open the store.
 pub(crate) const OPENING: u8 = b'o';
-/// The store is open, and its writers begin.
+/// The store is open, and its writers begin, or go on after a sync.
 pub(crate) const WRITING: u8 = b'w';
+/// A writer asks for a sync.
+pub(crate) const SYNCING: u8 = b's';
 /// Its writers have ended; it closes the store.
 pub(crate) const CLOSING: u8 = b'c';
 
@@ -47,6 +51,12 @@ pub(crate) struct Child {
     /// Steps of each writer, at most.
     #[arg(long)]
     pub(crate) steps: usize,
+    /// It ends so instead of closing the store.
+    #[arg(long, value_enum, requires = "death_after_us")]
+    pub(crate) death: Option<Death>,
+    /// Microseconds from the beginning of its writers to that.
+    #[arg(long)]
+    pub(crate) death_after_us: Option<u64>,
 }
 
 impl Child {
@@ -73,6 +83,9 @@ impl Child {
         ] {
             command.arg(option).arg(number.to_string());
         }
+        if let (Some(death), Some(after_us)) = (self.death, self.death_after_us) {
+            command.args(["--death", death.name(), "--death-after-us", &after_us.to_string()]);
+        }
         command.stdin(Stdio::null()).stdout(Stdio::piped());
         Ok(command)
     }
@@ -89,21 +102,24 @@ impl Child {
         say(OPENING)?;
         let db = self.level.open(&self.store)?;
         say(WRITING)?;
-        let ticks = Ticks::default();
+        let ticks = Arc::<Ticks>::default();
         // Together, or the first would be done before the last begins.
-        let start = Barrier::new(self.writers);
-        std::thread::scope(|scope| -> Result<()> {
-            let threads: Vec<_> = (0..self.writers)
-                .map(|writer| {
-                    let (db, ticks, start) = (&db, &ticks, &start);
-                    scope.spawn(move || {
-                        start.wait();
-                        self.write(db, ticks, writer)
-                    })
+        let start = Arc::new(Barrier::new(self.writers));
+        // Not in a scope: that would have a panic wait for them.
+        let threads: Vec<_> = (0..self.writers)
+            .map(|writer| {
+                let (child, db) = (self.clone(), db.clone());
+                let (ticks, start) = (Arc::clone(&ticks), Arc::clone(&start));
+                std::thread::spawn(move || {
+                    start.wait();
+                    child.write(&db, &ticks, writer)
                 })
-                .collect();
-            threads.into_iter().try_for_each(|thread| thread.join().expect("a writer does not panic"))
-        })?;
+            })
+            .collect();
+        if let Some(death) = self.death {
+            death.meet(Duration::from_micros(self.death_after_us.unwrap_or(0)));
+        }
+        threads.into_iter().try_for_each(|thread| thread.join().expect("a writer does not panic"))?;
         say(CLOSING)?;
         Ok(db.close()?)
     }
@@ -111,9 +127,16 @@ impl Child {
     fn write(&self, db: &Db, ticks: &Ticks, writer: usize) -> Result<()> {
         let mut diary = Diary::begin(&self.diaries, writer)?;
         for step in Tale::new(self.style, self.seed, self.life, writer).take(self.steps) {
+            let is_sync = matches!(step, Step::Sync);
+            if is_sync {
+                say(SYNCING)?;
+            }
             diary.note(ticks)?;
             step.take(db)?;
             diary.note(ticks)?;
+            if is_sync {
+                say(WRITING)?;
+            }
         }
         Ok(())
     }

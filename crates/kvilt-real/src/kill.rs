@@ -1,7 +1,7 @@
 //! `kill`: SIGKILL, again and again, at chosen places in the life of a process, its opening and closing
-//! included.
+//! included; and the other deaths that a process can have, while it writes.
 //!
-//! A cycle is one life that ends in a kill (and now and then further ones that end while they recover from
+//! A cycle is one life that ends so (and now and then further ones that end while they recover from
 //! it), and one look. Several stores are worked on at once; each is begun anew after some lives. Where a
 //! child is killed depends on the machine; what it does depends on the seed alone.
 
@@ -20,8 +20,9 @@ use kvilt_sim::dice::Dice;
 use serde_json::json;
 
 use crate::{
-    child::{CLOSING, OPENING, WRITING},
-    engines,
+    child::{CLOSING, OPENING, SYNCING, WRITING},
+    death::Death,
+    engines, group,
     hunt::{Aim, hunt},
     level::{End, Level},
     subject::{Found, Subject},
@@ -55,6 +56,9 @@ pub(crate) struct Kill {
     /// One level only.
     #[arg(long, value_enum)]
     pub(crate) level: Option<Level>,
+    /// One way to die only; else one in four is not a kill.
+    #[arg(long, value_enum)]
+    pub(crate) death: Option<Death>,
     /// Where the stores are made, instead of the system's place for temporary files.
     #[arg(long)]
     pub(crate) dir: Option<PathBuf>,
@@ -69,7 +73,10 @@ struct Tally {
     cycles: u64,
     killed_opening: u64,
     killed_writing: u64,
+    killed_syncing: u64,
     killed_closing: u64,
+    /// Other deaths, in the order of [`Death::FROM_WITHIN`].
+    died: [u64; Death::FROM_WITHIN.len()],
     closed: u64,
     killed_recovering: u64,
     writes: u64,
@@ -84,10 +91,7 @@ impl Kill {
     /// Runs the cycles; fails with the first broken promise.
     pub(crate) fn run(&self) -> Result<()> {
         let begun = Instant::now();
-        let has_strace = tools::find("strace").is_some();
-        if !has_strace {
-            println!("SKIP kills at the n-th system call: there is no strace");
-        }
+        let means = Means::found(self.death)?;
         let stores = self.cycles.div_ceil(LIVES);
         let levels: Vec<Level> =
             self.level.map_or_else(|| engines::chosen().levels.to_vec(), |level| vec![level]);
@@ -101,7 +105,7 @@ impl Kill {
                         return Ok(());
                     }
                     let position = (store % levels.len() as u64) as usize;
-                    let tally = self.one_store(self.seed + store, levels[position], has_strace);
+                    let tally = self.one_store(self.seed + store, levels[position], &means);
                     is_over.fetch_or(tally.is_err(), Ordering::Relaxed);
                     tallies.lock().expect("nobody panics with it")[position].add(&tally?);
                 }
@@ -117,7 +121,7 @@ impl Kill {
     }
 
     /// All lives of one store.
-    fn one_store(&self, seed: u64, level: Level, has_strace: bool) -> Result<Tally> {
+    fn one_store(&self, seed: u64, level: Level, means: &Means) -> Result<Tally> {
         let place = match &self.dir {
             Some(dir) => tempfile::tempdir_in(dir),
             None => tempfile::tempdir(),
@@ -130,7 +134,7 @@ impl Kill {
             if tools::is_interrupted() {
                 break;
             }
-            if let Err(error) = one_cycle(&mut subject, level, &mut dice, has_strace, &mut tally) {
+            if let Err(error) = one_cycle(&mut subject, level, &mut dice, means, &mut tally) {
                 let life = subject.life;
                 let kept = place.keep();
                 return Err(error.context(format!(
@@ -169,24 +173,56 @@ impl Kill {
     }
 }
 
-/// One life that ends in a kill, perhaps some that die recovering from it, and a look.
+/// The ways to die that this machine offers.
+struct Means {
+    deaths: Vec<Death>,
+    has_strace: bool,
+}
+
+impl Means {
+    /// Says what is skipped; fails if that is all that was asked for.
+    fn found(only: Option<Death>) -> Result<Means> {
+        let has_strace = tools::find("strace").is_some();
+        if !has_strace && only.is_none_or(|death| death == Death::Kill) {
+            println!("SKIP kills at the n-th system call: there is no strace");
+        }
+        let mut deaths = match only {
+            Some(death) => vec![death],
+            None => [&[Death::Kill; 3 * Death::FROM_WITHIN.len()][..], &Death::FROM_WITHIN].concat(),
+        };
+        if deaths.contains(&Death::OutOfMemory)
+            && let Some(reason) = group::obstacle()
+        {
+            println!("SKIP deaths for want of memory: {reason}");
+            deaths.retain(|death| *death != Death::OutOfMemory);
+        }
+        anyhow::ensure!(!deaths.is_empty(), "nothing else was asked for");
+        Ok(Means { deaths, has_strace })
+    }
+}
+
+/// One life that ends before its time, perhaps some that are killed recovering from it, and a look.
 fn one_cycle(
     subject: &mut Subject,
     level: Level,
     dice: &mut Dice,
-    has_strace: bool,
+    means: &Means,
     tally: &mut Tally,
 ) -> Result<()> {
     let writers = *dice.pick(&[1, 1, 2, 4]);
     let child = subject.next_life(level, writers, STEPS / writers)?;
-    let catch = hunt(&child, &Aim::throw(dice, has_strace))?;
+    let death = *dice.pick(&means.deaths);
+    let catch = hunt(&child, &Aim::throw(dice, death, means.has_strace))?;
     tally.cycles += 1;
-    match catch.said {
-        _ if catch.is_closed => tally.closed += 1,
-        Some(CLOSING) => tally.killed_closing += 1,
-        Some(WRITING) => tally.killed_writing += 1,
-        _ => tally.killed_opening += 1,
-    }
+    let within = Death::FROM_WITHIN.iter().position(|other| *other == death);
+    *match (within, catch.said) {
+        _ if catch.is_closed => &mut tally.closed,
+        (Some(kind), _) => &mut tally.died[kind],
+        (None, Some(CLOSING)) => &mut tally.killed_closing,
+        (None, Some(SYNCING)) => &mut tally.killed_syncing,
+        (None, Some(WRITING)) => &mut tally.killed_writing,
+        (None, _) => &mut tally.killed_opening,
+    } += 1;
     while dice.chance(1, 5) {
         // Not a life of its own: it writes nothing, and most often does not live to see the store open.
         hunt(
@@ -221,6 +257,8 @@ impl Tally {
         self.cycles += other.cycles;
         self.killed_opening += other.killed_opening;
         self.killed_writing += other.killed_writing;
+        self.killed_syncing += other.killed_syncing;
+        self.died.iter_mut().zip(other.died).for_each(|(died, others)| *died += others);
         self.killed_closing += other.killed_closing;
         self.closed += other.closed;
         self.killed_recovering += other.killed_recovering;
@@ -237,13 +275,17 @@ impl Tally {
     }
 
     fn line(&self, level: Level) -> String {
+        let died = Death::FROM_WITHIN.iter().zip(self.died);
+        let died: Vec<String> = died.map(|(death, count)| format!("{} {count}", death.name())).collect();
+        let died = died.join(", ");
         format!(
-            "  {:<8} {} cycles: killed opening {}, writing {}, closing {}, recovering {}; closed {}; {} writes, {} \
-             steps acknowledged, {} lost{}; open mean {:.1} ms, max {:.1} ms; directory max {} KiB",
+            "  {:<8} {} cycles: killed opening {}, writing {}, syncing {}, closing {}, recovering {}; {died}; closed {}; \
+             {} writes, {} steps acknowledged, {} lost{}; open mean {:.1} ms, max {:.1} ms; directory max {} KiB",
             level.name(),
             self.cycles,
             self.killed_opening,
             self.killed_writing,
+            self.killed_syncing,
             self.killed_closing,
             self.killed_recovering,
             self.closed,
@@ -258,11 +300,16 @@ impl Tally {
     }
 
     fn json(&self, level: Level) -> serde_json::Value {
+        let died: serde_json::Map<_, _> = Death::FROM_WITHIN
+            .iter()
+            .zip(self.died)
+            .map(|(death, count)| (death.name().into(), count.into()))
+            .collect();
         json!({
             "level": level.name(), "cycles": self.cycles, "killed_opening": self.killed_opening,
-            "killed_writing": self.killed_writing, "killed_closing": self.killed_closing,
-            "killed_recovering": self.killed_recovering, "closed": self.closed, "writes": self.writes,
-            "acknowledged": self.acknowledged, "lost": self.lost, "open_mean_ms": self.open_mean_ms(),
+            "killed_writing": self.killed_writing, "killed_syncing": self.killed_syncing,
+            "killed_closing": self.killed_closing, "killed_recovering": self.killed_recovering,
+            "died": died, "closed": self.closed, "writes": self.writes, "acknowledged": self.acknowledged, "lost": self.lost, "open_mean_ms": self.open_mean_ms(),
             "open_max_ms": self.open_max.as_secs_f64() * 1e3, "directory_bytes_max": self.bytes_max,
         })
     }

@@ -46,8 +46,8 @@ impl Level {
     /// Whether every acknowledged write must survive this end.
     pub(crate) fn keeps_all(self, end: End) -> bool {
         match (self, end) {
-            (Level::Async, End::Killed | End::PowerCut) | (Level::Written, End::PowerCut) => false,
-            (Level::Written, End::Killed) | (Level::Sync, End::Killed | End::PowerCut) => true,
+            (Level::Async | Level::Written, End::PowerCut) => false,
+            (Level::Async | Level::Written, End::Killed) | (Level::Sync, _) => true,
         }
     }
 

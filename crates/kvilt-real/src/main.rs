@@ -2,15 +2,17 @@
 //! off, disks that are full, errors that strace makes.
 //!
 //! What the simulation assumes about kernels, this tries on one. A [`tale`] decides by a seed what a writer
-//! does, a [`child`] process does it and keeps a [`diary`], [`hunt`] kills it, and [`verdict`] says whether
-//! what is left is what the [`level`] promised. What a machine refuses (no root, no strace, no XFS) is
-//! skipped, loudly, with its reason.
+//! does, a [`child`] process does it and keeps a [`diary`], [`hunt`] brings its [`death`], and [`verdict`]
+//! says whether what is left is what the [`level`] promised. What a machine refuses (no root, no strace, no
+//! XFS) is skipped, loudly, with its reason.
 #![forbid(unsafe_code)]
 
 mod child;
 mod cut;
+mod death;
 mod diary;
 mod engines;
+mod group;
 mod hunt;
 mod kill;
 mod level;

@@ -46,7 +46,7 @@ impl Round {
             mount::in_own_namespace()?;
         }
         let seed = self.seed;
-        let kill = Kill { cycles: 500, seed, jobs: 6, level: None, dir: None, json: false };
+        let kill = Kill { cycles: 500, seed, jobs: 6, level: None, death: None, dir: None, json: false };
         let series = Series {
             cycles: 100,
             seed,

@@ -105,6 +105,8 @@ impl Subject {
             life: self.life,
             writers,
             steps,
+            death: None,
+            death_after_us: None,
         })
     }
 

@@ -1,10 +1,6 @@
 //! Limits that a process is under: descriptors, sizes of files, memory.
 
-use std::{
-    fmt::Write as _,
-    fs,
-    path::{Path, PathBuf},
-};
+use std::{fmt::Write as _, fs, path::Path};
 
 use anyhow::{Context as _, Result, ensure};
 
@@ -12,6 +8,7 @@ use super::{Outcome, Stage, ensure_whole, key, text, value};
 use crate::{
     child::CLOSING,
     engines::{self, usual_store},
+    group::Group,
     hunt::{Aim, strike},
     level::End,
     memory,
@@ -92,20 +89,15 @@ fn ensure_default_rows(store: &Path) -> Result<()> {
 
 /// In a control group with a limit the default budget fits the limit, and resident memory the budget.
 pub(super) fn memory_cgroup(stage: &Stage) -> Result<Outcome> {
-    if !tools::is_root() {
-        return Ok(Outcome::Skipped("only root may make a control group".to_string()));
-    }
-    let group = Group::new(CGROUP_BYTES);
-    let group = match group {
+    let group = match Group::new(CGROUP_BYTES) {
         Ok(group) => group,
-        Err(error) => return Ok(Outcome::Skipped(format!("no memory control group, version 1: {error:#}"))),
+        Err(error) => return Ok(Outcome::Skipped(format!("{error:#}"))),
     };
     let store = stage.store();
-    let program = std::env::current_exe()?;
-    let line = format!("echo $$ > '{}' && exec \"$0\" \"$@\"", group.path.join("cgroup.procs").display());
-    let output = std::process::Command::new("sh")
-        .args(["-c", &line])
-        .arg(program)
+    let [shell, words @ ..] = &group.wrapper()[..] else { unreachable!("a wrapper has a first word") };
+    let output = std::process::Command::new(shell)
+        .args(words)
+        .arg(std::env::current_exe()?)
         .args(["--engine", engines::chosen().name, "glutton", text(&store)?, &CGROUP_ROWS.to_string()])
         .output()?;
     ensure!(output.status.success(), "{}: {}", output.status, String::from_utf8_lossy(&output.stderr));
@@ -141,26 +133,4 @@ pub(crate) fn gorge(store: &Path, rows: usize) -> Result<()> {
     db.close()?;
     println!("{}", serde_json::json!({ "budget": budget, "resident_max": memory::resident_max()? }));
     Ok(())
-}
-
-/// A control group of memory, removed in the end.
-struct Group {
-    path: PathBuf,
-}
-
-impl Group {
-    fn new(bytes: u64) -> Result<Group> {
-        let path = Path::new("/sys/fs/cgroup/memory").join(format!("kvilt-real-{}", std::process::id()));
-        fs::create_dir(&path).context("make it")?;
-        let group = Group { path };
-        fs::write(group.path.join("memory.limit_in_bytes"), bytes.to_string()).context("limit it")?;
-        Ok(group)
-    }
-}
-
-impl Drop for Group {
-    fn drop(&mut self) {
-        // Empty by now: its one process has ended.
-        let _ = fs::remove_dir(&self.path);
-    }
 }

@@ -1,7 +1,13 @@
 //! Row 10, S-60: a child made by `fork` may use no handle that it inherited, and harms nothing by dropping
 //! it.
 
-use std::time::Duration;
+#![expect(clippy::disallowed_methods, reason = "looks at the files of a store")]
+
+use std::{
+    collections::BTreeMap,
+    path::{Path, PathBuf},
+    time::Duration,
+};
 
 use kvilt::{Db, Durability, Env, ErrorKind, WriteBatch};
 use kvilt_sync::forked::in_child;
@@ -12,6 +18,12 @@ fn open(path: &std::path::Path, durability: Durability) -> Db {
 }
 
 const INTERVAL: Duration = Duration::from_millis(20);
+/// Longer than any test: nothing is checkpointed meanwhile.
+const HOUR: Duration = Duration::from_secs(3600);
+/// Children of a parent, and its puts before each: no more than fit its first write buffer, so that it
+/// changes nothing itself while it waits for a child.
+const ROUNDS: u8 = 4;
+const PUTS: usize = 10;
 const MODES: [Durability; 3] =
     [Durability::Async { interval: INTERVAL }, Durability::Written { interval: INTERVAL }, Durability::Sync];
 
@@ -110,6 +122,57 @@ fn drop_all(db: Db, snapshot: kvilt::Snapshot, scan: kvilt::Range) -> u8 {
     drop(snapshot);
     drop(db);
     0
+}
+
+/// The child shares the memory in which write buffers are. The parent is a child, too, so that it can end as
+/// a killed process does.
+#[test]
+fn a_forked_child_leaves_to_the_next_process_what_its_parent_had_not_written() {
+    let dir = tempfile::tempdir().unwrap();
+    let [path, childs] = ["parents", "childs"].map(|name| dir.path().join(name));
+    let open = |path: &Path| {
+        let env = Env::new(8 << 20).unwrap();
+        Db::builder(path).env(&env).durability(Durability::Async { interval: HOUR }).open().unwrap()
+    };
+    let code = in_child(|| {
+        let db = open(&path);
+        for round in 0..ROUNDS {
+            for i in 0..PUTS {
+                db.put(format!("{round}/{i:03}"), [round; 20]).unwrap();
+            }
+            let before = contents(&path);
+            let (snapshot, scan) = (db.snapshot(), db.iter());
+            let mut handles = Some((db.clone(), snapshot, scan));
+            let code = in_child(|| {
+                if !is_forked(db.put("k", "child")) || !is_forked(db.sync()) || !is_forked(db.close()) {
+                    return 1;
+                }
+                let own = open(&childs);
+                own.put("k", [round]).unwrap();
+                drop(handles.take());
+                own.close().unwrap();
+                // Not as `in_child` does, but with all that an exit runs.
+                std::process::exit(0)
+            });
+            if code != 0 || contents(&path) != before {
+                return round + 1;
+            }
+        }
+        std::mem::forget(db);
+        0
+    });
+    assert_eq!(code, 0, "the child of this round was allowed something, or changed something");
+    let db = open(&path);
+    let rows: Vec<_> = db.iter().map(|row| row.unwrap()).collect();
+    assert_eq!(rows.len(), usize::from(ROUNDS) * PUTS);
+    assert!(rows.iter().all(|(key, value)| value.as_ref() == [key[0] - b'0'; 20]));
+    assert!(db.check().unwrap().damages.is_empty());
+}
+
+/// All files of a store.
+fn contents(path: &Path) -> BTreeMap<PathBuf, Vec<u8>> {
+    let entries = std::fs::read_dir(path).unwrap().map(|entry| entry.unwrap().path());
+    entries.map(|path| (path.clone(), std::fs::read(path).unwrap())).collect()
 }
 
 /// As in a daemon that forks: the child lets go of what it inherited and opens stores of its own.

@@ -9,6 +9,7 @@ mod describing;
 mod engines;
 mod forked;
 mod keyspaces;
+mod killed;
 mod opening;
 mod panics;
 mod ranges;
