@@ -39,11 +39,20 @@ fn open_in(
 }
 
 fn open_to(read_only: bool, disk: Arc<dyn Disk>, durability: Durability) -> Result<Arc<dyn Engine>> {
+    open_with(read_only, disk, durability, Budget::new(64 << 20))
+}
+
+fn open_with(
+    read_only: bool,
+    disk: Arc<dyn Disk>,
+    durability: Durability,
+    budget: Arc<Budget>,
+) -> Result<Arc<dyn Engine>> {
     let mut options = Options::tiny();
     (options.settings.durability, options.settings.read_only) = (durability, read_only);
     let clock = ManualClock::new();
     let spawn = StepSpawn::new(clock.clone(), 1);
-    let world = World { clock, rng: Arc::new(SeededRng::new(7)), spawn, budget: Budget::new(64 << 20) };
+    let world = World { clock, rng: Arc::new(SeededRng::new(7)), spawn, budget };
     kvilt_even::open(disk, world, options)
 }
 
@@ -201,6 +210,61 @@ fn what_a_newer_version_wrote_is_refused_and_left_as_it_is() {
             assert_eq!((image.ops(), image.fingerprint()), before, "{name}: something was changed");
         }
     }
+}
+
+type Hurt = fn(&MemoryDisk, FileName);
+
+/// A commit log that is damaged or missing is found before anything is changed.
+#[test]
+fn an_open_that_cannot_replay_a_commit_log_leaves_everything_as_it_is() {
+    let disk = MemoryDisk::new(1);
+    let clock = ManualClock::new();
+    let workers = StepSpawn::new(clock.clone(), 1);
+    let db = open_in(disk.clone(), SYNC, true, clock.clone(), workers.clone()).unwrap();
+    db.put(b"k", b"v").unwrap();
+    clock.advance(HOUR);
+    workers.step_all_until_idle();
+    db.put(b"l", b"behind the checkpoint").unwrap();
+    let is_commit_log = |name: &FileName| matches!(name, FileName::Of(COMMIT, _));
+    let name = disk.snapshot().into_keys().rfind(is_commit_log).unwrap();
+    let hurts: [(&str, Hurt); 2] = [
+        ("damaged", |disk, name| assert!(disk.flip_bit(name, 20, 1))),
+        ("missing", |disk, name| assert!(disk.lose(name))),
+    ];
+    for (what, hurt) in hurts {
+        let image = disk.kill_image();
+        hurt(&image, name);
+        // What an open removes, if it goes on.
+        image.replace(FileName::Of(MANIFEST_TEMP, 1_000), b"cut short".to_vec());
+        let before = (image.ops(), image.fingerprint());
+        for read_only in [false, true] {
+            let error = open_to(read_only, image.clone(), SYNC).map(drop).unwrap_err();
+            assert_eq!(error.kind(), ErrorKind::Corrupted, "{what}: {error}");
+            assert_eq!((image.ops(), image.fingerprint()), before, "{what}: something was changed");
+        }
+    }
+}
+
+#[test]
+fn what_a_reader_cannot_keep_in_memory_it_does_not_leave_out() {
+    let (disk, db) = of_one_row(SYNC);
+    for i in 0..500_u32 {
+        db.put(&i.to_be_bytes(), &[7; 1_000]).unwrap();
+    }
+    let image = disk.kill_image();
+    let before = (image.ops(), image.fingerprint());
+    let reader = |bytes| {
+        let budget = Budget::new(bytes);
+        (open_with(true, image.clone(), SYNC, Arc::clone(&budget)), budget)
+    };
+    let error = reader(1 << 20).0.map(drop).unwrap_err();
+    assert_eq!((error.kind(), error.setting()), (ErrorKind::LimitReached, Some("memory_budget")), "{error}");
+    assert!(error.message().contains("since the last checkpoint"), "{error}");
+    assert_eq!((image.ops(), image.fingerprint()), before);
+    let (db, budget) = reader(3 << 20);
+    assert_eq!(db.unwrap().get(&499_u32.to_be_bytes(), None).unwrap().as_deref(), Some(&[7; 1_000][..]));
+    assert!(budget.used_in_all() <= budget.bytes_max(), "{} bytes", budget.used_in_all());
+    assert_eq!((image.ops(), image.fingerprint()), before);
 }
 
 /// No call that changes a disk is made, whatever a crash left; the only calls are reads.

@@ -232,8 +232,12 @@ impl Store {
         true
     }
 
-    /// Has the log's buffer written in step 6 if it was made for a large record.
+    /// Has the log's buffer written in step 6 if it was made for a large record. A store that is open to be
+    /// read only keeps what it replays in memory.
     pub(super) fn set_large_aside(&self, state: &ChunkState, needed: Needed, aside: &mut Aside) {
+        if self.config.is_read_only {
+            return;
+        }
         let buffer_bytes_max = self.config.log_buffer_bytes_max;
         let log = state.funk.log.as_ref().filter(|_| needed.log_bytes > buffer_bytes_max);
         if let Some(log) = log.filter(|log| log.set_large_aside(&self.files, buffer_bytes_max)) {
