@@ -98,6 +98,8 @@ pub(crate) fn open(
         .retain(|name| !matches!(name, FileName::Of(TABLE | LOG, n) if root.files.contains_key(n)));
     // Without a journal of its own, this run relies on the killed one's until its first checkpoint.
     let relies_on_killed = killed.is_some() && !is_pooled;
+    // Nor does a journal tell anything before the first checkpoint where there are commit logs to replay.
+    let changes_level = relies_on_killed || is_pooled && !leftovers.commit_logs.is_empty();
     leftovers.orphans.retain(|name| !relies_on_killed || !matches!(name, FileName::Of(JOURNAL | POOL, _)));
     let epoch_base = killed.as_ref().map(|killed| (killed.epoch_base, killed.root.dead.clone()));
     let mut store =
@@ -128,7 +130,7 @@ pub(crate) fn open(
     if is_new {
         store.give_first_munk();
     }
-    if relies_on_killed && !store.config.is_read_only {
+    if changes_level && !store.config.is_read_only {
         store.checkpoint_now(false)?;
     }
     let open_us = (store.world.clock.now() - opened_at).as_micros() as u64;
