@@ -143,7 +143,7 @@ mod tests {
     fn what_an_engine_does_not_have_is_refused_by_the_name_of_the_setting() {
         let interval = Duration::from_secs(1);
         let can_little = Capabilities {
-            levels: &[Level::Written, Level::Sync],
+            levels: &[Level::Sync],
             after_power_cut: Remainder::Subset,
             has_read_only: false,
             has_repair: false,
@@ -156,6 +156,6 @@ mod tests {
         settings = Settings { durability: Durability::Async { interval }, ..Settings::default() };
         let error = can_little.allow("little", &settings).unwrap_err();
         assert_eq!((error.kind(), error.setting()), (crate::ErrorKind::InvalidArgument, Some("durability")));
-        assert!(error.message().contains("Async") && error.message().contains("Written"), "{error}");
+        assert!(error.message().contains("Async") && error.message().contains("[Sync]"), "{error}");
     }
 }

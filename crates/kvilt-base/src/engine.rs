@@ -6,7 +6,8 @@
 //!   before it was opened and none that began after, whatever is rebalanced, split or evicted meanwhile.
 //! * **B-4** A write batch is seen whole or not at all, by gets, read views, and recovery.
 //! * **B-5** After a crash the store equals a prefix of the writes in real-time order: at least all that
-//!   completed before the last successful [`Engine::sync`] began; in sync mode all that were acknowledged.
+//!   completed before the last successful [`Engine::sync`] began, and all that were acknowledged if only the
+//!   process died, or at level sync.
 //! * **B-6** After a failed sync, and after a panic in the background, every write fails as poisoned; reads
 //!   go on.
 //! * **B-7** An open that is refused, and a store that is open to be read only, changes no file; and who only

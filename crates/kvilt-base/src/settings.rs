@@ -7,27 +7,20 @@ use crate::{Error, Result, limits};
 /// A level of durability: which writes that returned survive what.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Level {
-    /// Writes survive the death of the process, and a power cut, once a checkpoint has covered them.
+    /// Each write survives the death of the process; a power cut once a checkpoint has covered it.
     Async,
-    /// Each write survives the death of the process; a power cut as with `Async`.
-    Written,
-    /// Each write survives a power cut.
+    /// Each write survives a power cut, too.
     Sync,
 }
 
 /// What survives a crash: a level, and how often checkpoints are taken.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Durability {
-    /// Puts return once they are in memory. A crash loses at most what was written since the last checkpoint
-    /// began, and what is left is a consistent prefix. Checkpoints begin this long after each other.
+    /// Puts return once they are in memory that outlives the process: its death loses nothing. A power cut
+    /// loses at most what was written since the last checkpoint began, and what is left is a consistent
+    /// prefix. Checkpoints begin this long after each other.
     Async {
-        /// Time between checkpoints.
-        interval: Duration,
-    },
-    /// Puts return once the kernel has them in the shared commit log, which is not synced: the death of the
-    /// process loses nothing, a power cut at most what [`Durability::Async`] loses.
-    Written {
-        /// Time between checkpoints; bounds what a power cut loses, and the commit log that open must replay.
+        /// Time between checkpoints; bounds what a power cut loses.
         interval: Duration,
     },
     /// Puts return once they are in the shared commit log and that is synced; concurrent puts share a sync.
@@ -42,7 +35,6 @@ impl Durability {
     pub fn level(self) -> Level {
         match self {
             Durability::Async { .. } => Level::Async,
-            Durability::Written { .. } => Level::Written,
             Durability::Sync { .. } => Level::Sync,
         }
     }
@@ -53,7 +45,6 @@ impl Durability {
         const YEAR: Duration = Duration::from_secs(365 * 24 * 60 * 60);
         match self {
             Durability::Async { interval } => Durability::Async { interval: interval.min(YEAR) },
-            Durability::Written { interval } => Durability::Written { interval: interval.min(YEAR) },
             Durability::Sync { interval } => Durability::Sync { interval: interval.min(YEAR) },
         }
     }
@@ -61,9 +52,7 @@ impl Durability {
     /// Time between checkpoints.
     pub fn interval(self) -> Duration {
         match self {
-            Durability::Async { interval }
-            | Durability::Written { interval }
-            | Durability::Sync { interval } => interval,
+            Durability::Async { interval } | Durability::Sync { interval } => interval,
         }
     }
 }

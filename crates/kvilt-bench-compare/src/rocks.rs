@@ -41,7 +41,8 @@ pub(crate) fn contestants() -> Vec<Box<dyn Contestant>> {
 enum Rocks {
     /// Each put makes a system call to write the log.
     Default,
-    /// The log is buffered in the process, written and synced each half second: what Kvilt promises, too.
+    /// The log is buffered in the process, written and synced each half second: after a power cut, what Kvilt
+    /// promises.
     Buffered,
     /// Each put, or each group of puts, syncs the log.
     Synced,

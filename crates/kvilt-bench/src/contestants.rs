@@ -21,7 +21,7 @@ fn even() -> [Kvilt; 6] {
     let as_it_comes = |name, set| Kvilt {
         name,
         engine: "even",
-        promise: "a prefix after any crash, half a second old at most",
+        promise: "after a kill everything; after a power cut a prefix, half a second old at most",
         is_synced: false,
         set,
     };

@@ -26,8 +26,8 @@ pub(crate) struct Globals {
     #[arg(long, global = true, value_name = "NAME")]
     keyspace: Option<String>,
 
-    /// async: durable within half a second, or when the command ends. written: each write survives the death
-    /// of the process, and a power cut as async does. sync: each write is durable before the next.
+    /// async: each write survives the death of the process, and a power cut after half a second or when the
+    /// command ends. sync: each write is durable before the next.
     #[arg(long, global = true, value_enum, default_value = "async")]
     pub(crate) durability: DurabilityChoice,
 
@@ -40,7 +40,6 @@ pub(crate) struct Globals {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(crate) enum DurabilityChoice {
     Async,
-    Written,
     Sync,
 }
 
@@ -49,10 +48,9 @@ const INTERVAL: Duration = Duration::from_millis(500);
 
 impl DurabilityChoice {
     /// As it is typed.
-    fn name(self) -> &'static str {
+    pub(crate) fn name(self) -> &'static str {
         match self {
             DurabilityChoice::Async => "async",
-            DurabilityChoice::Written => "written",
             DurabilityChoice::Sync => "sync",
         }
     }
@@ -78,7 +76,6 @@ impl Globals {
     pub(crate) fn builder(&self, dir: &Path) -> Builder {
         let builder = Db::builder(dir).durability(match self.durability {
             DurabilityChoice::Async => Durability::Async { interval: INTERVAL },
-            DurabilityChoice::Written => Durability::Written { interval: INTERVAL },
             DurabilityChoice::Sync => Durability::Sync,
         });
         match self.memory {

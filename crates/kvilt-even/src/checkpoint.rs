@@ -272,9 +272,7 @@ impl Store {
             self.checkpoint.is_settled.store(is_swept, Ordering::Release);
             return Ok(());
         }
-        let synced = sync_tables(&cut.tables)
-            .and_then(|()| self.sync_logs(&dirty))
-            .and_then(|()| self.sync_log_start(&cut));
+        let synced = sync_tables(&cut.tables).and_then(|()| self.sync_logs(&dirty));
         let done = synced.and_then(|()| self.files.sync_names()).and_then(|()| {
             durable.witness.sync()?;
             let edit = self.edit(durable, &cut, &dirty, is_closing);
@@ -389,14 +387,6 @@ impl Store {
     fn keep_dirty(&self, synced: &[Arc<ChunkLog>], cut: Version) {
         let above = synced.iter().filter(|log| log.reaches_above(cut) && log.becomes_dirty());
         self.dirty.lock().extend(above.cloned());
-    }
-
-    /// What the manifest is about to name as there must be there.
-    fn sync_log_start(&self, cut: &Cut) -> Result<()> {
-        match (&self.commit, cut.log_start) {
-            (Some(log), Some(LogStart { first, is_begun: true })) => log.sync_header(first),
-            _ => Ok(()),
-        }
     }
 
     /// After a failure: everything is as dirty and as changed as before.

@@ -1,17 +1,14 @@
-//! `CommitLog`: the log that all writers share. In sync mode one sync makes all concurrent writes durable
-//! (group commit); in written mode one system call hands them to the kernel, which survives the death of the
-//! process.
+//! `CommitLog`: the log that all writers share at level sync. One sync makes all concurrent writes durable
+//! (group commit).
 //!
 //! EvenDB §3.5 syncs the chunk's own log before it returns, and finds that an order of magnitude slower;
-//! syncs of different chunks do not group. In these two modes only, every write first goes into one shared
-//! log. One writer leads: it appends the records of all who wait, in sync mode syncs once, and then applies
-//! them, in the order of the log, to the chunks. A write is readable only after it is in the log, so in sync
-//! mode no read can be undone by a crash, and in written mode by none that the machine survives.
+//! syncs of different chunks do not group. At level sync, every write first goes into one shared log. One
+//! writer leads: it appends the records of all who wait, syncs once, and then applies them, in the order of
+//! the log, to the chunks. A write is readable only after it is durable, so no crash undoes a read.
 //!
 //! The leader is the only one who applies, so it also makes a checkpoint's cut: the new commit log that
-//! begins with the cut holds exactly what is behind it. So *any* first part of that log, applied to what the
-//! checkpoint holds, is a prefix of history. The old logs are removed after the checkpoint; replay at open is
-//! bounded by one checkpoint interval, and in written mode most of a log never reaches the drive.
+//! begins with the cut holds exactly what is behind it. The old logs are removed after the checkpoint; replay
+//! at open is bounded by one checkpoint interval.
 //!
 //! * **E-11** The commit logs that the manifest names hold exactly the writes behind its checkpoint, in their
 //!   order.
@@ -174,38 +171,23 @@ pub(crate) struct CommitLog {
     group: Group<Task>,
     /// Changed by the group's leader only.
     tail: Mutex<Tail>,
-    /// Whether a write is synced before it is acknowledged.
-    is_synced: bool,
 }
 
 impl CommitLog {
     /// A commit log whose first file is yet to be made, where this level has one.
     pub(crate) fn of_level(durability: Durability) -> Option<Self> {
-        let is_synced = match durability {
-            Durability::Async { .. } => return None,
-            Durability::Written { .. } => false,
-            Durability::Sync { .. } => true,
-        };
-        let group = Group::with_weight_max(GROUP_BYTES_MAX, weigh);
-        Some(CommitLog { group, tail: Mutex::default(), is_synced })
+        match durability {
+            Durability::Async { .. } => None,
+            Durability::Sync { .. } => {
+                let group = Group::with_weight_max(GROUP_BYTES_MAX, weigh);
+                Some(CommitLog { group, tail: Mutex::default() })
+            }
+        }
     }
 
     /// Goes on behind a chain of so many batches.
     pub(crate) fn go_on_behind(&self, batches: u64) {
         self.tail.lock().batches = batches;
-    }
-
-    /// Makes the header of the file `number` durable, so that the manifest may say that it is there.
-    pub(crate) fn sync_header(&self, number: u64) -> Result<()> {
-        if self.is_synced {
-            // With the file's first write.
-            return Ok(());
-        }
-        let tail = self.tail.lock();
-        let Some(open) = tail.open.as_ref().filter(|open| open.number == number) else { return Ok(()) };
-        let file = Arc::clone(&open.file);
-        drop(tail);
-        file.sync().map_err(|e| sync_failed(e, FileName::Of(COMMIT, number)))
     }
 }
 
@@ -341,7 +323,7 @@ impl Store {
         self.poison.allow_write()?;
         let mut tail = log.tail.lock();
         if tail.open.is_none() {
-            self.begin_commit_file(log, &mut tail)?;
+            self.begin_commit_file(&mut tail)?;
         }
         let open = tail.open.as_mut().expect("made above");
         let name = FileName::Of(COMMIT, open.number);
@@ -359,10 +341,8 @@ impl Store {
             }
             return Err(error);
         }
-        if log.is_synced {
-            self.write_zeros_ahead(open, records.len() as u64);
-        }
-        let is_synced = planted!(AcknowledgedEarly, log.is_synced => false);
+        self.write_zeros_ahead(open, records.len() as u64);
+        let is_synced = planted!(AcknowledgedEarly, true => false);
         if is_synced {
             open.file.sync().map_err(|e| {
                 let error = sync_failed(e, name);
@@ -374,13 +354,11 @@ impl Store {
         open.has_records = true;
         self.counters.commit_bytes_written.add(records.len() as u64);
         self.files.reserve.grow_with(records.len() as u64);
-        if log.is_synced {
-            // Not synced itself: it says that the group was, wherever it gets through. Where it cannot be
-            // written, the next one says as much.
-            let mark = encode_mark(identity, open.offset);
-            if open.file.write_all_at(open.offset, &mark).is_ok() {
-                open.offset += mark.len() as u64;
-            }
+        // Not synced itself: it says that the group was, wherever it gets through. Where it cannot be
+        // written, the next one says as much.
+        let mark = encode_mark(identity, open.offset);
+        if open.file.write_all_at(open.offset, &mark).is_ok() {
+            open.offset += mark.len() as u64;
         }
         tail.batches += tasks.len() as u64;
         Ok(())
@@ -410,28 +388,24 @@ impl Store {
         open.zeroed_to = if is_written { end + ahead } else { u64::MAX };
     }
 
-    /// Makes a file; in sync mode, one whose name and header are durable.
-    fn begin_commit_file(&self, log: &CommitLog, tail: &mut Tail) -> Result<()> {
+    /// Makes a file whose name and header are durable.
+    fn begin_commit_file(&self, tail: &mut Tail) -> Result<()> {
         let number = self.files.next_number();
         let name = FileName::Of(COMMIT, number);
         let hold = Hold::default();
         let file = self.files.create(name, &hold)?;
         let identity = self.files.identity(number);
         let mut head = encode_header(identity, tail.batches).to_vec();
-        if log.is_synced {
-            // All that is in older files was synced before it was acknowledged.
-            head.extend_from_slice(&encode_mark(identity, HEADER_BYTES as u64));
-        }
+        // All that is in older files was synced before it was acknowledged.
+        head.extend_from_slice(&encode_mark(identity, HEADER_BYTES as u64));
         if let Err(error) = file.write_all_at(0, &head) {
             self.files.remove_unfinished(name);
             return Err(Error::io("begin a commit log", error).in_file(name));
         }
-        if log.is_synced {
-            let synced = file.sync().map_err(|e| sync_failed(e, name)).and_then(|()| self.files.sync_names());
-            if let Err(error) = synced {
-                self.poison.poison(&error);
-                return Err(error);
-            }
+        let synced = file.sync().map_err(|e| sync_failed(e, name)).and_then(|()| self.files.sync_names());
+        if let Err(error) = synced {
+            self.poison.poison(&error);
+            return Err(error);
         }
         planted!(CommitRemovedEarly => if let Some(old) = &tail.open {
             self.files.remove_unfinished(FileName::Of(COMMIT, old.number));
@@ -453,7 +427,7 @@ impl Store {
         }
         let is_covering = tail.open.as_ref().map_or(order.has_old_logs, |open| open.has_records);
         if is_covering {
-            self.begin_commit_file(log, &mut tail)?;
+            self.begin_commit_file(&mut tail)?;
         }
         // Unless the manifest knows it: begun just now, or for a checkpoint before that failed.
         let begun = tail.open.as_ref().map(|open| open.number).filter(|number| order.named != Some(*number));

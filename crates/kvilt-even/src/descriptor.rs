@@ -27,7 +27,7 @@ impl Descriptor for Options {
 
     fn capabilities(&self) -> Capabilities {
         Capabilities {
-            levels: &[Level::Async, Level::Written, Level::Sync],
+            levels: &[Level::Async, Level::Sync],
             after_power_cut: Remainder::Prefix,
             has_read_only: true,
             has_repair: true,

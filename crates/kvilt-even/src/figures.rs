@@ -54,7 +54,7 @@ declare_figures! {
         table_bytes_written,
         /// Written to manifests.
         manifest_bytes_written,
-        /// Written to commit logs (levels written and sync only).
+        /// Written to commit logs (level sync only).
         commit_bytes_written,
         /// The file with the write buffers, from which a killed process loses nothing.
         pool_bytes_now,

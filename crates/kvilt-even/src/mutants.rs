@@ -81,8 +81,6 @@ kvilt_base::mutants! {
     AcknowledgedEarly,
     /// Writes can be read before they are in the commit log.
     AppliedEarly,
-    /// A commit log is replayed though the one before it ended early.
-    ChainIgnored,
     /// The batches that were replayed are not counted when the chain goes on.
     ChainForgotten,
     /// Of a batch, only the first change is replayed.

@@ -2,7 +2,7 @@
 //!
 //! Chunks are metadata: their files are opened when they are first read. What a crash left behind the last
 //! checkpoint is not undone but ignored: bytes behind a log's durable length are never read, and versions
-//! between the checkpoint and the new epoch are dead. Only in sync and written mode a log is replayed, the
+//! between the checkpoint and the new epoch are dead. Only at level sync a log is replayed, the
 //! commit log, and that is bounded by one checkpoint interval.
 //!
 //! Opening changes nothing on disk that matters, so a crash during an open is as if it had not been tried.

@@ -4,7 +4,7 @@
 //!
 //! | | lock | note |
 //! | --- | --- | --- |
-//! | 1 | checkpoint | at the levels written and sync its thread may lead a commit group, which applies puts |
+//! | 1 | checkpoint | at level sync its thread may lead a commit group, which applies puts |
 //! | 2 | chunk gates, in the order of keys | |
 //! | 3 | structure | |
 //! | 4 | dirty list, attention queue | |

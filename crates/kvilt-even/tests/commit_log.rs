@@ -13,7 +13,7 @@ use kvilt_io::{Call, Fault, FaultyDisk, Keep, ManualClock, MemoryDisk, SeededRng
 
 const HOUR: Duration = Duration::from_secs(3600);
 const SYNC: Durability = Durability::Sync { interval: HOUR };
-const WRITTEN: Durability = Durability::Written { interval: HOUR };
+const ASYNC: Durability = Durability::Async { interval: HOUR };
 
 /// A store, and what makes its background move.
 struct Bed {
@@ -108,36 +108,34 @@ fn every_flipped_bit_of_a_synced_commit_log_is_corruption_or_harmless() {
 
 #[test]
 fn a_commit_log_that_the_manifest_names_is_missed_and_its_header_too() {
-    for level in [SYNC, WRITTEN] {
-        let disk = MemoryDisk::new(1);
-        let bed = open(disk.clone(), level).unwrap();
-        bed.put(0).unwrap();
-        bed.checkpoint();
-        let [name] = commit_files(&disk)[..] else { panic!("the old one is removed") };
-        let whole = opened(disk.crash_image(Keep::SyncedOnly), level).unwrap();
-        assert_eq!(whole, 1);
-        let lost = disk.crash_image(Keep::SyncedOnly);
-        assert!(lost.lose(name));
-        assert_damaged(opened(lost, level), name, "lost");
-        for len in [0, 1, 63] {
-            let cut = disk.crash_image(Keep::SyncedOnly);
-            assert!(cut.truncate(name, len));
-            assert_damaged(opened(cut, level), name, "cut");
-        }
-        let other = disk.crash_image(Keep::SyncedOnly);
-        let FileName::Of(COMMIT, number) = name else { unreachable!() };
-        let mut bytes = other.contents(name).unwrap();
-        bytes[24..32].copy_from_slice(&(number + 1).to_le_bytes());
-        other.replace(name, bytes);
-        assert_damaged(opened(other, level), name, "another file's header");
+    let disk = MemoryDisk::new(1);
+    let bed = open(disk.clone(), SYNC).unwrap();
+    bed.put(0).unwrap();
+    bed.checkpoint();
+    let [name] = commit_files(&disk)[..] else { panic!("the old one is removed") };
+    let whole = opened(disk.crash_image(Keep::SyncedOnly), SYNC).unwrap();
+    assert_eq!(whole, 1);
+    let lost = disk.crash_image(Keep::SyncedOnly);
+    assert!(lost.lose(name));
+    assert_damaged(opened(lost, SYNC), name, "lost");
+    for len in [0, 1, 63] {
+        let cut = disk.crash_image(Keep::SyncedOnly);
+        assert!(cut.truncate(name, len));
+        assert_damaged(opened(cut, SYNC), name, "cut");
     }
+    let other = disk.crash_image(Keep::SyncedOnly);
+    let FileName::Of(COMMIT, number) = name else { unreachable!() };
+    let mut bytes = other.contents(name).unwrap();
+    bytes[24..32].copy_from_slice(&(number + 1).to_le_bytes());
+    other.replace(name, bytes);
+    assert_damaged(opened(other, SYNC), name, "another file's header");
 }
 
 /// A disk whose store has two commit logs, of two numbers each, because a checkpoint failed between them.
-fn two_files(level: Durability) -> (Arc<MemoryDisk>, Bed, [FileName; 2]) {
+fn two_files() -> (Arc<MemoryDisk>, Bed, [FileName; 2]) {
     let disk = MemoryDisk::new(1);
     let faulty = FaultyDisk::new(disk.clone());
-    let bed = open(faulty.clone(), level).unwrap();
+    let bed = open(faulty.clone(), SYNC).unwrap();
     (0..2).for_each(|number| bed.put(number).unwrap());
     // The next commit log is made; the chunk's log is not.
     faulty.fail(Some(Call::Create), 1, Fault::Io, Times::Once);
@@ -152,7 +150,7 @@ fn two_files(level: Durability) -> (Arc<MemoryDisk>, Bed, [FileName; 2]) {
 
 #[test]
 fn what_is_missing_before_a_synced_commit_log_is_corruption() {
-    let (disk, _bed, [first, second]) = two_files(SYNC);
+    let (disk, _bed, [first, second]) = two_files();
     assert_eq!(opened(disk.kill_image(), SYNC).unwrap(), 4);
     let lost = disk.kill_image();
     lost.lose(first);
@@ -166,34 +164,6 @@ fn what_is_missing_before_a_synced_commit_log_is_corruption() {
             Ok(4) => assert!(cut <= 12 + zeros_ahead(&disk, first), "{cut} bytes cut off and not missed"),
             other => drop(assert_damaged(other, first, "cut")),
         }
-    }
-}
-
-/// A gap ends the replay for good, also for later files.
-#[test]
-fn what_a_power_cut_leaves_of_two_written_commit_logs_is_a_prefix() {
-    let (disk, _bed, [first, second]) = two_files(WRITTEN);
-    assert_eq!(opened(disk.kill_image(), WRITTEN).unwrap(), 4);
-    let without = |name| {
-        let image = disk.kill_image();
-        image.lose(name);
-        image
-    };
-    assert_eq!(opened(without(second), WRITTEN).unwrap(), 2);
-    assert_eq!(opened(without(first), WRITTEN).unwrap(), 0);
-    let len = disk.contents(first).unwrap().len() as u64;
-    for kept in 0..len {
-        let image = disk.kill_image();
-        image.truncate(first, kept);
-        let count = opened(image.clone(), WRITTEN).unwrap();
-        assert!(count < 2, "{count} numbers after a gap");
-        // What came after is no part of it in later lives either.
-        let bed = open(image.clone(), WRITTEN).unwrap();
-        (count..3).for_each(|number| bed.put(number).unwrap());
-        assert_eq!(opened(image.kill_image(), WRITTEN).unwrap(), 3);
-    }
-    for seed in 0..300 {
-        opened(disk.crash_image(Keep::Random(seed)), WRITTEN).unwrap();
     }
 }
 
@@ -236,56 +206,52 @@ fn a_failed_sync_is_an_error_to_every_member_of_its_group() {
 
 #[test]
 fn a_write_that_the_disk_refuses_is_not_there_now_nor_after_a_kill_or_a_power_cut() {
-    for level in [SYNC, WRITTEN] {
-        for fault in [Fault::NoSpace, Fault::Io] {
-            let disk = MemoryDisk::new(1);
-            let faulty = FaultyDisk::new(disk.clone());
-            let bed = open(faulty.clone(), level).unwrap();
-            bed.put(0).unwrap();
-            faulty.fail(Some(Call::Write), 0, fault, Times::Once);
-            let expected = if fault == Fault::NoSpace { ErrorKind::NoSpace } else { ErrorKind::Io };
-            assert_eq!(bed.put(1).unwrap_err().kind(), expected);
-            assert_eq!(count(&*bed.db), 1);
-            assert_eq!(opened(disk.kill_image(), level).unwrap(), 1);
-            (0..200).for_each(|seed| {
-                assert!(opened(disk.crash_image(Keep::Random(seed)), level).unwrap() <= 1);
-            });
-            bed.put(1).unwrap();
-            bed.put(2).unwrap();
-            assert_eq!(opened(disk.kill_image(), level).unwrap(), 3);
-        }
+    for fault in [Fault::NoSpace, Fault::Io] {
+        let disk = MemoryDisk::new(1);
+        let faulty = FaultyDisk::new(disk.clone());
+        let bed = open(faulty.clone(), SYNC).unwrap();
+        bed.put(0).unwrap();
+        faulty.fail(Some(Call::Write), 0, fault, Times::Once);
+        let expected = if fault == Fault::NoSpace { ErrorKind::NoSpace } else { ErrorKind::Io };
+        assert_eq!(bed.put(1).unwrap_err().kind(), expected);
+        assert_eq!(count(&*bed.db), 1);
+        assert_eq!(opened(disk.kill_image(), SYNC).unwrap(), 1);
+        (0..200).for_each(|seed| {
+            assert_eq!(opened(disk.crash_image(Keep::Random(seed)), SYNC).unwrap(), 1);
+        });
+        bed.put(1).unwrap();
+        bed.put(2).unwrap();
+        assert_eq!(opened(disk.kill_image(), SYNC).unwrap(), 3);
     }
 }
 
 /// A checkpoint makes what is logged unneeded, so a delete that found no room is tried once more behind one.
 #[test]
 fn what_only_deletes_makes_a_checkpoint_and_is_tried_again_where_there_is_no_room() {
-    for level in [SYNC, WRITTEN] {
-        let disk = MemoryDisk::new(1);
-        let faulty = FaultyDisk::new(disk.clone());
-        let mut options = Options::tiny();
-        (options.settings.durability, options.reserve_bytes_max) = (level, 0);
-        let bed = open_with(faulty.clone(), options).unwrap();
-        (0..10).for_each(|number| bed.put(number).unwrap());
-        let key = |number: u32| number.to_be_bytes();
-        let deletes: [&dyn Fn() -> Result<()>; 3] = [
-            &|| bed.db.delete(&key(9)),
-            &|| bed.db.delete_range(&KeyRange { start: key(6).to_vec(), end: Some(key(9).to_vec()) }),
-            &|| bed.db.compare_and_swap(&key(5), Some(&[5; 30]), None).map(drop),
-        ];
-        for (done, delete) in (1..).zip(deletes) {
-            let checkpoints = bed.db.stats()["checkpoints"];
-            faulty.fail(Some(Call::Write), 0, Fault::NoSpace, Times::Once);
-            delete().unwrap();
-            assert_eq!(faulty.open_plans(), 0, "the first append of delete {done} was refused");
-            assert_eq!(bed.db.stats()["checkpoints"], checkpoints + 1);
-        }
-        assert_eq!(count(&*bed.db), 5);
-        // Any other failure is one.
-        faulty.fail(Some(Call::Write), 0, Fault::Io, Times::Once);
-        assert_eq!(bed.db.delete(&key(4)).unwrap_err().kind(), ErrorKind::Io);
-        assert_eq!(count(&*bed.db), 5);
+    let disk = MemoryDisk::new(1);
+    let faulty = FaultyDisk::new(disk.clone());
+    let mut options = Options::tiny();
+    (options.settings.durability, options.reserve_bytes_max) = (SYNC, 0);
+    let bed = open_with(faulty.clone(), options).unwrap();
+    (0..10).for_each(|number| bed.put(number).unwrap());
+    let key = |number: u32| number.to_be_bytes();
+    let deletes: [&dyn Fn() -> Result<()>; 3] = [
+        &|| bed.db.delete(&key(9)),
+        &|| bed.db.delete_range(&KeyRange { start: key(6).to_vec(), end: Some(key(9).to_vec()) }),
+        &|| bed.db.compare_and_swap(&key(5), Some(&[5; 30]), None).map(drop),
+    ];
+    for (done, delete) in (1..).zip(deletes) {
+        let checkpoints = bed.db.stats()["checkpoints"];
+        faulty.fail(Some(Call::Write), 0, Fault::NoSpace, Times::Once);
+        delete().unwrap();
+        assert_eq!(faulty.open_plans(), 0, "the first append of delete {done} was refused");
+        assert_eq!(bed.db.stats()["checkpoints"], checkpoints + 1);
     }
+    assert_eq!(count(&*bed.db), 5);
+    // Any other failure is one.
+    faulty.fail(Some(Call::Write), 0, Fault::Io, Times::Once);
+    assert_eq!(bed.db.delete(&key(4)).unwrap_err().kind(), ErrorKind::Io);
+    assert_eq!(count(&*bed.db), 5);
 }
 
 /// Room that is there already is what makes small syncs fast; but never more of it than there is log.
@@ -371,7 +337,7 @@ fn an_append_that_failed_and_cannot_be_taken_back_ends_all_writing() {
 /// What each level says, on the same disk.
 #[test]
 fn what_each_level_survives() {
-    let levels = [(Durability::Async { interval: HOUR }, 5, 2), (WRITTEN, 5, 2), (SYNC, 5, 5)];
+    let levels = [(ASYNC, 5, 2), (SYNC, 5, 5)];
     for (level, after_a_kill, after_a_power_cut) in levels {
         let disk = MemoryDisk::new(1);
         let bed = open(disk.clone(), level).unwrap();
@@ -389,12 +355,11 @@ fn what_each_level_survives() {
     }
 }
 
-/// A level may change from one open to the next; each replays what the one before left.
+/// A level may change from one open to the next; each goes on where the one before was killed.
 #[test]
 fn each_level_takes_over_from_each() {
-    let levels = [Durability::Async { interval: HOUR }, WRITTEN, SYNC];
-    for before in [WRITTEN, SYNC] {
-        for between in levels {
+    for before in [ASYNC, SYNC] {
+        for between in [ASYNC, SYNC] {
             for has_checkpoint in [false, true] {
                 let disk = MemoryDisk::new(1);
                 let bed = open(disk.clone(), before).unwrap();
@@ -405,16 +370,10 @@ fn each_level_takes_over_from_each() {
                 if has_checkpoint {
                     bed.checkpoint();
                 }
-                if !matches!(between, Durability::Async { .. }) {
-                    (3..6).for_each(|number| bed.put(number).unwrap());
-                }
-                let kept = count(&*bed.db);
-                for after in levels {
-                    assert_eq!(
-                        opened(killed.kill_image(), after).unwrap(),
-                        kept,
-                        "{before:?} {between:?} {after:?}"
-                    );
+                (3..6).for_each(|number| bed.put(number).unwrap());
+                for after in [ASYNC, SYNC] {
+                    let told = format!("{before:?} {between:?} {has_checkpoint} {after:?}");
+                    assert_eq!(opened(killed.kill_image(), after).unwrap(), 6, "{told}");
                 }
             }
         }

@@ -1,9 +1,9 @@
 //! Commit logs: a header, then records, one write batch each, in the order of acknowledgement; between them
 //! marks.
 //!
-//! Where it stands: a write is acknowledged when its record here is synced (sync mode) or has been handed to
-//! the kernel (written mode). At open, the records since the last checkpoint are applied again: those of all
-//! commit logs, one after the other, a *chain*. Format: `docs/format/commit.md`.
+//! Where it stands: at level sync a write is acknowledged when its record here is synced. At open, the
+//! records since the last checkpoint are applied again: those of all commit logs, one after the other, a
+//! *chain*. Format: `docs/format/commit.md`.
 //!
 //! Always true: a mark is written only when everything before it in the chain was synced. So a bad record
 //! with a mark anywhere behind it was once whole and synced: that is corruption. Without one it is a torn

@@ -28,7 +28,7 @@ pub(crate) struct UnderTest {
 /// All of them; the first is the one that is tested if none is named.
 pub(crate) const ALL: &[UnderTest] = &[UnderTest {
     name: "even",
-    levels: &[Level::Async, Level::Written, Level::Sync],
+    levels: &[Level::Async, Level::Sync],
     usual: Engine::default,
     tiny: || {
         // A chunk is 4 KiB, so a few hundred rows are split, coalesced, rewritten, loaded and evicted.

@@ -16,10 +16,9 @@ const CHECKPOINT_INTERVAL: Duration = Duration::from_millis(4);
 /// What a store promises about writes that were acknowledged.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(crate) enum Level {
-    /// A consistent prefix, at least up to the last `sync`.
+    /// Nothing acknowledged is lost with the process; a power cut leaves a consistent prefix, at least up to
+    /// the last `sync`.
     Async,
-    /// Nothing acknowledged is lost with the process; a power cut leaves what it leaves at level async.
-    Written,
     /// Nothing acknowledged is lost, whatever happens.
     Sync,
 }
@@ -38,7 +37,6 @@ impl Level {
     pub(crate) fn name(self) -> &'static str {
         match self {
             Level::Async => "async",
-            Level::Written => "written",
             Level::Sync => "sync",
         }
     }
@@ -46,8 +44,8 @@ impl Level {
     /// Whether every acknowledged write must survive this end.
     pub(crate) fn keeps_all(self, end: End) -> bool {
         match (self, end) {
-            (Level::Async | Level::Written, End::PowerCut) => false,
-            (Level::Async | Level::Written, End::Killed) | (Level::Sync, _) => true,
+            (Level::Async, End::PowerCut) => false,
+            (Level::Async, End::Killed) | (Level::Sync, _) => true,
         }
     }
 
@@ -55,7 +53,6 @@ impl Level {
     pub(crate) fn open(self, dir: &Path) -> kvilt::Result<Db> {
         let durability = match self {
             Level::Async => Durability::Async { interval: CHECKPOINT_INTERVAL },
-            Level::Written => Durability::Written { interval: CHECKPOINT_INTERVAL },
             Level::Sync => Durability::Sync,
         };
         tiny_store(dir).durability(durability).memory_budget(BUDGET_BYTES).open()

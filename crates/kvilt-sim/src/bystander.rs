@@ -21,14 +21,16 @@ use std::{
     },
 };
 
-use kvilt_base::{Disk, Engine, Error, File, FileName, Listed, Mapping, disk::Habitat, disk::LockFailure};
+use kvilt_base::{
+    Disk, Engine, Error, File, FileName, Level, Listed, Mapping, disk::Habitat, disk::LockFailure,
+};
 use kvilt_io::Call;
 
 use crate::{
     dice::Dice,
     ledger::Ledger,
     script::{KeyId, Payload},
-    subject::{Loss, Moments},
+    subject::Moments,
 };
 
 /// It puts before one call in so many.
@@ -81,7 +83,7 @@ pub struct Presence {
     /// The only one that it puts, if it has no choice.
     pub key: Option<KeyId>,
     /// What the store promises.
-    pub loss: Loss,
+    pub level: Level,
     /// Where its puts are counted.
     pub ledger: Arc<Ledger>,
     /// Chance.
@@ -158,9 +160,9 @@ impl Presence {
         let value = Payload { number, bytes: self.dice.between(4, VALUE_BYTES_MAX) as u32 };
         self.puts.push((key as KeyId, value));
         self.key_bytes += self.keys[key].len();
-        self.ledger.begin(self.loss);
+        self.ledger.begin(self.level);
         match self.engine.put(&self.keys[key], &value.expanded()) {
-            Ok(()) => self.ledger.acknowledge(self.loss),
+            Ok(()) => self.ledger.acknowledge(self.level),
             Err(error) => self.refused = Some(error),
         }
     }

@@ -3,10 +3,10 @@
 //! A script is played once, over a disk that makes images of what the death of the process, or a power cut,
 //! could leave before each changing call. Each image is one *case*: a store is opened on it, and
 //!
-//! 1. all it contains is the state after some prefix of the writes: no shorter than what was safe — in sync
-//!    mode, and in written mode if the process died, all that was acknowledged, else all that was
-//!    acknowledged before the last successful sync, close or checkpoint began — and no longer than what was
-//!    called (the write in flight may be in or out, whole);
+//! 1. all it contains is the state after some prefix of the writes: no shorter than what was safe — if
+//!    the process died, and at level sync, all that was acknowledged, else all that was acknowledged before
+//!    the last successful sync, close or checkpoint began — and no longer than what was called (the write in
+//!    flight may be in or out, whole);
 //! 2. its own check finds no damage;
 //! 3. who opens it to read only, before, sees the same, and leaves the image as it is;
 //! 4. it lives on: a few more steps are played and compared with the model, and in some operation of this
@@ -20,7 +20,7 @@ mod recorder;
 
 use std::sync::Arc;
 
-use kvilt_base::{Direction, Engine, ErrorKind};
+use kvilt_base::{Direction, Engine, ErrorKind, Level};
 use kvilt_io::{Keep, MemoryDisk};
 
 use crate::{
@@ -31,7 +31,7 @@ use crate::{
     report::{Complaint, Failure, catching_panics, refused},
     run::{Player, all_rows, check_soundness},
     script::Script,
-    subject::{Loss, Subject},
+    subject::Subject,
     workload::Shape,
     world::World,
 };
@@ -254,14 +254,17 @@ impl Explorer<'_> {
 
     /// What a store must contain that is opened on this image.
     fn owed(&self, shot: &Shot) -> Promise {
-        let is_all_safe = self.subject.loss() == Loss::PowerOnly && shot.end == End::Killed;
-        let safe = if is_all_safe { shot.promise.acknowledged } else { shot.promise.safe };
+        let safe = match shot.end {
+            End::Killed => shot.promise.acknowledged,
+            End::PowerCut(_) => shot.promise.safe,
+        };
         Promise { safe, ..shot.promise }
     }
 
-    /// What a power cut may bring back as long as the life that begins with this image has made nothing safe.
+    /// What a power cut may bring back as long as the life that begins with this image has made nothing safe:
+    /// at level async an open does not make durable what a kill left.
     fn below(&self, shot: &Shot, past: &Past<'_>) -> Vec<u64> {
-        if shot.end != End::Killed || self.subject.is_durable_once_open() {
+        if shot.end != End::Killed || self.subject.level() == Level::Sync {
             return Vec::new();
         }
         let Promise { safe, begun, .. } = shot.promise;

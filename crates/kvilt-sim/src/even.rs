@@ -22,7 +22,7 @@ use crate::{
     dice::Dice,
     fuzzing::Target,
     mutants::Planted,
-    subject::{Loss, Moments, Recipe, Subject, Tested},
+    subject::{Moments, Recipe, Subject, Tested},
     world::World,
 };
 
@@ -131,7 +131,7 @@ impl Even {
     }
 
     /// A configuration by its number: the first is [`Even::tiny`], the others vary every limit from almost
-    /// nothing to plenty; in turn they are asynchronous, synchronous, and written.
+    /// nothing to plenty; of three in turn, the second is synchronous.
     pub fn configuration(number: u64) -> Self {
         let mut dice = Dice::new(number ^ 0xc0f1);
         let mut even = Even::tiny();
@@ -142,9 +142,8 @@ impl Even {
         }
         let interval = Duration::from_millis(*dice.pick(&[20, 300, 2_000]));
         even.options.settings.durability = match number % 3 {
-            0 => Durability::Async { interval },
             1 => Durability::Sync { interval },
-            _ => Durability::Written { interval },
+            _ => Durability::Async { interval },
         };
         even
     }
@@ -214,19 +213,8 @@ impl Subject for Even {
         Some(kvilt_even::open(world.disk(), world.around(READERS_BUDGET_BYTES), options))
     }
 
-    fn loss(&self) -> Loss {
-        match self.options.settings.durability.level() {
-            Level::Sync => Loss::Nothing,
-            Level::Written | Level::Async => Loss::PowerOnly,
-        }
-    }
-
-    fn is_durable_once_open(&self) -> bool {
-        self.options.settings.durability.level() != Level::Async
-    }
-
-    fn has_commit_log(&self) -> bool {
-        self.options.settings.durability.level() != Level::Async
+    fn level(&self) -> Level {
+        self.options.settings.durability.level()
     }
 
     fn descriptor(&self) -> Option<&dyn Descriptor> {

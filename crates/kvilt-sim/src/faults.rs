@@ -25,7 +25,7 @@ use std::{
     },
 };
 
-use kvilt_base::{Direction, Error, ErrorKind};
+use kvilt_base::{Direction, Error, ErrorKind, Level};
 use kvilt_io::{Call, Fault, FaultyDisk, Keep, MemoryDisk, PLANNED_PANIC, Times};
 
 use crate::{
@@ -371,7 +371,7 @@ impl Patient<'_> {
     fn may_be_poisoned(&self) -> bool {
         let Trouble { call, fault, .. } = self.trouble;
         let is_sync = matches!(call, Call::Sync | Call::SyncDir);
-        let has_commit_log = self.subject.has_commit_log();
+        let has_commit_log = self.subject.level() == Level::Sync;
         let may_fail_to_apply = has_commit_log && fault != Fault::NoSpace;
         is_sync || fault == Fault::Panic || may_fail_to_apply || self.is_excused
     }

@@ -5,7 +5,7 @@
 
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 
-use crate::subject::Loss;
+use kvilt_base::Level;
 
 /// What the store has promised so far, counted in writes. Relaxed throughout: one thread plays, and the disk
 /// that reads this is called by that thread.
@@ -23,7 +23,7 @@ pub struct Promise {
     pub begun: usize,
     /// Writes that were acknowledged.
     pub acknowledged: usize,
-    /// Writes that a crash may not take back.
+    /// Writes that a power cut may not take back.
     pub safe: usize,
 }
 
@@ -45,8 +45,8 @@ impl Ledger {
     }
 
     /// A write is called.
-    pub fn begin(&self, loss: Loss) {
-        if loss == Loss::Nothing {
+    pub fn begin(&self, level: Level) {
+        if level == Level::Sync {
             self.safe.store(self.acknowledged.load(Relaxed), Relaxed);
         }
         self.begun.fetch_add(1, Relaxed);
@@ -58,14 +58,14 @@ impl Ledger {
     }
 
     /// It is acknowledged.
-    pub fn acknowledge(&self, loss: Loss) {
+    pub fn acknowledge(&self, level: Level) {
         let acknowledged = self.acknowledged.fetch_add(1, Relaxed) + 1;
-        if loss == Loss::Nothing {
+        if level == Level::Sync {
             self.safe.store(acknowledged, Relaxed);
         }
     }
 
-    /// A crash may not take back the first so many.
+    /// A power cut may not take back this many of the first writes.
     pub fn secure(&self, writes: usize) {
         self.safe.fetch_max(writes, Relaxed);
     }

@@ -6,7 +6,7 @@ use std::sync::{
     atomic::{AtomicUsize, Ordering::Relaxed},
 };
 
-use kvilt_base::{Direction, Engine, Figure, KeyRange, ReadView};
+use kvilt_base::{Direction, Engine, Figure, KeyRange, Level, ReadView};
 
 use crate::{
     bystander::{Moment, Presence, WHILE_GETTING, WHILE_WORKING},
@@ -305,7 +305,7 @@ impl<'a> Player<'a> {
             waits_for,
             keys: Arc::clone(&self.script.keys),
             key,
-            loss: self.subject.loss(),
+            level: self.subject.level(),
             ledger: Arc::clone(&self.ledger),
             dice,
             puts: Vec::new(),
@@ -342,9 +342,9 @@ impl<'a> Player<'a> {
             after.apply(changes);
             self.states.push(after.fingerprint());
             self.writes.push(changes.clone());
-            self.ledger.begin(self.subject.loss());
+            self.ledger.begin(self.subject.level());
             self.passed_call(step, true)?;
-            self.ledger.acknowledge(self.subject.loss());
+            self.ledger.acknowledge(self.subject.level());
             self.model = after;
             Ok(())
         } else {
@@ -384,7 +384,7 @@ impl<'a> Player<'a> {
     /// What somebody comes for within this write. With a commit log, a checkpoint takes its place among the
     /// writes.
     fn errand(&mut self) -> Option<Errand> {
-        let has_commit_log = self.subject.has_commit_log();
+        let has_commit_log = self.subject.level() == Level::Sync;
         let dice = self.passer.as_mut().and_then(|dice| dice.chance(1, 6).then_some(dice))?;
         Some(match dice.below(4) {
             0 | 1 if !has_commit_log => Errand::Sync,

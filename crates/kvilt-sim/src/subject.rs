@@ -13,29 +13,6 @@ use kvilt_io::{Call, MemoryDisk};
 
 use crate::{bystander::Moment, canonical::Canonical, fuzzing::Target, mutants::Planted, world::World};
 
-/// What a crash may take back.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Loss {
-    /// No acknowledged write (sync mode).
-    Nothing,
-    /// When the process dies no acknowledged write; when the power goes, writes since the last sync, newest
-    /// first (written mode).
-    PowerOnly,
-    /// Writes since the last sync, newest first (async mode).
-    SinceSync,
-}
-
-impl Loss {
-    /// What a level of durability allows.
-    pub fn of(level: Level) -> Loss {
-        match level {
-            Level::Sync => Loss::Nothing,
-            Level::Written => Loss::PowerOnly,
-            Level::Async => Loss::SinceSync,
-        }
-    }
-}
-
 /// What moment it is before such a call on such a file, if a put may come there: the engine holds no lock
 /// then that a put could need.
 pub type Moments = fn(Call, FileName) -> Option<Moment>;
@@ -54,18 +31,9 @@ pub trait Subject: Send + Sync {
         None
     }
 
-    /// What a crash may take back.
-    fn loss(&self) -> Loss;
-
-    /// Whether an open makes durable what it finds.
-    fn is_durable_once_open(&self) -> bool {
-        true
-    }
-
-    /// Whether writes follow one another through a log that they share.
-    fn has_commit_log(&self) -> bool {
-        self.loss() != Loss::SinceSync
-    }
+    /// Which writes survive a power cut: at level async, those before the last sync. The death of the process
+    /// takes back no acknowledged write.
+    fn level(&self) -> Level;
 
     /// Its engine's descriptor, by which a damaged store is salvaged; none if it cannot be.
     fn descriptor(&self) -> Option<&dyn Descriptor> {
@@ -216,10 +184,10 @@ impl Subject for Described {
         Some(self.engine.open(world.disk(), world.around(self.budget_bytes), &settings))
     }
 
-    fn loss(&self) -> Loss {
+    fn level(&self) -> Level {
         let after_power_cut = self.engine.capabilities().after_power_cut;
         assert_eq!(after_power_cut, Remainder::Prefix, "no oracle knows what else a power cut may leave");
-        Loss::of(self.settings.durability.level())
+        self.settings.durability.level()
     }
 
     fn descriptor(&self) -> Option<&dyn Descriptor> {

@@ -4,7 +4,7 @@
 
 use std::{collections::BTreeMap, sync::Arc};
 
-use kvilt_base::{Clock, Disk, Engine, KeyRange};
+use kvilt_base::{Clock, Disk, Engine, KeyRange, Level};
 use kvilt_io::{Keep, MemoryDisk};
 
 use crate::{
@@ -13,7 +13,7 @@ use crate::{
     history::{History, Interval, Moment, Scan},
     report::{Complaint, refused},
     run::check_soundness,
-    subject::{Loss, Subject},
+    subject::Subject,
     world::World,
 };
 
@@ -87,11 +87,7 @@ pub fn act_through_power_cuts(
         disk.set_crash_at(None);
 
         let safe = history.syncs.iter().map(|sync| sync.from).max().unwrap_or(0);
-        let is_all_safe = match subject.loss() {
-            Loss::Nothing => true,
-            Loss::PowerOnly => keep.is_none(),
-            Loss::SinceSync => false,
-        };
+        let is_all_safe = subject.level() == Level::Sync || keep.is_none();
         let from = if is_closed || is_all_safe { ended } else { safe };
         let rows = rows_after_cut(subject, &disk, &cast)?;
         history.scans.push(Scan { first: 0, end: cast.keys, rows, when: Interval { from, to: ended } });

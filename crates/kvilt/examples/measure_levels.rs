@@ -82,11 +82,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     measure_write(directory, value_bytes + 30)?;
 
     let interval = Duration::from_millis(500);
-    let levels = [
-        ("async", Durability::Async { interval }),
-        ("written", Durability::Written { interval }),
-        ("sync", Durability::Sync),
-    ];
+    let levels = [("async", Durability::Async { interval }), ("sync", Durability::Sync)];
     println!("level    threads   puts/s   device bytes/byte put   commit log bytes/byte put");
     for (name, level) in levels {
         for threads in [1, 2] {

@@ -21,7 +21,7 @@ use crate::{
     options::Durability,
 };
 
-/// In sync mode a checkpoint begins this often, and bounds the commit log that the next open must replay.
+/// At level sync a checkpoint begins this often, and bounds the commit log that the next open must replay.
 const SYNC_CHECKPOINT_INTERVAL: Duration = Duration::from_millis(500);
 
 /// At most this many unexpected file names are listed in the error.
@@ -127,7 +127,7 @@ impl Builder {
     /// Any number of processes may read a store at once. Beside one that has it open to write, a reader is
     /// refused as [`ErrorKind::Busy`], and so is a writer beside readers.
     ///
-    /// It shows what another open would show. What was written at the levels `Written` and `Sync` since the
+    /// It shows what another open would show. What a killed process has written at level `Sync` since the
     /// last checkpoint is kept in memory for that; if it takes more than a quarter of the memory budget, the
     /// open is refused as [`ErrorKind::LimitReached`]. What a process that was killed has left may not be
     /// durable yet, and a reader does not make it so: a power cut may still take back what it saw.
@@ -360,7 +360,6 @@ impl Builder {
     fn settings(&self, create: bool, is_unfinished: bool) -> Settings {
         let durability = match self.durability {
             Durability::Async { interval } => kvilt_base::Durability::Async { interval },
-            Durability::Written { interval } => kvilt_base::Durability::Written { interval },
             Durability::Sync => kvilt_base::Durability::Sync { interval: SYNC_CHECKPOINT_INTERVAL },
         };
         let mut settings = self.settings.clone();

@@ -115,11 +115,10 @@
 //!
 //! # 7. Know what survives
 //!
-//! By default a write is durable when the checkpoint that follows it is complete (one begins half a second
-//! after the last began), or when [`Db::sync`] returns. After a crash the store is what it was at some moment
-//! before: never a later write without an earlier one, never half a batch. [`Durability::Written`] lets each
-//! write survive the death of the process, [`Durability::Sync`] makes it durable before it returns. See
-//! [`Durability`].
+//! A write that returned survives the death of the process. It survives a power cut when the checkpoint that
+//! follows it is complete (one begins half a second after the last began), or when [`Db::sync`] returns;
+//! [`Durability::Sync`] makes each write durable before it returns. After a crash the store is what it was at
+//! some moment before: never a later write without an earlier one, never half a batch. See [`Durability`].
 //!
 //! # 8. Several stores in one process
 //!

@@ -4,35 +4,30 @@ use std::time::Duration;
 
 /// What survives the death of the process, and a crash of the machine.
 ///
-/// Each level leaves, after any crash, a *consistent prefix* of the writes: if a write is lost, no write that
-/// began after it completed survives; batches survive whole or not at all. They differ in how much may be
-/// missing at its end. [`crate::Db::sync`] and [`crate::Db::close`] lose nothing at any level.
+/// No level loses a write that returned to the death of the process. They differ in what a power cut takes.
+/// Each leaves, after any crash, a *consistent prefix* of the writes: if a write is lost, no write that began
+/// after it completed survives; batches survive whole or not at all. [`crate::Db::sync`] and
+/// [`crate::Db::close`] make everything durable at either level.
 ///
-/// | a write that returned survives | `Async` | `Written` | `Sync` |
-/// | --- | --- | --- | --- |
-/// | the process is killed or aborts, or exits without `close` | if a checkpoint came behind it | yes | yes |
-/// | the power goes, or the kernel crashes | if a checkpoint came behind it | if a checkpoint came behind it | yes |
+/// | a write that returned survives | `Async` | `Sync` |
+/// | --- | --- | --- |
+/// | the process is killed or aborts, or exits without `close` | yes | yes |
+/// | the power goes, or the kernel crashes | if a checkpoint came behind it | yes |
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Durability {
-    /// A write returns when every reader can see it; a checkpoint in the background makes it durable. A crash
-    /// loses at most what was written in the last `interval`, plus the time one checkpoint takes. No write
-    /// waits for the drive, and each row is written once: this is where the low write amplification comes
-    /// from.
+    /// A write returns when every reader can see it; a checkpoint in the background makes it durable. Write
+    /// buffers lie in a file that is mapped shared, so the death of the process, however it dies, loses
+    /// nothing that returned: the kernel has it. A power cut loses at most what was written in the last
+    /// `interval`, plus the time one checkpoint takes. No write waits for the drive, and each row is written
+    /// once: this is where the low write amplification comes from.
     Async {
-        /// Time between the beginnings of checkpoints; longer than zero. Shorter loses less, and syncs more.
+        /// Time between the beginnings of checkpoints; longer than zero. Shorter loses less to a power cut,
+        /// and syncs more.
         interval: Duration,
     },
-    /// A write returns when the kernel has it: it is appended to a log shared by all writers, by one system
-    /// call for those that come together, and that log is not synced. So the death of the process, however it
-    /// dies, loses nothing that returned; a power cut loses what [`Durability::Async`] loses. A checkpoint
-    /// drops the log, so most of it is never written to the drive.
-    Written {
-        /// Time between the beginnings of checkpoints; longer than zero.
-        interval: Duration,
-    },
-    /// A write returns when it is durable: an acknowledged write is never lost. Each is also written to a log
-    /// shared by all writers and synced; writers that come together share one sync, so many threads, or
-    /// [`crate::WriteBatch`]es, make it fast.
+    /// A write returns when it is durable: an acknowledged write is never lost, not to a power cut either.
+    /// Each is also written to a log shared by all writers and synced; writers that come together share one
+    /// sync, so many threads, or [`crate::WriteBatch`]es, make it fast.
     Sync,
 }
 

@@ -49,7 +49,7 @@ impl Demo {
         tell_costs(&db, &mut report)?;
         db.close()?;
         drop(db);
-        for durability in [DurabilityChoice::Async, DurabilityChoice::Written, DurabilityChoice::Sync] {
+        for durability in [DurabilityChoice::Async, DurabilityChoice::Sync] {
             kill::kill_a_writer(globals, &self.dir, durability, &flights, &mut report)?;
         }
         check_all(globals, &self.dir, &mut report)?;

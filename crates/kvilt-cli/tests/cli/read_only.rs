@@ -40,7 +40,7 @@ const READING: [&[&str]; 7] = [
 #[test]
 fn commands_that_read_leave_a_store_as_it_is() {
     let store = Store::new();
-    for (key, durability) in [("k", "async"), ("l", "sync"), ("m", "written")] {
+    for (key, durability) in [("k", "async"), ("l", "sync")] {
         store.run("put", &[key, "v", "--durability", durability]).ok();
     }
     store.run("put", &["k", "v", "--keyspace", "users"]).ok();

@@ -1,9 +1,7 @@
-//! Replay: what the commit logs of earlier runs say is applied again, up to the first gap.
+//! Replay: what the commit logs of earlier runs say is applied again.
 //!
-//! The files since the last checkpoint are a *chain*: each says how many batches lie before its own. After a
-//! power cut in written mode any of them may be torn or gone, so a file counts only if the ones before it led
-//! up to it without a gap. What does not fit is left alone, unless a mark in it says that all before it was
-//! synced: then synced bytes are missing, and that is corruption.
+//! The files since the last checkpoint are a *chain*: each says how many batches lie before its own. They
+//! were all synced before it was begun, so if another number of them is there, that is corruption.
 
 use std::io;
 
@@ -36,7 +34,7 @@ struct Chain {
     batches: Option<u64>,
     /// Where the last file ended that could be a part of it.
     end: Option<(FileName, u64)>,
-    /// Files that were torn, or did not fit.
+    /// Files that were torn.
     torn: u64,
 }
 
@@ -123,16 +121,10 @@ impl Store {
             return Ok(());
         };
         let is_broken = chain.batches.is_some_and(|batches| batches != before);
-        let is_broken = planted!(ChainIgnored, is_broken => false);
         if is_broken {
-            if reader.has_mark()? {
-                let (file, offset) = chain.end.unwrap_or((name, 0));
-                let message =
-                    format!("{name} follows {before} batches, all synced, but they are not all there");
-                return Err(Error::corrupted(file, offset, message));
-            }
-            chain.torn += 1;
-            return Ok(());
+            let (file, offset) = chain.end.unwrap_or((name, 0));
+            let message = format!("{name} follows {before} batches, all synced, but they are not all there");
+            return Err(Error::corrupted(file, offset, message));
         }
         let mut batches = before;
         while let Some((_, changes)) = reader.next()? {

@@ -51,13 +51,6 @@ pub(crate) fn synchronous() -> Options {
     options
 }
 
-/// Tiny limits, written, no checkpoint that was not asked for.
-pub(crate) fn written() -> Options {
-    let mut options = Options::tiny();
-    options.settings.durability = Durability::Written { interval: Duration::from_secs(3600) };
-    options
-}
-
 /// All rows, by a scan.
 pub(crate) fn rows(db: &dyn Engine) -> Result<Vec<(Vec<u8>, Vec<u8>)>> {
     let view = db.view()?;

@@ -13,7 +13,7 @@ use crate::{
 };
 
 /// Of all levels; no checkpoint comes but when its time has.
-const LEVELS: [fn() -> Options; 3] = [bed::without_checkpoints, bed::written, bed::synchronous];
+const LEVELS: [fn() -> Options; 2] = [bed::without_checkpoints, bed::synchronous];
 const INTERVAL: Duration = Duration::from_secs(3600);
 
 struct Scene {

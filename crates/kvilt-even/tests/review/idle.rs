@@ -63,11 +63,7 @@ fn a_store_that_was_only_opened_rests_without_end() {
 
 #[test]
 fn after_a_burst_of_every_kind_of_operation_a_store_rests_without_end() {
-    for level in [
-        Durability::Async { interval: INTERVAL },
-        Durability::Written { interval: INTERVAL },
-        Durability::Sync { interval: INTERVAL },
-    ] {
+    for level in [Durability::Async { interval: INTERVAL }, Durability::Sync { interval: INTERVAL }] {
         let bed = Bed::new(1 << 20);
         let mut options = tiny();
         options.settings.durability = level;

@@ -55,7 +55,9 @@ impl CommitReader {
                 reader.batches_before = Some(header.by_kind);
                 reader.next = HEADER_BYTES;
             }
-            Err(e) if header::is_whole(&reader.buffer) || reader.has_mark()? => return Err(e),
+            Err(e) if header::is_whole(&reader.buffer) || reader.has_mark_from(HEADER_BYTES as u64)? => {
+                return Err(e);
+            }
             Err(_) => {
                 reader.is_torn = true;
                 reader.is_at_end = true;
@@ -96,11 +98,6 @@ impl CommitReader {
     /// Offset of the next record; at the end, how many bytes of the log are good.
     pub fn offset(&self) -> u64 {
         self.buffer_offset + self.next as u64
-    }
-
-    /// Whether a mark stands anywhere in the file: then all that the chain has before this file was synced.
-    pub fn has_mark(&self) -> Result<bool> {
-        self.has_mark_from(HEADER_BYTES as u64)
     }
 
     /// Passes marks. The length of the body of the good record that is next and in the buffer; none at the

@@ -121,7 +121,7 @@ proptest! {
     }
 }
 
-/// Without marks, as in written mode: nobody was told that it is safe.
+/// Without marks nobody was told that it is safe.
 #[test]
 fn every_flipped_bit_ends_a_log_without_marks_before_its_record() {
     let batches = small();

@@ -144,9 +144,6 @@ fn ensure_rows(db: &Db, rows: usize, value: impl Fn(usize) -> String) -> Result<
     Ok(())
 }
 
-/// No checkpoint comes by itself.
-const LONG_WRITTEN: Durability = Durability::Written { interval: Duration::from_secs(3_600) };
-
 /// Where nothing may be written stores can be read, all that was acknowledged; what would write is refused,
 /// and the error says why.
 pub(super) fn read_only(stage: &Stage) -> Result<Outcome> {
@@ -162,11 +159,11 @@ pub(super) fn read_only(stage: &Stage) -> Result<Outcome> {
     let inner = Stage { place: root, kvilt: stage.kvilt.clone() };
     let store = inner.furnish(100)?;
     // One was closed; the other's process was killed, as far as its files show.
-    let db = usual_store(stage.place.join("written")).durability(LONG_WRITTEN).open()?;
-    db.put("acknowledged", "at level written")?;
+    let db = usual_store(stage.place.join("sync")).durability(Durability::Sync).open()?;
+    db.put("acknowledged", "at level sync")?;
     let killed = inner.place.join("killed");
     fs::create_dir(&killed)?;
-    for entry in fs::read_dir(stage.place.join("written"))? {
+    for entry in fs::read_dir(stage.place.join("sync"))? {
         let entry = entry?;
         fs::copy(entry.path(), killed.join(entry.file_name()))?;
     }

@@ -23,6 +23,7 @@ use std::{
     sync::Arc,
 };
 
+use kvilt_base::Level;
 use kvilt_io::{Keep, MemoryDisk};
 
 use super::{End, Film, Images, Recorder, Shot, When, told};
@@ -34,7 +35,6 @@ use crate::{
     report::{Complaint, Failure, catching_panics},
     run::Player,
     script::{Payload, Script, Step},
-    subject::Loss,
     world::World,
 };
 
@@ -139,12 +139,9 @@ impl Debt {
     }
 
     /// Of a life of which these are the states after its writes.
-    fn of(promise: Promise, states: &[u64], loss: Loss) -> Self {
-        let if_cut: Arc<[u64]> = states[promise.safe..=promise.begun].into();
-        let if_killed = match loss {
-            Loss::PowerOnly => states[promise.acknowledged..=promise.begun].into(),
-            Loss::Nothing | Loss::SinceSync => Arc::clone(&if_cut),
-        };
+    fn of(promise: Promise, states: &[u64]) -> Self {
+        let if_cut = states[promise.safe..=promise.begun].into();
+        let if_killed = states[promise.acknowledged..=promise.begun].into();
         Debt { if_killed, if_cut }
     }
 }
@@ -203,7 +200,7 @@ impl Explorer<'_> {
         lives: &mut Option<String>,
     ) -> Result<(), Complaint> {
         for shot in film.take_shots() {
-            let debt = Debt::of(shot.promise, player.states(), self.case.subject.loss());
+            let debt = Debt::of(shot.promise, player.states());
             self.revive(State { shot, debt }, 1).map_err(|(complaint, told)| {
                 *lives = Some(told);
                 complaint
@@ -260,7 +257,7 @@ impl Explorer<'_> {
         };
         player.adopt(found);
         player.play(0).map_err(|complaint| format!("in the recovery's checkpoint: {complaint}"))?;
-        if !self.case.subject.is_durable_once_open() {
+        if self.case.subject.level() == Level::Async {
             calls_to_be_safe = film.ops();
         }
         film.shoot_now();

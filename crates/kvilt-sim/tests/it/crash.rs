@@ -12,15 +12,14 @@ use kvilt_sim::{
     world::World,
 };
 
-/// Scripts, each crashed at all its disk operations; on 36 configurations, a third of them at each level of
-/// durability.
+/// Scripts, each crashed at all its disk operations; on 36 configurations, a third of them synchronous.
 const SCRIPTS: u64 = if cfg!(debug_assertions) { 48 } else { 192 };
 /// Crashes that these come to, at least.
 const CASES: u64 = if cfg!(debug_assertions) { 180_000 } else { 720_000 };
 
 /// E-6 and E-8: a length that was not synced, or a file that is gone and still named, is corruption at the
-/// next open or at the first look at everything. E-11: where a commit log began before or behind its
-/// checkpoint's cut, a power cut at level written leaves a state that never was.
+/// next open or at the first look at everything. E-11: where a commit log began behind its checkpoint's cut,
+/// what was acknowledged between the two is missing.
 #[test]
 fn a_crash_at_any_disk_operation_leaves_a_prefix_of_the_writes() {
     let campaign = Campaign { threads: 2, ..Campaign::new(Kind::Crash, 0..SCRIPTS) };

@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use kvilt_base::Level;
 use kvilt_io::{MemoryDisk, NativeClock};
 use kvilt_sim::{
     Script, Subject,
@@ -11,7 +12,6 @@ use kvilt_sim::{
     faults::{Case, Coverage},
     run::run,
     shrink::reduce,
-    subject::Loss,
     threads::act_through_power_cuts,
     workload::Shape,
     world::World,
@@ -20,7 +20,7 @@ use kvilt_sim::{
 use crate::toy::{Flaw, ToyEngine, Toys};
 
 fn toys(flaw: Flaw) -> Toys {
-    Toys { flaw, loss: Loss::SinceSync }
+    Toys { flaw, level: Level::Async }
 }
 
 /// The seed of the first of a number of scripts that a toy fails, and how it fails.
@@ -66,8 +66,8 @@ fn crash_cases(subject: &dyn Subject, scripts: u64) -> (Tally, Option<String>) {
 
 #[test]
 fn a_right_toy_survives_every_crash_in_both_modes() {
-    for loss in [Loss::SinceSync, Loss::Nothing] {
-        let (tally, failure) = crash_cases(&Toys { flaw: Flaw::None, loss }, 8);
+    for level in [Level::Async, Level::Sync] {
+        let (tally, failure) = crash_cases(&Toys { flaw: Flaw::None, level }, 8);
         assert_eq!(failure, None);
         assert!(tally.cases > 3_000, "{tally:?}");
         assert!(tally.crashes_in_recovery > 100 && tally.nested_cases > 500, "{tally:?}");
@@ -77,33 +77,33 @@ fn a_right_toy_survives_every_crash_in_both_modes() {
 #[test]
 fn each_wrong_toy_is_caught_by_some_crash_within_10_000_cases() {
     let wrong = [
-        (Flaw::SyncForgotten, Loss::SinceSync),
-        (Flaw::SyncForgotten, Loss::Nothing),
-        (Flaw::DirectorySyncForgotten, Loss::SinceSync),
-        (Flaw::AppendBehindTornTail, Loss::SinceSync),
-        (Flaw::BatchInPieces, Loss::SinceSync),
-        (Flaw::ChecksumIgnored, Loss::SinceSync),
+        (Flaw::SyncForgotten, Level::Async),
+        (Flaw::SyncForgotten, Level::Sync),
+        (Flaw::DirectorySyncForgotten, Level::Async),
+        (Flaw::AppendBehindTornTail, Level::Async),
+        (Flaw::BatchInPieces, Level::Async),
+        (Flaw::ChecksumIgnored, Level::Async),
     ];
-    for (flaw, loss) in wrong {
-        let (tally, failure) = crash_cases(&Toys { flaw, loss }, 20);
-        let failure = failure.unwrap_or_else(|| panic!("{flaw:?} {loss:?} was not caught: {tally:?}"));
-        assert!(tally.cases <= 10_000, "{flaw:?} {loss:?} took {} cases: {failure}", tally.cases);
+    for (flaw, level) in wrong {
+        let (tally, failure) = crash_cases(&Toys { flaw, level }, 20);
+        let failure = failure.unwrap_or_else(|| panic!("{flaw:?} {level:?} was not caught: {tally:?}"));
+        assert!(tally.cases <= 10_000, "{flaw:?} {level:?} took {} cases: {failure}", tally.cases);
     }
 }
 
 #[test]
 fn a_right_toy_endures_every_fault_and_one_that_forgets_a_failed_sync_is_caught() {
-    for loss in [Loss::SinceSync, Loss::Nothing] {
+    for level in [Level::Async, Level::Sync] {
         for seed in 0..2 {
             let script = Shape::crash().script(seed);
             let mut coverage = Coverage::default();
             let outcome =
-                Case::new(&Toys { flaw: Flaw::None, loss }, &script, seed).explore(3, &mut coverage);
+                Case::new(&Toys { flaw: Flaw::None, level }, &script, seed).explore(3, &mut coverage);
             outcome.unwrap_or_else(|(trouble, failure)| panic!("{trouble:?}: {failure}"));
             assert!(coverage.runs > 80, "{coverage:?}");
         }
     }
-    let forgetful = Toys { flaw: Flaw::SyncFailureForgotten, loss: Loss::Nothing };
+    let forgetful = Toys { flaw: Flaw::SyncFailureForgotten, level: Level::Sync };
     let failure = (0..4).find_map(|seed| {
         let script = Shape::crash().script(seed);
         Case::new(&forgetful, &script, seed).explore(1, &mut Coverage::default()).err()
@@ -163,7 +163,7 @@ fn a_campaign_counts_what_it_did_and_names_the_seeds_that_failed() {
 }
 
 /// What threads on a toy are blamed for after some power cuts.
-fn blamed_after_cuts(flaw: Flaw, loss: Loss, seeds: u64) -> Option<String> {
+fn blamed_after_cuts(flaw: Flaw, level: Level, seeds: u64) -> Option<String> {
     (0..seeds).find_map(|seed| {
         let cast = Cast {
             threads: 4,
@@ -174,17 +174,17 @@ fn blamed_after_cuts(flaw: Flaw, loss: Loss, seeds: u64) -> Option<String> {
             seed,
             may_be_refused: true,
         };
-        let outcome = act_through_power_cuts(&Toys { flaw, loss }, &cast, &NativeClock::new(), 10);
+        let outcome = act_through_power_cuts(&Toys { flaw, level }, &cast, &NativeClock::new(), 10);
         outcome.err().map(|complaint| complaint.to_string())
     })
 }
 
 #[test]
 fn a_power_cut_under_threads_leaves_a_prefix_or_is_blamed() {
-    for loss in [Loss::SinceSync, Loss::Nothing] {
-        assert_eq!(blamed_after_cuts(Flaw::None, loss, 3), None);
-        let message = blamed_after_cuts(Flaw::SyncForgotten, loss, 20).expect("lost syncs are seen");
-        println!("{loss:?}: {message}");
+    for level in [Level::Async, Level::Sync] {
+        assert_eq!(blamed_after_cuts(Flaw::None, level, 3), None);
+        let message = blamed_after_cuts(Flaw::SyncForgotten, level, 20).expect("lost syncs are seen");
+        println!("{level:?}: {message}");
     }
-    blamed_after_cuts(Flaw::AppendBehindTornTail, Loss::SinceSync, 20).expect("a lost log is seen");
+    blamed_after_cuts(Flaw::AppendBehindTornTail, Level::Async, 20).expect("a lost log is seen");
 }

@@ -9,11 +9,11 @@ use std::{
 };
 
 use kvilt_base::{
-    CheckReport, Direction, Disk, Durability, Engine, Error, ErrorKind, File, FileName, KeyRange, Listed,
-    Operation, Progress, ReadView, Result, Scanned, Stats, Swap, Version, WriteBatch,
+    CheckReport, Direction, Disk, Durability, Engine, Error, ErrorKind, File, FileName, KeyRange, Level,
+    Listed, Operation, Progress, ReadView, Result, Scanned, Stats, Swap, Version, WriteBatch,
     disk::{FileKind, LockFailure},
 };
-use kvilt_sim::{Subject, Tested, subject::Loss, world::World};
+use kvilt_sim::{Subject, Tested, world::World};
 
 /// A toy's log.
 const LOG: FileKind = FileKind::new("log");
@@ -55,16 +55,16 @@ pub(crate) enum Flaw {
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Toys {
     pub(crate) flaw: Flaw,
-    pub(crate) loss: Loss,
+    pub(crate) level: Level,
 }
 
 impl Subject for Toys {
     fn open(&self, world: &World) -> Result<Arc<dyn Engine>> {
-        Ok(Arc::new(Toy::open(world.disk(), self.flaw, self.loss)?))
+        Ok(Arc::new(Toy::open(world.disk(), self.flaw, self.level)?))
     }
 
-    fn loss(&self) -> Loss {
-        self.loss
+    fn level(&self) -> Level {
+        self.level
     }
 
     fn dead_bytes_at_rest(&self) -> u64 {
@@ -72,7 +72,7 @@ impl Subject for Toys {
     }
 
     fn name(&self) -> String {
-        format!("toy {:?} {:?}", self.flaw, self.loss)
+        format!("toy {:?} {:?}", self.flaw, self.level)
     }
 }
 
@@ -96,11 +96,11 @@ impl Tested for ToyEngine {
     }
 
     fn configuration(&self, number: u64) -> Box<dyn Subject> {
-        Box::new(Toys { flaw: (self.flaw_of)(number), loss: Loss::SinceSync })
+        Box::new(Toys { flaw: (self.flaw_of)(number), level: Level::Async })
     }
 
     fn tiny(&self, durability: Durability) -> Box<dyn Subject> {
-        Box::new(Toys { flaw: (self.flaw_of)(0), loss: Loss::of(durability.level()) })
+        Box::new(Toys { flaw: (self.flaw_of)(0), level: durability.level() })
     }
 }
 
@@ -109,7 +109,7 @@ type Rows = BTreeMap<Vec<u8>, Vec<u8>>;
 struct Toy {
     disk: Arc<dyn Disk>,
     flaw: Flaw,
-    loss: Loss,
+    level: Level,
     state: Arc<Mutex<State>>,
     /// Held until the store is closed.
     lock: Mutex<Option<Box<dyn Any + Send + Sync>>>,
@@ -139,7 +139,7 @@ impl Drop for Held {
 const RECORD_HEAD_BYTES: usize = 12;
 
 impl Toy {
-    fn open(disk: Arc<dyn Disk>, flaw: Flaw, loss: Loss) -> Result<Toy> {
+    fn open(disk: Arc<dyn Disk>, flaw: Flaw, level: Level) -> Result<Toy> {
         let lock = disk.lock().map_err(|failure| match failure {
             LockFailure::Held(_) | LockFailure::HeldByReaders => {
                 Error::new(ErrorKind::Busy, "the toy is held")
@@ -179,7 +179,7 @@ impl Toy {
             is_closed: false,
             is_poisoned: false,
         };
-        Ok(Toy { disk, flaw, loss, state: Arc::new(Mutex::new(state)), lock: Mutex::new(Some(lock)) })
+        Ok(Toy { disk, flaw, level, state: Arc::new(Mutex::new(state)), lock: Mutex::new(Some(lock)) })
     }
 
     fn state(&self) -> Result<MutexGuard<'_, State>> {
@@ -207,7 +207,7 @@ impl Toy {
         } else {
             state.append(&encode(changes))?;
         }
-        if self.loss == Loss::Nothing {
+        if self.level == Level::Sync {
             state.sync(self.flaw)?;
         }
         for (i, change) in changes.iter().enumerate() {
@@ -295,7 +295,7 @@ impl Engine for Toy {
         }
         state.check_poison()?;
         state.append(&encode(std::slice::from_ref(&change)))?;
-        if self.loss == Loss::Nothing {
+        if self.level == Level::Sync {
             state.sync(self.flaw)?;
         }
         apply_to(Arc::make_mut(&mut state.rows), &change);

@@ -8,8 +8,7 @@ use std::{collections::BTreeSet, fs, path::Path, sync::Barrier, time::Duration};
 use kvilt::{Db, Durability, Env, ErrorKind, WriteBatch};
 
 const INTERVAL: Duration = Duration::from_millis(5);
-const MODES: [Durability; 3] =
-    [Durability::Async { interval: INTERVAL }, Durability::Written { interval: INTERVAL }, Durability::Sync];
+const MODES: [Durability; 2] = [Durability::Async { interval: INTERVAL }, Durability::Sync];
 const WRITERS: u32 = 3;
 /// Rows of each writer before the others may close: enough that chunks are split and rewritten.
 const ROWS_BEFORE: u32 = 400;

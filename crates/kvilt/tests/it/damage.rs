@@ -7,7 +7,6 @@ use std::{
     os::unix::fs::symlink,
     path::{Path, PathBuf},
     sync::Arc,
-    time::Duration,
 };
 
 use kvilt::{Db, Durability, ErrorKind, RepairReport};
@@ -372,59 +371,51 @@ fn is_after_some(found: &BTreeMap<String, String>, rows: u32) -> bool {
 /// What was acknowledged since the last checkpoint is in the commit logs alone.
 #[test]
 fn a_repair_takes_what_a_killed_process_had_acknowledged() {
-    for durability in [Durability::Sync, Durability::Written { interval: Duration::from_secs(3600) }] {
-        // Each is a sync.
-        let rows = 500;
-        let dir = tempfile::tempdir().unwrap();
-        let path = dir.path().join("store");
-        let db = Db::open(&path).unwrap();
-        (0..rows).for_each(|i| db.put(key(i), "old").unwrap());
-        db.close().unwrap();
-        let db = Db::builder(&path).durability(durability).open().unwrap();
-        (0..rows).for_each(|i| db.put(key(i), format!("{i} ").repeat(20)).unwrap());
-        (0..rows).step_by(10).for_each(|i| db.delete(key(i)).unwrap());
-        db.delete_range(key(200)..key(220)).unwrap();
-        // The kernel has it all, as after a kill.
-        let killed = dir.path().join("killed");
-        copy(&path, &killed);
-        let found = |i: u32| expected(i).filter(|_| !(200..220).contains(&i));
+    // Each is a sync.
+    let rows = 500;
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("store");
+    let db = Db::open(&path).unwrap();
+    (0..rows).for_each(|i| db.put(key(i), "old").unwrap());
+    db.close().unwrap();
+    let db = Db::builder(&path).durability(Durability::Sync).open().unwrap();
+    (0..rows).for_each(|i| db.put(key(i), format!("{i} ").repeat(20)).unwrap());
+    (0..rows).step_by(10).for_each(|i| db.delete(key(i)).unwrap());
+    db.delete_range(key(200)..key(220)).unwrap();
+    // The kernel has it all, as after a kill.
+    let killed = dir.path().join("killed");
+    copy(&path, &killed);
+    let found = |i: u32| expected(i).filter(|_| !(200..220).contains(&i));
 
-        let whole = dir.path().join("whole");
-        let report = kvilt::repair(&killed, &whole).unwrap();
-        assert!(report.losses.is_empty() && report.is_proven, "{report:?}");
-        let whole = Db::open(&whole).unwrap();
-        (0..rows).for_each(|i| assert_eq!(whole.get(key(i)).unwrap().map(|v| v.to_vec()), found(i), "{i}"));
+    let whole = dir.path().join("whole");
+    let report = kvilt::repair(&killed, &whole).unwrap();
+    assert!(report.losses.is_empty() && report.is_proven, "{report:?}");
+    let whole = Db::open(&whole).unwrap();
+    (0..rows).for_each(|i| assert_eq!(whole.get(key(i)).unwrap().map(|v| v.to_vec()), found(i), "{i}"));
 
-        if durability != Durability::Sync {
-            // What was never synced ends where it is damaged, as if torn.
-            continue;
-        }
-        let is_commit_log = |file: &&PathBuf| file.extension().is_some_and(|e| e == "commit");
-        let logs = files(&killed);
-        let log =
-            logs.iter().filter(is_commit_log).max_by_key(|file| fs::metadata(file).unwrap().len()).unwrap();
-        let mut bytes = fs::read(log).unwrap();
-        let middle = bytes.len() / 2;
-        bytes[middle] ^= 0x10;
-        fs::write(log, &bytes).unwrap();
-        let part = dir.path().join("part");
-        let report = kvilt::repair(&killed, &part).unwrap();
-        if report.losses.is_empty() {
-            // At level sync checkpoints come by the clock: one had made this log needless before the copy.
-            // Without chance damage of a needed one is tested in
-            // `crates/kvilt-even/tests/faults/salvaging.rs`.
-            assert!(report.is_proven, "{report:?}");
-            let part = Db::open(&part).unwrap();
-            (0..rows)
-                .for_each(|i| assert_eq!(part.get(key(i)).unwrap().map(|v| v.to_vec()), found(i), "{i}"));
-            continue;
-        }
-        let [loss] = &report.losses[..] else { panic!("one loss: {report:?}") };
-        assert_eq!(loss.file.as_deref(), log.file_name().unwrap().to_str());
-        assert!(loss.offset.is_some_and(|offset| offset <= middle as u64) && !report.is_proven);
-        let part: BTreeMap<_, _> = Db::open(&part).unwrap().iter().map(|row| text_of(row.unwrap())).collect();
-        assert!(is_after_some(&part, rows), "what is there is what was there after some of the writes");
+    let is_commit_log = |file: &&PathBuf| file.extension().is_some_and(|e| e == "commit");
+    let logs = files(&killed);
+    let log = logs.iter().filter(is_commit_log).max_by_key(|file| fs::metadata(file).unwrap().len()).unwrap();
+    let mut bytes = fs::read(log).unwrap();
+    let middle = bytes.len() / 2;
+    bytes[middle] ^= 0x10;
+    fs::write(log, &bytes).unwrap();
+    let part = dir.path().join("part");
+    let report = kvilt::repair(&killed, &part).unwrap();
+    if report.losses.is_empty() {
+        // At level sync checkpoints come by the clock: one had made this log needless before the copy.
+        // Without chance damage of a needed one is tested in
+        // `crates/kvilt-even/tests/faults/salvaging.rs`.
+        assert!(report.is_proven, "{report:?}");
+        let part = Db::open(&part).unwrap();
+        (0..rows).for_each(|i| assert_eq!(part.get(key(i)).unwrap().map(|v| v.to_vec()), found(i), "{i}"));
+        return;
     }
+    let [loss] = &report.losses[..] else { panic!("one loss: {report:?}") };
+    assert_eq!(loss.file.as_deref(), log.file_name().unwrap().to_str());
+    assert!(loss.offset.is_some_and(|offset| offset <= middle as u64) && !report.is_proven);
+    let part: BTreeMap<_, _> = Db::open(&part).unwrap().iter().map(|row| text_of(row.unwrap())).collect();
+    assert!(is_after_some(&part, rows), "what is there is what was there after some of the writes");
 }
 
 #[test]

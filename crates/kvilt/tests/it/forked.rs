@@ -24,8 +24,7 @@ const HOUR: Duration = Duration::from_secs(3600);
 /// changes nothing itself while it waits for a child.
 const ROUNDS: u8 = 4;
 const PUTS: usize = 10;
-const MODES: [Durability; 3] =
-    [Durability::Async { interval: INTERVAL }, Durability::Written { interval: INTERVAL }, Durability::Sync];
+const MODES: [Durability; 2] = [Durability::Async { interval: INTERVAL }, Durability::Sync];
 
 fn is_forked<T>(outcome: kvilt::Result<T>) -> bool {
     outcome.err().is_some_and(|error| error.kind() == ErrorKind::Forked)

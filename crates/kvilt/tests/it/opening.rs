@@ -188,7 +188,6 @@ fn every_setting_that_makes_no_sense_is_refused_by_the_name_that_the_user_types(
         ("memory_budget", at().memory_budget(1000)),
         ("memory_budget", at().memory_budget(8 << 20).env(&Env::new(8 << 20).unwrap())),
         ("durability", at().durability(Durability::Async { interval: zero })),
-        ("durability", at().durability(Durability::Written { interval: zero })),
         ("snapshot_age_max", at().snapshot_age_max(zero)),
         ("batch_operations_max", at().batch_operations_max(0)),
         ("batch_operations_max", at().batch_operations_max(usize::MAX)),

@@ -14,7 +14,6 @@ use kvilt::{Builder, Db, Durability, Env, Error, ErrorKind, WriteBatch};
 
 const HOUR: Duration = Duration::from_secs(3600);
 /// No checkpoint comes by itself, so that what is copied of an open store is what one moment left of it.
-const WRITTEN: Durability = Durability::Written { interval: HOUR };
 const ASYNC: Durability = Durability::Async { interval: HOUR };
 
 /// Everything that may be seen of a file but when it was read: what it is to whom, since when, and its bytes.
@@ -49,9 +48,8 @@ fn picture(path: &Path) -> BTreeMap<PathBuf, Seen> {
     all
 }
 
-/// What a process that was killed now would leave of an open store, but for its lock file, which is no
-/// other's.
-fn killed(path: &Path, to: &Path) -> PathBuf {
+/// A copy of an open store, which has the last checkpoint; but for the lock file, which is no other's.
+fn copied(path: &Path, to: &Path) -> PathBuf {
     fs::create_dir(to).unwrap();
     for entry in fs::read_dir(path).unwrap() {
         let entry = entry.unwrap();
@@ -97,7 +95,7 @@ fn furnish(db: &Db) {
 #[test]
 fn who_only_reads_sees_what_was_acknowledged_and_changes_nothing() {
     let dir = tempfile::tempdir().unwrap();
-    for (name, durability) in [("async", ASYNC), ("written", WRITTEN), ("sync", Durability::Sync)] {
+    for (name, durability) in [("async", ASYNC), ("sync", Durability::Sync)] {
         let path = dir.path().join(name);
         let db = small(&path, durability).open().unwrap();
         furnish(&db);
@@ -107,10 +105,10 @@ fn who_only_reads_sees_what_was_acknowledged_and_changes_nothing() {
         let expected = rows(&db);
         // At level sync a checkpoint may come while it is copied.
         let is_still = durability != Durability::Sync;
-        let killed = is_still.then(|| killed(&path, &dir.path().join(format!("{name}-killed"))));
+        let copy = is_still.then(|| copied(&path, &dir.path().join(format!("{name}-copy"))));
         db.close().unwrap();
         // The second with a lock file.
-        for path in killed.into_iter().chain([path]) {
+        for path in copy.into_iter().chain([path]) {
             let before = picture(&path);
             let both = [(), ()].map(|()| small(&path, durability).read_only(true).open().unwrap());
             for db in &both {
@@ -187,7 +185,7 @@ fn readers_share_a_store_and_a_writer_shares_it_with_nobody() {
     let own_id = std::process::id().to_string();
     assert!(error.kind() == ErrorKind::Busy && error.to_string().contains(&own_id), "{error}");
     writer.close().unwrap();
-    let copy = killed(&path, &dir.path().join("copy"));
+    let copy = copied(&path, &dir.path().join("copy"));
     for path in [&path, &copy] {
         let reader = || Db::builder(path).read_only(true);
         let (first, second) = (reader().open().unwrap(), reader().open().unwrap());
@@ -203,29 +201,6 @@ fn readers_share_a_store_and_a_writer_shares_it_with_nobody() {
         assert_eq!(refused(reader()).kind(), ErrorKind::Busy);
         writer.put("k", "v").unwrap();
     }
-}
-
-#[test]
-fn what_a_reader_cannot_keep_in_memory_it_does_not_leave_out() {
-    let dir = tempfile::tempdir().unwrap();
-    let path = dir.path().join("store");
-    let db = Db::builder(&path).durability(WRITTEN).open().unwrap();
-    for i in 0..2_000 {
-        db.put(format!("{i:04}"), vec![7; 1_000]).unwrap();
-    }
-    let killed = killed(&path, &dir.path().join("killed"));
-    let before = picture(&killed);
-    let reader = |env: &Env| Db::builder(&killed).read_only(true).env(env);
-    let error = refused(reader(&Env::new(2 << 20).unwrap()));
-    assert_eq!(error.kind(), ErrorKind::LimitReached);
-    assert!(error.message().contains("since the last checkpoint"), "{error}");
-    let env = Env::new(12 << 20).unwrap();
-    let db = reader(&env).open().unwrap();
-    assert_eq!(db.iter().count(), 2_000);
-    assert_eq!(db.get("1999").unwrap().unwrap(), vec![7; 1_000]);
-    assert!(env.memory_used_bytes() <= env.memory_budget_bytes(), "{} bytes", env.memory_used_bytes());
-    drop(db);
-    assert!(picture(&killed) == before);
 }
 
 /// Nothing runs in the background that would give back what reads have built.
@@ -282,19 +257,19 @@ fn flip(file: &Path, at: usize) {
     fs::write(file, bytes).unwrap();
 }
 
-/// A killed store with a commit log, with leftovers of every kind that an open removes, and something wrong
+/// A copy of a store that is open, with leftovers of every kind that an open removes, and something wrong
 /// with it.
 #[test]
 fn an_open_that_finds_damage_leaves_everything_as_it_is() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("store");
-    let db = small(&path, WRITTEN).open().unwrap();
+    let db = small(&path, ASYNC).open().unwrap();
     furnish(&db);
     db.sync().unwrap();
     for i in 0..50 {
         db.put(format!("{i:04}"), "behind the checkpoint").unwrap();
     }
-    let hurts: [(&str, Hurt); 7] = [
+    let hurts: [(&str, Hurt); 5] = [
         ("manifest", |path| flip(&newest(path, ".manifest"), 80)),
         ("witness", |path| {
             flip(&path.join("WITNESS"), 70);
@@ -302,22 +277,20 @@ fn an_open_that_finds_damage_leaves_everything_as_it_is() {
         }),
         ("no witness", |path| fs::remove_file(path.join("WITNESS")).unwrap()),
         ("no manifest", |path| fs::remove_file(newest(path, ".manifest")).unwrap()),
-        ("commit log", |path| flip(&newest(path, ".commit"), 20)),
-        ("no commit log", |path| fs::remove_file(newest(path, ".commit")).unwrap()),
         ("a reserve that is none", |path| {
             fs::remove_file(path.join("RESERVE")).unwrap();
             fs::create_dir(path.join("RESERVE")).unwrap();
         }),
     ];
     for (what, hurt) in hurts {
-        let hurt_path = killed(&path, &dir.path().join(what));
+        let hurt_path = copied(&path, &dir.path().join(what));
         for leftover in ["00000000ffffffff.log", "00000000fffffffe.table", "0000000000000000.manifest.tmp"] {
             fs::write(hurt_path.join(leftover), "cut short").unwrap();
         }
         hurt(&hurt_path);
         let before = picture(&hurt_path);
         for read_only in [true, false] {
-            let error = refused(small(&hurt_path, WRITTEN).read_only(read_only));
+            let error = refused(small(&hurt_path, ASYNC).read_only(read_only));
             assert_eq!(error.kind(), ErrorKind::Corrupted, "{what}, {read_only}: {error}");
             assert!(picture(&hurt_path) == before, "{what}: changed by an open, read only: {read_only}");
         }
@@ -374,13 +347,14 @@ fn an_open_that_is_refused_leaves_everything_as_it_is() {
 fn a_repair_leaves_the_damaged_store_as_it_is() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("store");
-    let db = small(&path, WRITTEN).open().unwrap();
+    let db = small(&path, ASYNC).open().unwrap();
     furnish(&db);
-    let killed = killed(&path, &dir.path().join("killed"));
-    flip(&newest(&killed, ".log"), 200);
-    let before = picture(&killed);
-    kvilt::repair(&killed, dir.path().join("new")).unwrap();
-    assert!(picture(&killed) == before);
+    db.sync().unwrap();
+    let copy = copied(&path, &dir.path().join("copy"));
+    flip(&newest(&copy, ".log"), 200);
+    let before = picture(&copy);
+    kvilt::repair(&copy, dir.path().join("new")).unwrap();
+    assert!(picture(&copy) == before);
     let error = kvilt::repair(&path, dir.path().join("newer")).unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Busy, "somebody writes to it");
     fs::create_dir(dir.path().join("empty")).unwrap();
