@@ -200,13 +200,9 @@ pub trait Disk: Send + Sync + fmt::Debug {
     /// them. An error is not reported: an empty directory does no harm.
     fn remove_if_made(&self) {}
     /// Where mappings of its files live. `Unsupported` where that cannot be known.
-    fn habitat(&self) -> io::Result<Habitat> {
-        Err(io::ErrorKind::Unsupported.into())
-    }
+    fn habitat(&self) -> io::Result<Habitat>;
     /// The time by the clock that [`File::changed_ns`] goes by, in nanoseconds.
-    fn now_ns(&self) -> u64 {
-        0
-    }
+    fn now_ns(&self) -> u64;
     /// Where it is, for messages; a path if it has one.
     fn place(&self) -> String;
 
@@ -246,10 +242,7 @@ pub trait File: Send + Sync + fmt::Debug {
     /// Maps `len` bytes from `offset` on, which [`File::allocate`] has taken room for, shared with the file:
     /// what is written there is in the file at once, and outlives the process. Both are multiples of a page.
     /// `Unsupported` where a disk cannot.
-    fn map(&self, offset: u64, len: usize) -> io::Result<Arc<Mapping>> {
-        let _ = (offset, len);
-        Err(io::ErrorKind::Unsupported.into())
-    }
+    fn map(&self, offset: u64, len: usize) -> io::Result<Arc<Mapping>>;
     /// These bytes will be read soon, so the system may begin to fetch them. Advice: nothing depends on it,
     /// and a disk that cannot does nothing.
     fn will_read(&self, _offset: u64, _len: usize) {}
@@ -258,9 +251,7 @@ pub trait File: Send + Sync + fmt::Debug {
     fn will_not_read(&self, _offset: u64, _len: u64) {}
     /// When anybody changed its bytes, its length or its owner last, in nanoseconds: what no copy and no
     /// restored backup can bear from its origin. `Unsupported` where that is not kept.
-    fn changed_ns(&self) -> io::Result<u64> {
-        Err(io::ErrorKind::Unsupported.into())
-    }
+    fn changed_ns(&self) -> io::Result<u64>;
     /// The length, in bytes.
     fn len(&self) -> io::Result<u64>;
     /// Its name.

@@ -14,8 +14,9 @@ pub struct Mapping(MmapRaw);
 
 impl Mapping {
     /// `len` bytes of a file from `offset` on, a multiple of a page, which must be allocated: a page that is
-    /// written for the first time has no way to say that the disk is full, and one that somebody has cut from
-    /// the file kills the process (SIGBUS).
+    /// written for the first time has no way to say that the disk is full. If somebody cuts the file short,
+    /// or the drive fails while a page is read back, the next touch kills the process (SIGBUS). An error
+    /// instead would need a handler for the whole process, which a library must not install.
     ///
     /// Errors: those of the system, such as `Unsupported` where files cannot be mapped shared.
     pub fn of(file: impl MmapAsRawDesc, offset: u64, len: usize) -> io::Result<Mapping> {

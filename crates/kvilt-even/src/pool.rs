@@ -200,7 +200,7 @@ impl Pool {
         let place = claim(front, AT_CHANGES, UNDECIDED);
         front.set(AT_LENGTHS + place - AT_CHANGES.start, len);
         front.set(place, name.number());
-        Some(Change { disk: &*self.disk, front, place, name })
+        Some(Change { disk: &*self.disk, front, place, name, file: None })
     }
 
     /// A log of this run has a file now, or has none any more; it is being [changed](Pool::change).
@@ -334,12 +334,23 @@ pub(crate) struct Change<'p> {
     front: &'p Front,
     place: usize,
     name: FileName,
+    /// It, if it is open.
+    pub(crate) file: Option<Arc<dyn File>>,
+}
+
+impl Change<'_> {
+    fn changed_ns(&self) -> io::Result<u64> {
+        match &self.file {
+            Some(file) => file.changed_ns(),
+            None => self.disk.open(self.name)?.changed_ns(),
+        }
+    }
 }
 
 impl Drop for Change<'_> {
     fn drop(&mut self) {
         // One that was not made needs no trust.
-        if let Ok(changed) = caught(|| self.disk.open(self.name)?.changed_ns()) {
+        if let Ok(changed) = caught(|| self.changed_ns()) {
             self.front.raise(AT_CHANGED, changed);
         }
         self.front.set(self.place, 0);

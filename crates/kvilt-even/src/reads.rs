@@ -148,6 +148,14 @@ impl File for WatchedFile {
         self.file.len()
     }
 
+    fn map(&self, offset: u64, len: usize) -> io::Result<Arc<kvilt_base::Mapping>> {
+        self.file.map(offset, len)
+    }
+
+    fn changed_ns(&self) -> io::Result<u64> {
+        self.file.changed_ns()
+    }
+
     fn name(&self) -> FileName {
         self.file.name()
     }

@@ -119,6 +119,14 @@ impl Disk for Strange {
         self.inside.link(name, into)
     }
 
+    fn habitat(&self) -> io::Result<kvilt_base::disk::Habitat> {
+        self.inside.habitat()
+    }
+
+    fn now_ns(&self) -> u64 {
+        self.inside.now_ns()
+    }
+
     fn place(&self) -> String {
         self.inside.place()
     }

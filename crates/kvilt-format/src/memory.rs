@@ -69,6 +69,14 @@ impl File for MemoryFile {
         Ok(self.bytes.lock().unwrap().len() as u64)
     }
 
+    fn map(&self, _offset: u64, _len: usize) -> io::Result<Arc<Mapping>> {
+        Err(io::ErrorKind::Unsupported.into())
+    }
+
+    fn changed_ns(&self) -> io::Result<u64> {
+        Err(io::ErrorKind::Unsupported.into())
+    }
+
     fn name(&self) -> FileName {
         *self.name.lock().unwrap()
     }
@@ -96,6 +104,14 @@ impl File for Handle {
     fn len(&self) -> io::Result<u64> {
         self.0.len()
     }
+    fn map(&self, _offset: u64, _len: usize) -> io::Result<Arc<Mapping>> {
+        Err(io::ErrorKind::Unsupported.into())
+    }
+
+    fn changed_ns(&self) -> io::Result<u64> {
+        Err(io::ErrorKind::Unsupported.into())
+    }
+
     fn name(&self) -> FileName {
         self.0.name()
     }
@@ -156,6 +172,14 @@ impl Disk for MemoryDisk {
     fn link(&self, _: FileName, _: &dyn Disk) -> io::Result<()> {
         Err(io::Error::from(io::ErrorKind::Unsupported))
     }
+    fn habitat(&self) -> io::Result<Habitat> {
+        Err(io::ErrorKind::Unsupported.into())
+    }
+
+    fn now_ns(&self) -> u64 {
+        0
+    }
+
     fn place(&self) -> String {
         "memory".into()
     }

@@ -271,6 +271,14 @@ fn a_failed_read_is_an_io_error_then_the_end_and_may_be_retried() {
         fn len(&self) -> std::io::Result<u64> {
             self.0.len()
         }
+        fn map(&self, _offset: u64, _len: usize) -> std::io::Result<Arc<kvilt_base::Mapping>> {
+            Err(std::io::ErrorKind::Unsupported.into())
+        }
+
+        fn changed_ns(&self) -> std::io::Result<u64> {
+            Err(std::io::ErrorKind::Unsupported.into())
+        }
+
         fn name(&self) -> FileName {
             NAME
         }

@@ -41,6 +41,14 @@ impl File for PlainFile {
         Ok(self.bytes.len() as u64)
     }
 
+    fn map(&self, _offset: u64, _len: usize) -> io::Result<Arc<kvilt_base::Mapping>> {
+        Err(io::ErrorKind::Unsupported.into())
+    }
+
+    fn changed_ns(&self) -> io::Result<u64> {
+        Err(io::ErrorKind::Unsupported.into())
+    }
+
     fn name(&self) -> FileName {
         self.name
     }
@@ -85,6 +93,14 @@ impl Disk for PlainDisk {
 
     fn link(&self, _: FileName, _: &dyn Disk) -> io::Result<()> {
         refused()
+    }
+
+    fn habitat(&self) -> io::Result<kvilt_base::disk::Habitat> {
+        Err(io::ErrorKind::Unsupported.into())
+    }
+
+    fn now_ns(&self) -> u64 {
+        0
     }
 
     fn place(&self) -> String {

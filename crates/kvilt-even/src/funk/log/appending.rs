@@ -369,7 +369,7 @@ impl ChunkLog {
             return Ok(());
         }
         let len = self.hold.load(Ordering::Relaxed);
-        let _change = files.change(FileName::Of(LOG, self.number), len);
+        let mut change = files.change(FileName::Of(LOG, self.number), len);
         let file = {
             let mut file = self.file.lock();
             match &*file {
@@ -382,6 +382,7 @@ impl ChunkLog {
                 }
             }
         };
+        change.iter_mut().for_each(|change| change.file = Some(Arc::clone(&file)));
         file.write_all_at(offset, bytes)
             .map_err(|e| Error::io("append to a log", e).at(FileName::Of(LOG, self.number), offset))?;
         self.hold.fetch_max(offset + bytes.len() as u64, Ordering::Relaxed);

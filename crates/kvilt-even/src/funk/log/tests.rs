@@ -108,6 +108,14 @@ impl File for HeldFile {
         self.inside.len()
     }
 
+    fn map(&self, offset: u64, len: usize) -> io::Result<Arc<kvilt_base::Mapping>> {
+        self.inside.map(offset, len)
+    }
+
+    fn changed_ns(&self) -> io::Result<u64> {
+        self.inside.changed_ns()
+    }
+
     fn name(&self) -> FileName {
         self.inside.name()
     }
@@ -148,6 +156,14 @@ impl Disk for HeldDisk {
 
     fn link(&self, name: FileName, into: &dyn Disk) -> io::Result<()> {
         self.inside.link(name, into)
+    }
+
+    fn habitat(&self) -> io::Result<kvilt_base::disk::Habitat> {
+        self.inside.habitat()
+    }
+
+    fn now_ns(&self) -> u64 {
+        self.inside.now_ns()
     }
 
     fn place(&self) -> String {
