@@ -444,17 +444,18 @@ impl LeftPool {
         sums.contains(&found)
     }
 
-    /// Whether nobody but that run has changed a file.
-    pub(crate) fn is_own(&self, disk: &dyn Disk, name: FileName) -> bool {
-        let found = disk.open(name).and_then(|file| Ok((file.changed_ns()?, file.len()?)));
-        let Ok((changed_ns, len)) = found else { return false };
-        if self.changed_ns == 0 {
-            return changed_ns <= self.stamp_ns.saturating_add(STAMP_SLACK_NS);
-        }
-        // One that was only ever appended to, and is as long as before the last time, is not an older one.
-        let mut lens = self.being_changed.iter().filter(|(number, _)| *number == name.number());
-        changed_ns <= self.changed_ns
-            || lens.clone().next().is_some() && lens.all(|(_, before)| *before <= len)
+    /// The length of a file, if nobody but that run has changed it.
+    pub(crate) fn own_len(&self, file: &dyn File) -> Option<u64> {
+        let (changed_ns, len) = (file.changed_ns().ok()?, file.len().ok()?);
+        let is_own = if self.changed_ns == 0 {
+            changed_ns <= self.stamp_ns.saturating_add(STAMP_SLACK_NS)
+        } else {
+            // One that was only ever appended to, and is as long as before the last time, is not an older one.
+            let mut lens = self.being_changed.iter().filter(|(number, _)| *number == file.name().number());
+            changed_ns <= self.changed_ns
+                || lens.clone().next().is_some() && lens.all(|(_, before)| *before <= len)
+        };
+        is_own.then_some(len)
     }
 
     /// Whoever goes on for that run is about to change files; from now on the stamp has to do.

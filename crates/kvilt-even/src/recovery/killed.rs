@@ -6,11 +6,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use crate::pool::{self, LeftBuffer, LeftPool};
-use kvilt_base::{
-    Disk, Error, FileName, Listed, Result, Version,
-    directory::{self, len_of},
-    planted,
-};
+use kvilt_base::{Disk, Error, FileName, Listed, Result, Version, directory, planted};
 use kvilt_format::{
     FileIdentity,
     journal::{Origin, read_journal},
@@ -108,14 +104,16 @@ impl Search<'_> {
         });
         let mut tables = tables.map(|(number, record)| (FileName::Of(TABLE, *number), record.len));
         // The manifest was synced, and is known by its cut.
-        if !self.is_own(FileName::Of(JOURNAL, journal))
-            || !tables.all(|(name, len)| {
-                self.is_own(name) && len_of(self.disk, name).is_ok_and(|found| found == len)
-            })
+        if !self.is_own(FileName::Of(JOURNAL, journal), None)
+            || !tables.all(|(name, len)| self.is_own(name, Some(len)))
         {
             return Ok(None);
         }
         let Some(grown) = self.grown_logs(&living, edits)? else { return Ok(None) };
+        if !self.is_read_only {
+            // Before the first is changed.
+            self.pool.stamp(self.disk).map_err(|e| Error::io("write to the pool of a killed process", e))?;
+        }
         let mut in_memory = BTreeMap::new();
         for (number, log) in &grown {
             if !self.is_read_only {
@@ -130,9 +128,10 @@ impl Search<'_> {
         Ok(Some(Killed { root, epoch_base: self.origin.epoch_base, changed, in_memory }))
     }
 
-    /// Whether nobody but the killed process has changed a file.
-    fn is_own(&self, name: FileName) -> bool {
-        self.pool.is_own(self.disk, name)
+    /// Whether nobody but the killed process has changed a file, of this length if it is given.
+    fn is_own(&self, name: FileName, len: Option<u64>) -> bool {
+        let found = self.disk.open(name).ok().and_then(|file| self.pool.own_len(&*file));
+        found.is_some_and(|found| len.is_none_or(|len| len == found))
     }
 
     /// The logs of the run that may have become longer since the checkpoint; none if something is missing.
@@ -153,10 +152,10 @@ impl Search<'_> {
                 // Its first buffer was never written.
                 Err(e) if e.kind() == std::io::ErrorKind::NotFound => 0,
                 Err(e) => return Err(Error::io("open a log", e).in_file(name)),
-                Ok(_) if !self.is_own(name) => return Ok(None),
-                Ok(file) => {
-                    file.len().map_err(|e| Error::io("ask for the length of a log", e).in_file(name))?
-                }
+                Ok(file) => match self.pool.own_len(&*file) {
+                    Some(len) => len,
+                    None => return Ok(None),
+                },
             };
             grown.insert(number, Grown { file_len, len: file_len, buffers: Vec::new() });
         }
@@ -242,7 +241,6 @@ impl Search<'_> {
             return Ok(());
         }
         let failed = |e| Error::io("write what a killed process had buffered", e).at(name, begin);
-        self.pool.stamp(self.disk).map_err(failed)?;
         let file = match self.disk.open(name) {
             Err(e) if e.kind() == std::io::ErrorKind::NotFound => self.disk.create(name),
             opened => opened,
