@@ -450,7 +450,8 @@ impl LeftPool {
         let is_own = if self.changed_ns == 0 {
             changed_ns <= self.stamp_ns.saturating_add(STAMP_SLACK_NS)
         } else {
-            // One that was only ever appended to, and is as long as before the last time, is not an older one.
+            // One that was only ever appended to, and is as long as before the last time, is not an older
+            // one.
             let mut lens = self.being_changed.iter().filter(|(number, _)| *number == file.name().number());
             changed_ns <= self.changed_ns
                 || lens.clone().next().is_some() && lens.all(|(_, before)| *before <= len)
