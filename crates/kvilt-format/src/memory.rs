@@ -13,7 +13,10 @@ use std::{
     },
 };
 
-use kvilt_base::{Disk, File, FileName, Listed, disk::LockFailure};
+use kvilt_base::{
+    Disk, File, FileName, Listed, Mapping,
+    disk::{Habitat, LockFailure},
+};
 
 #[derive(Debug, Default)]
 pub(crate) struct Memory {

@@ -68,17 +68,21 @@ pub fn act_through_power_cuts(
         // Every round begins with an empty store, durably: the power may go before the cast's first write.
         engine.delete_range(&KeyRange::all()).map_err(refused("delete range"))?;
         engine.sync().map_err(refused("sync"))?;
-        disk.set_crash_at(Some(disk.ops() + dice.below(400) as u64));
-        let mut history = perform(&*engine, &cast, clock)?;
-        let ended = clock.now().as_nanos() as Moment;
+        let crash_at = disk.ops() + dice.below(400) as u64;
         let keep = match dice.below(8) {
             0 | 1 => Some(Keep::SyncedOnly),
             2 | 3 => None,
             _ => Some(Keep::Random(dice.number())),
         };
+        // Where a write needs no disk, actors would go on without one, which nobody does who was killed: the
+        // kill comes behind them, while the workers work.
+        let is_killed_behind = keep.is_none() && subject.level() == Level::Async;
+        disk.set_crash_at((!is_killed_behind).then_some(crash_at));
+        let mut history = perform(&*engine, &cast, clock)?;
+        let ended = clock.now().as_nanos() as Moment;
         // Without anything lost: the process is killed.
         let image = keep.map_or_else(|| disk.kill_image(), |keep| disk.crash_image(keep));
-        let has_crashed = disk.has_crashed();
+        let has_crashed = disk.has_crashed() || is_killed_behind;
         // It is told to close, so that its workers end; that may fail, and must neither panic nor hang. If it
         // says that it succeeded, it is held to that.
         let is_closed = engine.close().is_ok();
