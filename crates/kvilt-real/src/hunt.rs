@@ -110,13 +110,17 @@ pub(crate) fn strike(mut command: Command, aim: &Aim, mut blow: impl FnMut() -> 
     let mut leash = Leash(command.spawn().context("start the child")?);
     let mut out = leash.0.stdout.take().expect("it was started with a pipe");
     let mut said = None;
+    let mut is_dealt = false;
     let mut byte = [0];
     // The pipe ends when the child does, by itself or by strace's hand.
     while out.read(&mut byte)? == 1 {
         said = Some(byte[0]);
         if let Aim::After(at, delay) = aim
             && byte[0] == *at
+            && !is_dealt
         {
+            // It may have said this again before it dies.
+            is_dealt = true;
             // A random moment: nothing is waited for here.
             std::thread::sleep(*delay);
             blow()?;
