@@ -13,7 +13,7 @@ use std::{sync::Arc, time::Duration};
 
 use kvilt_base::{Descriptor, Durability, Engine, FileName, Level, Result, Stats, disk::FileKind};
 use kvilt_even::{KINDS, Options, options::Compression};
-use kvilt_format::names::{LOG, MANIFEST, MANIFEST_TEMP, RESERVE, TABLE};
+use kvilt_format::names::{JOURNAL, LOG, MANIFEST, MANIFEST_TEMP, POOL, RESERVE, TABLE};
 use kvilt_io::Call;
 
 use crate::{
@@ -242,8 +242,9 @@ impl Subject for Even {
     }
 
     fn is_beside(&self, name: FileName) -> bool {
-        // The reserve is there or not as the last crash pleased.
-        matches!(name, FileName::LOCK | RESERVE)
+        // The reserve is there or not as the last crash pleased; pool and journal count only as long as the
+        // kernel lives that has them, and nothing on the drive is read for them.
+        matches!(name, FileName::LOCK | RESERVE | FileName::Of(JOURNAL | POOL, _))
     }
 
     fn settling(&self) -> Option<Box<dyn Subject>> {
