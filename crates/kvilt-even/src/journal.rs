@@ -59,12 +59,13 @@ impl Journals {
     }
 
     /// Begins with what a killed process has left, all of it or nothing: until the last of these changes is
-    /// there, its own journal counts.
-    pub(crate) fn go_on_with(&mut self, files: &Files, changes: &[Edit]) {
+    /// there, its own journal counts. False if it cannot be begun.
+    pub(crate) fn go_on_with(&mut self, files: &Files, changes: &[Edit]) -> bool {
         match self.begin(files, self.cut, changes) {
             Ok(journal) => self.current = Some(journal),
             Err(_) => self.give_up(files),
         }
+        !self.is_broken
     }
 
     /// Enters a change. The caller has the structure lock, and the gates of the chunks.
@@ -92,6 +93,8 @@ impl Journals {
     /// before the cut itself: what is behind the cut and spills does so for the next journal, too.
     pub(crate) fn number_of_next(&self, files: &Files) -> Option<u64> {
         let pool = files.pool.as_ref().filter(|_| self.current.is_some() || self.is_broken)?;
+        // Made before the cut, if it can be at all: what spills behind the cut has where to say so.
+        pool.run()?;
         let number = files.next_number();
         pool.begin_journal(number);
         Some(number)

@@ -36,7 +36,8 @@ mod front;
 
 /// The first segment's length, in bytes. A store that is never written has none.
 const SEGMENT_BYTES_MIN: usize = 64 << 10;
-/// No segment is made longer than this for the sake of many buffers, in bytes.
+/// No segment is made longer than this for the sake of many buffers, in bytes, but for a pool so large that
+/// half of its segments would not do.
 const SEGMENT_BYTES_MAX: usize = 8 << 20;
 /// Segments of a pool.
 const SEGMENTS_MAX: usize = 64;
@@ -295,7 +296,8 @@ impl Opened {
             return Err(io::ErrorKind::Unsupported.into());
         }
         let count = segments.all.len();
-        let usual = (SEGMENT_BYTES_MIN << count.min(16)).min(SEGMENT_BYTES_MAX);
+        let most = SEGMENT_BYTES_MAX.max(bytes_max as usize / (SEGMENTS_MAX / 2));
+        let usual = (SEGMENT_BYTES_MIN << count.min(16)).min(most);
         let needed = buffer_bytes.next_multiple_of(PAGE_BYTES) + buffer_bytes / 32 + 2 * PAGE_BYTES;
         let bytes = usual.max(needed).next_multiple_of(PAGE_BYTES);
         let end = segments.end + bytes as u64;

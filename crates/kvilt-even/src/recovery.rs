@@ -24,7 +24,7 @@ use std::{
 };
 
 use kvilt_base::{
-    Disk, Error, FileName, KeyRange, Listed, Result, Version, World,
+    Disk, Error, ErrorKind, FileName, KeyRange, Listed, Result, Version, World,
     directory::{self, DirectoryLock, len_of, lock, lock_to_read, sign},
     engine_name, mutant, planted,
     unfinished::refuse_unfinished,
@@ -96,11 +96,6 @@ pub(crate) fn open(
     leftovers
         .orphans
         .retain(|name| !matches!(name, FileName::Of(TABLE | LOG, n) if root.files.contains_key(n)));
-    // Without a journal of its own, this run relies on the killed one's until its first checkpoint.
-    let relies_on_killed = killed.is_some() && !is_pooled;
-    // Nor does a journal tell anything before the first checkpoint where there are commit logs to replay.
-    let changes_level = relies_on_killed || is_pooled && !leftovers.commit_logs.is_empty();
-    leftovers.orphans.retain(|name| !relies_on_killed || !matches!(name, FileName::Of(JOURNAL | POOL, _)));
     let epoch_base = killed.as_ref().map(|killed| (killed.epoch_base, killed.root.dead.clone()));
     let mut store =
         of_root(disk, world, config, (root, witness, is_new), (&leftovers, epoch_base), opened_at);
@@ -108,11 +103,15 @@ pub(crate) fn open(
         store.files.pool = Some(store.new_pool());
     }
     store.index.replace(store.recovered_index(&living)?);
+    let mut relied_on = Vec::new();
     match &killed {
         Some(killed) if store.config.is_read_only => store.show_in_memory(killed),
-        Some(killed) => store.go_on_for(killed)?,
-        None => {}
+        // Without a journal of its own, this run relies on the killed one's until its first checkpoint.
+        Some(killed) if !store.go_on_for(killed)? => relied_on = leftovers.take_left_by_killed(),
+        Some(_) | None => {}
     }
+    // Nor does a journal tell anything before the first checkpoint where there are commit logs to replay.
+    let needs_checkpoint = !relied_on.is_empty() || is_pooled && !leftovers.commit_logs.is_empty();
     let bytes_to_replay = store.survey(&leftovers.commit_logs)?;
     if store.config.is_read_only {
         store.allow_replay_in_memory(bytes_to_replay)?;
@@ -130,8 +129,13 @@ pub(crate) fn open(
     if is_new {
         store.give_first_munk();
     }
-    if changes_level && !store.config.is_read_only {
-        store.checkpoint_now(false)?;
+    if needs_checkpoint && !store.config.is_read_only {
+        match store.checkpoint_now(false) {
+            Ok(()) => relied_on.iter().for_each(|name| drop(store.files.disk.remove(*name))),
+            // It can be opened all the same; until there is room, what was there before stays.
+            Err(error) if error.kind() == ErrorKind::NoSpace => {}
+            Err(error) => return Err(error),
+        }
     }
     let open_us = (store.world.clock.now() - opened_at).as_micros() as u64;
     store.open_us.store(open_us, Ordering::Relaxed);
@@ -373,6 +377,14 @@ impl Leftovers {
 }
 
 impl Leftovers {
+    /// What a killed process left besides rows, which is removed no more.
+    fn take_left_by_killed(&mut self) -> Vec<FileName> {
+        let is_left = |name: &FileName| matches!(name, FileName::Of(JOURNAL | POOL, _));
+        let (left, orphans) = self.orphans.iter().copied().partition(is_left);
+        self.orphans = orphans;
+        left
+    }
+
     /// Makes what can be read durable, and then removes orphans but for those that it gives.
     fn make_way(&self, disk: &dyn Disk, listed: &[Listed], is_new: bool) -> Result<Vec<FileName>> {
         planted!(OrphansRemovedEarly => self.orphans.iter().for_each(|name| drop(disk.remove(*name))));
@@ -465,8 +477,8 @@ impl Store {
     }
 
     /// Goes on where a killed process stopped: the next checkpoint makes durable what its would have, and
-    /// until then this run's journal tells what its told.
-    fn go_on_for(&self, killed: &Killed) -> Result<()> {
+    /// until then this run's journal tells what its told. False if that cannot be begun.
+    fn go_on_for(&self, killed: &Killed) -> Result<bool> {
         let pin = kvilt_sync::published::pin();
         let index = self.index.load(&pin);
         let durable = self.checkpoint.with_durable(Root::clone);
@@ -496,9 +508,8 @@ impl Store {
             self.files.know(record.kind.name(*number), &Hold::default());
         }
         self.files.has_unsynced_names();
-        planted!(FoundNotNoted => return Ok(()));
-        structure.journals.go_on_with(&self.files, &changes);
-        Ok(())
+        planted!(FoundNotNoted => return Ok(true));
+        Ok(structure.journals.go_on_with(&self.files, &changes))
     }
 
     /// Whether a part has more than its first `durable` bytes; the next checkpoint syncs the rest.

@@ -175,6 +175,7 @@ impl Store {
         } else {
             encode_before_value(&mut encoded, id, offset, log.base(), entry, batch);
         }
+        log.spill(&self.files);
         log.append(entry, &encoded, value_apart, offset);
         if batch == 0 {
             log.write_through(&self.files);

@@ -110,10 +110,6 @@ impl Search<'_> {
             return Ok(None);
         }
         let Some(grown) = self.grown_logs(&living, edits)? else { return Ok(None) };
-        if !self.is_read_only {
-            // Before the first is changed.
-            self.pool.stamp(self.disk).map_err(|e| Error::io("write to the pool of a killed process", e))?;
-        }
         let mut in_memory = BTreeMap::new();
         for (number, log) in &grown {
             if !self.is_read_only {
@@ -241,6 +237,8 @@ impl Search<'_> {
             return Ok(());
         }
         let failed = |e| Error::io("write what a killed process had buffered", e).at(name, begin);
+        // Each time: a slow disk may take longer for all than a stamp is good for.
+        self.pool.stamp(self.disk).map_err(failed)?;
         let file = match self.disk.open(name) {
             Err(e) if e.kind() == std::io::ErrorKind::NotFound => self.disk.create(name),
             opened => opened,

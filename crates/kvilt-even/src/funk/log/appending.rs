@@ -236,7 +236,14 @@ impl ChunkLog {
             self.summary_due(files, len).unwrap_or_default()
         };
         let usual_bytes = fitting(writer.buffer_bytes, files);
-        let buffer = Buffer::behind((self.number, &tail), files, &first, wanted, usual_bytes);
+        let mut tail = tail;
+        let mut buffer = Buffer::behind((self.number, &tail), files, &first, wanted, usual_bytes);
+        if let Some(flushing) = tail.flushing.take_if(|_| files.pool.is_some() && !buffer.is_in_pool()) {
+            // What it carries over would be neither in the file nor in the pool once that is written: so all of
+            // it goes with the one before.
+            tail.flushing = Some(Flushing::all(flushing.buffer));
+            buffer = Buffer::behind((self.number, &tail), files, &first, wanted, usual_bytes);
+        }
         writer.across = None;
         self.tail.replace(LogTail { filling: Some(buffer), ..tail });
         let end = len + first.len() as u64;
@@ -391,6 +398,16 @@ impl ChunkLog {
         Ok(())
     }
 
+    /// Says that what comes next will be written at once, if its buffer is not in the pool: before it is
+    /// appended, for a checkpoint may write a part of it.
+    pub(crate) fn spill(&self, files: &Files) {
+        if let Some(pool) = &files.pool
+            && self.tail.load(&pin()).filling.as_ref().is_some_and(|filling| !filling.is_in_pool())
+        {
+            pool.spill();
+        }
+    }
+
     /// Writes what was appended to the file if its buffer is not in the pool, so that a kill does not take
     /// it. The caller has the gate, and nobody can read what it appended before this returns. What a
     /// checkpoint writes meanwhile is the same.
@@ -407,7 +424,6 @@ impl ChunkLog {
             if buffer.is_in_pool() || bytes.is_empty() {
                 continue;
             }
-            pool.spill();
             files.counters.writes_through.add(1);
             let write = || self.write(files, start + begin as u64, bytes).map_err(io::Error::other);
             match caught(write) {
@@ -500,8 +516,9 @@ impl ChunkLog {
         self.tail.replace(LogTail { start, flushing: None, filling: Some(filling) });
     }
 
-    /// A batch with this id begins here, for the next process. The caller has the gate, and room was
-    /// reserved.
+    /// A batch with this id begins here, for the next process. The caller has the gate, room was reserved, and
+    /// it has a pin until the batch is whole: so the buffer with the note is not given back before, though a
+    /// checkpoint may write it.
     pub(crate) fn note_batch(&self, id: u64) {
         let _writer = self.writer.lock();
         let tail = self.end();
