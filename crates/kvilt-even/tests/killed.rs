@@ -3,9 +3,12 @@
 
 use std::{collections::BTreeMap, ops::Range, sync::Arc, time::Duration};
 
-use kvilt_base::{Budget, Direction, Disk, Durability, Engine, KeyRange, RowBatch, Stats, World, WriteBatch};
+use kvilt_base::{
+    Budget, Direction, Disk, Durability, Engine, KeyRange, RowBatch, Stats, World, WriteBatch, directory,
+};
 use kvilt_even::Options;
-use kvilt_io::{ManualClock, MemoryDisk, SeededRng, StepSpawn};
+use kvilt_format::names::{JOURNAL, POOL};
+use kvilt_io::{Call, Fault, FaultyDisk, ManualClock, MemoryDisk, SeededRng, StepSpawn, Times};
 
 const HOUR: Duration = Duration::from_secs(3600);
 const KEYS: u32 = 400;
@@ -156,4 +159,49 @@ fn a_log_that_only_the_other_half_of_a_split_chunk_still_has_is_there() {
     assert_eq!(ranges(&bed), 2);
     let bed = open(disk.kill_image(), u64::MAX);
     assert!(rows(&*bed.db) == model);
+}
+
+#[test]
+fn a_store_that_was_closed_at_another_level_has_neither_pool_nor_journal() {
+    let disk = MemoryDisk::new(3);
+    let bed = open(disk.clone(), u64::MAX);
+    bed.db.put(b"a", b"1").unwrap();
+    let disk = disk.kill_image();
+    let mut options = Options::tiny();
+    options.settings.durability = Durability::Sync { interval: HOUR };
+    let clock = ManualClock::new();
+    let world = World {
+        clock: clock.clone(),
+        rng: Arc::new(SeededRng::new(8)),
+        spawn: StepSpawn::new(clock, 1),
+        budget: Budget::new(64 << 20),
+    };
+    let db = kvilt_even::open(disk.clone(), world, options).unwrap();
+    db.put(b"b", b"2").unwrap();
+    assert_eq!(rows(&*db).len(), 2);
+    db.close().unwrap();
+    let listed = disk.list().unwrap();
+    assert!(directory::numbers(&listed, POOL).chain(directory::numbers(&listed, JOURNAL)).next().is_none());
+}
+
+#[test]
+fn an_open_that_can_begin_no_journal_takes_nothing_of_what_it_found() {
+    let disk = MemoryDisk::new(3);
+    let bed = open(disk.clone(), u64::MAX);
+    bed.db.put(b"a", b"1").unwrap();
+    bed.db.sync().unwrap();
+    bed.db.put(b"b", b"2").unwrap();
+    let disk = disk.kill_image();
+    let faulty = FaultyDisk::new(disk.clone());
+    faulty.fail(Some(Call::Create), 0, Fault::NoSpace, Times::Always);
+    let bed = open(faulty.clone(), u64::MAX);
+    assert_eq!(rows(&*bed.db).len(), 2);
+    assert_eq!(rows(&*open(disk.kill_image(), u64::MAX).db).len(), 2, "killed at once");
+    // With the next checkpoint its own journal begins.
+    faulty.heal();
+    bed.db.put(b"c", b"3").unwrap();
+    bed.db.sync().unwrap();
+    bed.db.put(b"d", b"4").unwrap();
+    let found = rows(&*open(disk.kill_image(), u64::MAX).db);
+    assert_eq!(found.into_keys().collect::<Vec<_>>(), [b"a", b"b", b"c", b"d"]);
 }

@@ -239,8 +239,8 @@ impl ChunkLog {
         let mut tail = tail;
         let mut buffer = Buffer::behind((self.number, &tail), files, &first, wanted, usual_bytes);
         if let Some(flushing) = tail.flushing.take_if(|_| files.pool.is_some() && !buffer.is_in_pool()) {
-            // What it carries over would be neither in the file nor in the pool once that is written: so all of
-            // it goes with the one before.
+            // What it carries over would be neither in the file nor in the pool once that is written: so all
+            // of it goes with the one before.
             tail.flushing = Some(Flushing::all(flushing.buffer));
             buffer = Buffer::behind((self.number, &tail), files, &first, wanted, usual_bytes);
         }
@@ -516,9 +516,9 @@ impl ChunkLog {
         self.tail.replace(LogTail { start, flushing: None, filling: Some(filling) });
     }
 
-    /// A batch with this id begins here, for the next process. The caller has the gate, room was reserved, and
-    /// it has a pin until the batch is whole: so the buffer with the note is not given back before, though a
-    /// checkpoint may write it.
+    /// A batch with this id begins here, for the next process. The caller has the gate, room was reserved,
+    /// and it has a pin until the batch is whole: so the buffer with the note is not given back before,
+    /// though a checkpoint may write it.
     pub(crate) fn note_batch(&self, id: u64) {
         let _writer = self.writer.lock();
         let tail = self.end();

@@ -533,3 +533,36 @@ fn the_index_of_a_log_that_was_closed_takes_little_memory_and_finds_what_it_did(
     let again = log.index(&store.files).unwrap();
     assert_eq!(again.index.bytes(), fixed.index.bytes(), "what is read of a closed log as well");
 }
+
+/// E-23.
+#[test]
+fn a_buffer_on_the_heap_takes_over_nothing_from_one_in_the_pool() {
+    let disk = HeldDisk::new();
+    let options = Options { log_buffer_bytes_max: 8 << 10, log_summary_percent: 0, ..Options::tiny() };
+    let store = bed::open(disk.clone(), &options);
+    let log = ChunkLog::create(&store.files, store.epoch_base);
+    let pool = store.files.pool.as_ref().unwrap();
+    let elsewhere = Place { log: 1 << 40, offset: 0 };
+    let key = b"key".as_slice();
+    let room = (1, kvilt_format::log::record_len_max(key.len(), 70));
+    let mut heaps = 0;
+    for i in 0..2_000_u32 {
+        let is_full = !log.end().is_nothing_filled() && !log.end().has_room(room.1);
+        // Others have all of the pool, and it can get no more.
+        let all =
+            || (12..=20).rev().flat_map(|bits| std::iter::from_fn(move || pool.slot(1 << bits, elsewhere)));
+        let taken: Vec<_> = if is_full { all().collect() } else { Vec::new() };
+        let is_aside = log.reserve(&store.files, room, 8 << 10, IfFull::Fail).unwrap();
+        if is_full && !log.end().filling.unwrap().is_in_pool() {
+            assert!(log.end().is_nothing_filled(), "put {i}");
+            heaps += 1;
+        }
+        drop(taken);
+        append_promised(&store, &log, key, &[i as u8; 70]);
+        log.write_through(&store.files);
+        if is_aside {
+            log.write_aside(&store.files);
+        }
+    }
+    assert!(heaps > 1, "{heaps}");
+}
