@@ -1,6 +1,6 @@
 //! `Mapping`: bytes of a file in memory, shared with the file, that outlive the process.
 //!
-//! What is written to a mapping is in the file at once, for everybody who reads it, without a system call.
+//! A write to a mapping is in the file at once, without a system call: every reader of the file sees it.
 //! The death of the process takes nothing of it; a power cut may leave of each page what the system wrote of
 //! it at any time, since nothing here syncs.
 

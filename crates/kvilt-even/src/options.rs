@@ -8,11 +8,11 @@ use kvilt_base::{Durability, Error, Result, Settings, limits};
 /// files, a log's index and bounds: where there are thousands of them for a megabyte of memory, those take
 /// all of it, and a checkpoint takes seconds.
 const CHUNK_BYTES_FLOOR: u64 = 256 << 10;
-
 /// Part of the memory budget that the pool may have, twice what write buffers have together: they lie in
 /// whole pages. At least [`POOL_BYTES_MIN`], in bytes.
 const POOL_SHARE: u64 = 8;
 const POOL_BYTES_MIN: u64 = 1 << 20;
+
 pub use kvilt_format::table::Compression;
 
 use crate::funk::log::SummaryRule;

@@ -226,7 +226,7 @@ impl Pool {
     /// pool. Waits if all cells are taken, which lasts as long as a batch is copied.
     pub(crate) fn begin_batch(&self, id: u64) -> Option<Batch<'_>> {
         let front = &self.opened.get()?.front;
-        Some(Batch { front, place: claim(front, AT_CELLS, id), id })
+        Some(Batch { front, place: claim(front, AT_CELLS, id) })
     }
 
     /// Bytes of the file, and of these, how many the kernel has written or will write, about: each page that
@@ -363,7 +363,6 @@ impl Drop for Change<'_> {
 pub(crate) struct Batch<'p> {
     front: &'p Front,
     place: usize,
-    pub(crate) id: u64,
 }
 
 impl Drop for Batch<'_> {

@@ -23,6 +23,10 @@ fn open(disk: Arc<dyn Disk>, pool_bytes_max: u64) -> Bed {
     let mut options = Options::tiny();
     options.pool_bytes_max = pool_bytes_max;
     options.settings.durability = Durability::Async { interval: HOUR };
+    open_with(disk, options)
+}
+
+fn open_with(disk: Arc<dyn Disk>, options: Options) -> Bed {
     let clock = ManualClock::new();
     let spawn = StepSpawn::new(clock.clone(), 1);
     let world = World {
@@ -169,14 +173,7 @@ fn a_store_that_was_closed_at_another_level_has_neither_pool_nor_journal() {
     let disk = disk.kill_image();
     let mut options = Options::tiny();
     options.settings.durability = Durability::Sync { interval: HOUR };
-    let clock = ManualClock::new();
-    let world = World {
-        clock: clock.clone(),
-        rng: Arc::new(SeededRng::new(8)),
-        spawn: StepSpawn::new(clock, 1),
-        budget: Budget::new(64 << 20),
-    };
-    let db = kvilt_even::open(disk.clone(), world, options).unwrap();
+    let db = open_with(disk.clone(), options).db;
     db.put(b"b", b"2").unwrap();
     assert_eq!(rows(&*db).len(), 2);
     db.close().unwrap();

@@ -7,7 +7,7 @@
 //!
 //! Always true: a mark is written only when everything before it in the chain was synced. So a bad record
 //! with a mark anywhere behind it was once whole and synced: that is corruption. Without one it is a torn
-//! tail, nobody was told that it is safe, and it ends the chain. A good record behind it saves nothing:
+//! tail, which no writer reported as synced, and it ends the chain. A good record behind it saves nothing:
 //! sectors that were not synced reach the disk in any order, and a write must not survive one that came
 //! before it.
 

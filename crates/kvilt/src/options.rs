@@ -27,7 +27,7 @@ pub enum Durability {
     },
     /// A write returns when it is durable: an acknowledged write is never lost, not to a power cut either.
     /// Each is also written to a log shared by all writers and synced; writers that come together share one
-    /// sync, so many threads, or [`crate::WriteBatch`]es, make it fast.
+    /// sync: it is fast with many threads, or with [`crate::WriteBatch`]es.
     Sync,
 }
 

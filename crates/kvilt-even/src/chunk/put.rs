@@ -175,9 +175,8 @@ impl Store {
         } else {
             encode_before_value(&mut encoded, id, offset, log.base(), entry, batch);
         }
-        log.spill(&self.files);
-        log.append(entry, &encoded, value_apart, offset);
-        if batch == 0 {
+        let is_in_pool = log.append(&self.files, entry, [&encoded, value_apart], offset);
+        if batch == 0 && !is_in_pool {
             log.write_through(&self.files);
         }
         // One huge value must not pin its size in every thread that ever wrote one.

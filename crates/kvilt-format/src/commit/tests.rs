@@ -121,7 +121,7 @@ proptest! {
     }
 }
 
-/// Without marks nobody was told that it is safe.
+/// Without marks no writer reported it as synced.
 #[test]
 fn every_flipped_bit_ends_a_log_without_marks_before_its_record() {
     let batches = small();

@@ -9,6 +9,7 @@ use kvilt_base::Result;
 use kvilt_sync::{
     published::{Pin, pin},
     row_cache::Writing,
+    versions::Pending,
 };
 use parking_lot::MutexGuard;
 
@@ -18,7 +19,11 @@ use super::{
     aside::Aside,
     room::{Needed, Room},
 };
-use crate::{funk::log::IfFull, store::Store};
+use crate::{
+    funk::log::{ChunkLog, IfFull},
+    pool,
+    store::Store,
+};
 
 /// A chunk whose gate is held, with the changes that go to it.
 struct Entered<'e, 'c> {
@@ -92,24 +97,37 @@ impl Store {
         let writing: Vec<Writing<'_>> = cold_keys.iter().map(|key| self.row_cache.writing(key)).collect();
         let half_done = self.poison.unless_done("a batch");
         let logs = || entered.iter().filter_map(|entered| entered.chunk.state(pin).funk.log.as_ref());
-        let pending = self.versions.announce_batch();
-        let batch = self.files.pool.as_ref().and_then(|pool| pool.begin_batch(pending.batch()));
-        if let Some(batch) = &batch {
-            logs().for_each(|log| log.note_batch(batch.id));
-        }
+        let batch = self.begin_batch(logs());
         for Entered { chunk, changes, .. } in entered {
             let state = chunk.state(pin);
             for change in *changes {
-                self.append(state, &pending, *change, None);
+                self.append(state, &batch.pending, *change, None);
             }
         }
         logs().for_each(|log| log.write_through(&self.files));
         half_done.done();
-        // Whole for the next process before anybody sees it in this one.
         drop(batch);
-        drop(pending);
         // Only now, when gets find the new entries, may rows be cached again.
         drop(writing);
+    }
+}
+
+/// A batch that goes to logs: announced, and noted for the next process. Dropped when all of it is there: it
+/// is whole for that first, before anybody sees it in this one.
+pub(super) struct InHand<'s> {
+    _noted: Option<pool::Batch<'s>>,
+    pub(super) pending: Pending<'s>,
+}
+
+impl Store {
+    /// Announces a batch that goes to these logs.
+    pub(super) fn begin_batch<'l>(&self, logs: impl Iterator<Item = &'l Arc<ChunkLog>>) -> InHand<'_> {
+        let pending = self.versions.announce_batch();
+        let noted = self.files.pool.as_ref().and_then(|pool| pool.begin_batch(pending.batch()));
+        if noted.is_some() {
+            logs.for_each(|log| log.note_batch(pending.batch()));
+        }
+        InHand { _noted: noted, pending }
     }
 }
 

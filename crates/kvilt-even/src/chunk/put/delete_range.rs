@@ -127,23 +127,18 @@ impl Store {
         // So that all that is there is below the version that the announcement takes.
         self.versions.advance();
         let logs = || entered.iter().filter_map(|(chunk, _)| chunk.state(pin).funk.log.as_ref());
-        let pending = self.versions.announce_batch();
-        let batch = self.files.pool.as_ref().and_then(|pool| pool.begin_batch(pending.batch()));
-        if let Some(batch) = &batch {
-            logs().for_each(|log| log.note_batch(batch.id));
-        }
-        let version = pending.version();
+        let batch = self.begin_batch(logs());
+        let (version, id) = (batch.pending.version(), batch.pending.batch());
         for (chunk, gate) in entered {
             let state = chunk.state(pin);
             let here = chunk.range.intersection(range);
             let end = range_end_value(here.end.as_deref());
             let entry = EntryRef { key: &here.start, version, kind: Kind::RangeTombstone, value: &end };
-            let log = self.append_record(state, entry, pending.batch()).0;
+            let log = self.append_record(state, entry, id).0;
             let tombstone = RangeTombstone { range: here, version };
             let munk = state.munk.as_ref();
-            let munk =
-                munk.map(|munk| Arc::new(munk.under(&tombstone, pending.batch(), &self.versions, pin)));
-            log.add_tombstone(tombstone, pending.batch());
+            let munk = munk.map(|munk| Arc::new(munk.under(&tombstone, id, &self.versions, pin)));
+            log.add_tombstone(tombstone, id);
             // A fresh cold id, so that the row cache forgets the chunk's rows.
             let cold_id = self.next_id();
             let cold_id = planted!(RangeDeleteNotTold, cold_id => state.cold_id);
@@ -151,9 +146,7 @@ impl Store {
         }
         logs().for_each(|log| log.write_through(&self.files));
         half_done.done();
-        // Whole for the next process before anybody sees it in this one.
         drop(batch);
-        drop(pending);
     }
 }
 

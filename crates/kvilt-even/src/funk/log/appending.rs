@@ -36,7 +36,12 @@ use super::{
     ChunkLog, Span, sync_failed,
     tail::{Buffer, Flushing, LogTail, Wanted},
 };
-use crate::{files::Files, mutants, parts, pool::caught, reserve::Use};
+use crate::{
+    files::Files,
+    mutants, parts,
+    pool::{Pool, caught},
+    reserve::Use,
+};
 
 /// Pages of the system, in bytes, or a part of one.
 const PAGE_BYTES: u64 = 4096;
@@ -226,7 +231,7 @@ impl ChunkLog {
         &self,
         files: &Files,
         writer: &mut MutexGuard<'_, Writer>,
-        tail: LogTail,
+        mut tail: LogTail,
         wanted: Wanted,
     ) {
         let len = self.len();
@@ -236,7 +241,6 @@ impl ChunkLog {
             self.summary_due(files, len).unwrap_or_default()
         };
         let usual_bytes = fitting(writer.buffer_bytes, files);
-        let mut tail = tail;
         let mut buffer = Buffer::behind((self.number, &tail), files, &first, wanted, usual_bytes);
         if let Some(flushing) = tail.flushing.take_if(|_| files.pool.is_some() && !buffer.is_in_pool()) {
             // What it carries over would be neither in the file nor in the pool once that is written: so all
@@ -269,8 +273,9 @@ impl ChunkLog {
     }
 
     /// Appends an entry, encoded as `record` and perhaps its value behind that, for which room was reserved,
-    /// at `offset`, where the log ends.
-    pub(crate) fn append(&self, entry: EntryRef<'_>, record: &[u8], value: &[u8], offset: u64) {
+    /// at `offset`, where the log ends. False if it is not in the pool: then it is to be
+    /// [written](ChunkLog::write_through) before anybody can read it.
+    pub(crate) fn append(&self, files: &Files, entry: EntryRef<'_>, record: [&[u8]; 2], offset: u64) -> bool {
         let mut writer = self.writer.lock();
         self.newest.fetch_max(entry.version.to_u64(), Ordering::AcqRel);
         writer.promised_records = writer.promised_records.saturating_sub(1);
@@ -289,14 +294,20 @@ impl ChunkLog {
         let pin = pin();
         let tail = self.tail.load(&pin);
         let buffer = tail.filling.as_ref().expect("room was reserved");
-        let at = buffer.bytes.append_parts(&[record, value]).expect("room was reserved");
-        let record_len = record.len() + value.len();
+        let is_in_pool = buffer.is_in_pool();
+        if !is_in_pool {
+            // Before it is appended, for a checkpoint may write a part of it.
+            files.pool.iter().for_each(Pool::spill);
+        }
+        let at = buffer.bytes.append_parts(&record).expect("room was reserved");
+        let record_len = record[0].len() + record[1].len();
         if buffer.is_across(at, at + record_len) {
             writer.across = Some(at);
         }
         assert_eq!(offset, tail.filling_start() + at as u64, "whoever appends has the gate");
         self.length.store(offset + record_len as u64, Ordering::Release);
         self.records.fetch_add(1, Ordering::Relaxed);
+        is_in_pool
     }
 
     /// Sets the buffer aside if it has much more than buffers usually have, so that its memory does not stay
@@ -398,16 +409,6 @@ impl ChunkLog {
         Ok(())
     }
 
-    /// Says that what comes next will be written at once, if its buffer is not in the pool: before it is
-    /// appended, for a checkpoint may write a part of it.
-    pub(crate) fn spill(&self, files: &Files) {
-        if let Some(pool) = &files.pool
-            && self.tail.load(&pin()).filling.as_ref().is_some_and(|filling| !filling.is_in_pool())
-        {
-            pool.spill();
-        }
-    }
-
     /// Writes what was appended to the file if its buffer is not in the pool, so that a kill does not take
     /// it. The caller has the gate, and nobody can read what it appended before this returns. What a
     /// checkpoint writes meanwhile is the same.
@@ -429,8 +430,8 @@ impl ChunkLog {
             match caught(write) {
                 Ok(()) => buffer.is_through(begin + bytes.len()),
                 Err(_) => {
-                    // Whoever writes the buffer meets what was met here; until that, the last checkpoint
-                    // counts.
+                    // The next write of the buffer meets the same error. A kill before that falls back to the
+                    // last checkpoint.
                     files.counters.writes_through_failed.add(1);
                     pool.lapse();
                 }

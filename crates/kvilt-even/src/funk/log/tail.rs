@@ -107,7 +107,7 @@ impl Buffer {
         buffer
     }
 
-    /// The first `len` bytes of `full`, which begins at this place, with room for so many altogether.
+    /// The first `len` bytes of `full`, which begins at this place, with room for `capacity` bytes.
     pub(super) fn grown(
         files: &Files,
         place: Place,
