@@ -3,10 +3,13 @@
 //!
 //! What is always true: on any doubt there is nothing, and the open goes on from the last checkpoint.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::Arc,
+};
 
 use crate::pool::{self, LeftBuffer, LeftPool};
-use kvilt_base::{Disk, Error, FileName, Listed, Result, Version, directory, planted};
+use kvilt_base::{Disk, Error, File, FileName, Listed, Result, Version, directory, planted};
 use kvilt_format::{
     FileIdentity,
     journal::{Origin, read_journal},
@@ -26,6 +29,8 @@ pub(super) struct Killed {
     pub(super) changed: BTreeSet<Vec<u8>>,
     /// What of logs is not in their files, and was not to be written: from where on, and the bytes.
     pub(super) in_memory: BTreeMap<u64, (u64, Vec<u8>)>,
+    /// The logs, open: the recovery uses each of them again, and an open costs five system calls.
+    pub(super) _logs: Vec<Arc<dyn File>>,
 }
 
 /// Looks for what a killed process has left above `root`, and writes its buffers to its logs, unless the
@@ -79,6 +84,8 @@ struct Search<'s> {
 
 /// What is known of a log that may have become longer than the manifest knows.
 struct Grown {
+    /// None if its first buffer was never written.
+    file: Option<Arc<dyn File>>,
     file_len: u64,
     len: u64,
     buffers: Vec<LeftBuffer>,
@@ -109,11 +116,12 @@ impl Search<'_> {
         {
             return Ok(None);
         }
-        let Some(grown) = self.grown_logs(&living, edits)? else { return Ok(None) };
+        let Some(mut grown) = self.grown_logs(&living, edits)? else { return Ok(None) };
         let mut in_memory = BTreeMap::new();
-        for (number, log) in &grown {
+        for (number, log) in &mut grown {
             if !self.is_read_only {
-                log.buffers.iter().try_for_each(|buffer| self.write(*number, log, buffer))?;
+                let buffers = std::mem::take(&mut log.buffers);
+                buffers.iter().try_for_each(|buffer| self.write(*number, log, buffer))?;
             } else if let Some(begin) = log.buffers.iter().map(|buffer| buffer.left.place.offset).min()
                 && begin < log.len
             {
@@ -121,7 +129,8 @@ impl Search<'_> {
             }
         }
         let Some(root) = with_lengths(living, &grown) else { return Ok(None) };
-        Ok(Some(Killed { root, epoch_base: self.origin.epoch_base, changed, in_memory }))
+        let _logs = grown.into_values().filter_map(|log| log.file).collect();
+        Ok(Some(Killed { root, epoch_base: self.origin.epoch_base, changed, in_memory, _logs }))
     }
 
     /// Whether nobody but the killed process has changed a file, of this length if it is given.
@@ -144,16 +153,15 @@ impl Search<'_> {
         let mut grown = BTreeMap::new();
         for number in may_have_grown.into_iter().filter(is_of_run) {
             let name = FileName::Of(LOG, number);
-            let file_len = match self.disk.open(name) {
-                // Its first buffer was never written.
-                Err(e) if e.kind() == std::io::ErrorKind::NotFound => 0,
+            let (file, file_len) = match self.disk.open(name) {
+                Err(e) if e.kind() == std::io::ErrorKind::NotFound => (None, 0),
                 Err(e) => return Err(Error::io("open a log", e).in_file(name)),
                 Ok(file) => match self.pool.own_len(&*file) {
-                    Some(len) => len,
+                    Some(len) => (Some(file), len),
                     None => return Ok(None),
                 },
             };
-            grown.insert(number, Grown { file_len, len: file_len, buffers: Vec::new() });
+            grown.insert(number, Grown { file, file_len, len: file_len, buffers: Vec::new() });
         }
         let buffers =
             self.pool.buffers().map_err(|e| Error::io("read what a killed process had buffered", e))?;
@@ -204,9 +212,10 @@ impl Search<'_> {
         let name = FileName::Of(LOG, number);
         let mut bytes = vec![0; (log.len - begin) as usize];
         let in_file = log.file_len.saturating_sub(begin).min(bytes.len() as u64) as usize;
-        if in_file > 0 {
-            let file = self.disk.open(name);
-            file.and_then(|file| file.read_exact_at(begin, &mut bytes[..in_file]))
+        if in_file > 0
+            && let Some(file) = &log.file
+        {
+            file.read_exact_at(begin, &mut bytes[..in_file])
                 .map_err(|e| Error::io("read the end of a log", e).at(name, begin))?;
         }
         for buffer in &log.buffers {
@@ -230,20 +239,19 @@ impl Search<'_> {
         Ok(bytes)
     }
 
-    fn write(&self, number: u64, log: &Grown, buffer: &LeftBuffer) -> Result<()> {
+    fn write(&self, number: u64, log: &mut Grown, buffer: &LeftBuffer) -> Result<()> {
         let (name, begin) = (FileName::Of(LOG, number), buffer.left.place.offset);
         let bytes = self.bytes_of(number, log, buffer)?;
         if bytes.is_empty() {
             return Ok(());
         }
         let failed = |e| Error::io("write what a killed process had buffered", e).at(name, begin);
-        // Each time: a slow disk may take longer for all than a stamp is good for.
         self.pool.stamp(self.disk).map_err(failed)?;
-        let file = match self.disk.open(name) {
-            Err(e) if e.kind() == std::io::ErrorKind::NotFound => self.disk.create(name),
-            opened => opened,
+        let file = match &mut log.file {
+            Some(file) => file,
+            none => none.insert(self.disk.create(name).map_err(failed)?),
         };
-        file.and_then(|file| file.write_all_at(begin, &bytes)).map_err(failed)
+        file.write_all_at(begin, &bytes).map_err(failed)
     }
 }
 
