@@ -1,19 +1,19 @@
 //! The worked examples of `docs/format/`: the bytes in each document are the bytes that the code writes.
 //!
 //! Where it stands: tests only. A document's example is the lines of its block marked `hex`: an offset, two
-//! spaces, bytes, two spaces, a remark. Always true: if a format changes, one of these tests fails and prints
-//! what the document must say.
+//! spaces, bytes, two spaces, a remark; `00 × 500` are 500 zeros. Always true: if a format changes, one of
+//! these tests fails and prints what the document must say.
 
 use std::sync::Arc;
 
-use kvilt_base::{EntryRef, FileName, Kind, Version};
+use kvilt_base::{EntryRef, FileName, Kind, Level, Version, disk::Habitat};
 
 use crate::{
     FileIdentity, commit, log, manifest,
     memory::MemoryDisk,
     memory::MemoryFile,
     names::{COMMIT, LOG, MANIFEST, TABLE},
-    table,
+    slab, table,
 };
 
 const STORE: u64 = 0x1122_3344_5566_7788;
@@ -27,7 +27,12 @@ fn example(document: &str) -> Vec<u8> {
         let mut parts = line.split("  ");
         let offset = usize::from_str_radix(parts.next().unwrap(), 16).unwrap();
         assert_eq!(offset, bytes.len(), "the offset of \"{line}\"");
-        for byte in parts.next().unwrap().split_whitespace() {
+        let of_line = parts.next().unwrap();
+        if let Some(("00", count)) = of_line.split_once(" × ") {
+            bytes.resize(bytes.len() + count.parse::<usize>().unwrap(), 0);
+            continue;
+        }
+        for byte in of_line.split_whitespace() {
             bytes.push(u8::from_str_radix(byte, 16).unwrap());
         }
     }
@@ -136,4 +141,136 @@ fn manifest_md_shows_what_is_written() {
     disk.place(FileName::Of(MANIFEST, 1), bytes.clone());
     assert_eq!(read_manifest(&disk).unwrap(), Some((root, 1, bytes.len() as u64)));
     assert_eq!(disk.bytes(FileName::Of(MANIFEST, 1)).len() as u64, writer.len());
+}
+
+#[test]
+fn slab_md_shows_what_is_written() {
+    use slab::{Class, Content, Decoded, Item};
+    let class = Class::new(2).unwrap();
+    let id = FileIdentity { store_id: STORE, number: slab::slab_name(3, class).number() };
+    let item = |count, sequence, content| {
+        let version = Version::new(1, count);
+        Item { version, sequence, batch_len: 1, content }
+    };
+    let items = [
+        (0, item(7, 300, Content::Value { key: b"apple", value: b"red" })),
+        (2, Item { batch_len: 2, ..item(9, 301, Content::Value { key: b"fig", value: b"" }) }),
+        (51, item(10, 303, Content::RangeDelete { start: b"a", end: Some(b"b") })),
+    ];
+    let mut bytes = slab::encode_slab_header(id).to_vec();
+    bytes.resize(class.block_offset(2) as usize, 0);
+    for (slot, item) in items {
+        let place = class.slot_offset(slot);
+        item.encode_into(&mut bytes[place as usize..], id, place);
+    }
+    check(include_str!("../../../docs/format/slab.md"), &bytes);
+
+    slab::check_slab_header(&bytes, id).unwrap();
+    for slot in 0..102 {
+        let place = class.slot_offset(slot);
+        let found = Item::decode(&bytes[place as usize..][..class.slot_bytes()], id, place);
+        let written = items.iter().find(|(of, _)| *of == slot);
+        assert_eq!(found, written.map_or(Decoded::Empty, |(_, item)| Decoded::Item(*item)));
+    }
+}
+
+#[test]
+fn slab_md_shows_a_tombstone() {
+    use slab::{Class, Content, Item, TOMBSTONE_BYTES};
+    let id = FileIdentity { store_id: STORE, number: 0x300 };
+    let place = Class::TOMBSTONES.slot_offset(1);
+    let content = Content::Tombstone { place: 0x0200_0000_0000_0000, sequence: 300 };
+    let item = Item { version: Version::new(1, 11), sequence: 304, batch_len: 1, content };
+    let mut bytes = [0; TOMBSTONE_BYTES];
+    item.encode_into(&mut bytes, id, place);
+    let (_, second) = include_str!("../../../docs/format/slab.md").split_once("## A tombstone").unwrap();
+    check(second, &bytes);
+}
+
+#[test]
+fn occupancy_map_md_shows_what_is_written() {
+    use slab::{Class, DecodedPage, MAP_BITS_BYTES, MapPage, PAGE_BYTES};
+    let id = FileIdentity { store_id: STORE, number: 3 };
+    let mut bytes = slab::encode_map_header(id).to_vec();
+    let mut bits = [0; MAP_BITS_BYTES];
+    let mut push = |cut, copy, bits: &[u8; MAP_BITS_BYTES]| {
+        let mut page = [0; PAGE_BYTES];
+        assert_eq!(bytes.len() as u64, slab::map_page_offset(0, copy));
+        let class = Class::new(2).unwrap();
+        MapPage { class, first_slot: 0, cut, bits }.encode_into(&mut page, id, bytes.len() as u64);
+        bytes.extend_from_slice(&page);
+    };
+    bits[0] = 0b101;
+    push(1 << 40 | 4, 0, &bits);
+    (bits[0], bits[6]) = (0, 0b1000);
+    push(1 << 40 | 5, 1, &bits);
+    check(include_str!("../../../docs/format/occupancy-map.md"), &bytes);
+
+    slab::check_map_header(&bytes, id).unwrap();
+    let page = |copy| {
+        let offset = slab::map_page_offset(0, copy);
+        let bytes = bytes[offset as usize..].first_chunk().unwrap();
+        MapPage::decode(bytes, id, offset)
+    };
+    let pair = [page(0), page(1)];
+    assert_eq!(slab::newest_of_pair([&pair[0], &pair[1]], 1 << 40 | 4), Some(0));
+    assert_eq!(slab::newest_of_pair([&pair[0], &pair[1]], 1 << 40 | 5), Some(1));
+    let DecodedPage::Page(newest) = pair[1] else { panic!("it is good") };
+    assert!(newest.is_set(51) && !newest.is_set(0));
+}
+
+#[test]
+fn root_md_shows_what_is_written() {
+    use slab::{MapTotal, Root};
+    let cut = 1 << 40 | 5;
+    let older = Root {
+        store_id: STORE,
+        generation: 6,
+        cut: 1 << 40 | 4,
+        version: Version::new(1, 9),
+        sequence: 303,
+        hash_key: *b"0123456789abcdef",
+        epoch: 1,
+        level: Level::Async,
+        habitat: Habitat { boot: *b"boot-id-16-bytes", device: 0x802, inode: 0x1234 },
+        is_clean: false,
+        maps: vec![MapTotal::default(), MapTotal { pairs: 1, stamps: slab::pair_stamp(0, 1 << 40 | 4) }],
+    };
+    let newer = Root {
+        generation: 7,
+        cut,
+        version: Version::new(1, 10),
+        sequence: 304,
+        is_clean: true,
+        maps: vec![MapTotal::default(), MapTotal { pairs: 1, stamps: slab::pair_stamp(0, cut) }],
+        ..older.clone()
+    };
+    let bytes = [older.encode().as_slice(), newer.encode().as_slice()].concat();
+    check(include_str!("../../../docs/format/root.md"), &bytes);
+    assert_eq!(Root::newest(&bytes).unwrap(), Some(newer));
+}
+
+#[test]
+fn index_snapshot_md_shows_what_is_written() {
+    use slab::{SnapshotReader, SnapshotWriter};
+    let id = FileIdentity { store_id: STORE, number: 3 };
+    let entries = [(b"apple".as_slice(), 0x0200_0000_0000_0000), (b"apricot", 0x0500_0000_0000_0007)];
+    let mut bytes = Vec::new();
+    let sink = |piece: &[u8]| {
+        bytes.extend_from_slice(piece);
+        Ok(())
+    };
+    let mut writer = SnapshotWriter::new(sink, id, 7).unwrap();
+    entries.iter().for_each(|(key, place)| writer.add(key, *place).unwrap());
+    writer.finish().unwrap();
+    check(include_str!("../../../docs/format/index-snapshot.md"), &bytes);
+
+    let mut rest = bytes.as_slice();
+    let source = |buffer: &mut [u8]| Ok(std::io::Read::read(&mut rest, buffer).unwrap());
+    let mut reader = SnapshotReader::new(source, id).unwrap();
+    assert_eq!(reader.generation(), 7);
+    for entry in entries {
+        assert_eq!(reader.next_entry().unwrap(), Some(entry));
+    }
+    assert_eq!(reader.next_entry().unwrap(), None);
 }

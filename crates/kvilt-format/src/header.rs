@@ -1,8 +1,9 @@
 //! The 64 bytes that every file begins with.
 //!
-//! Where it stands: logs, commit logs, tables, manifests and both halves of the witness all start with it.
-//! Always true: its layout and its checksum stay as they are in every format version, so that any Kvilt can
-//! tell a newer file from a damaged one (F-1, F-7).
+//! Where it stands: logs, commit logs, tables, manifests and both halves of the witness all start with it,
+//! and so do slabs, occupancy maps, index snapshots and both copies of a slab engine's root. Always true: its
+//! layout and its checksum stay as they are in every format version, so that any Kvilt can tell a newer file
+//! from a damaged one (F-1, F-7).
 //!
 //! | offset | bytes | what |
 //! | --- | --- | --- |
@@ -11,7 +12,7 @@
 //! | 12 | 4 | checksum of bytes 0–11 and 16–63, salt 0 |
 //! | 16 | 8 | store id |
 //! | 24 | 8 | file number |
-//! | 32 | 8 | by kind: a log's base version, a witness's generation; else zero |
+//! | 32 | 8 | by kind: a log's base version; the generation of a witness or a root, or of the root that an index snapshot belongs to; the bytes of a slab's slots; else zero |
 //! | 40 | 8 | features that a reader must know: bit 0, of a log or a manifest, summaries |
 //! | 48 | 16 | zero |
 
@@ -20,7 +21,7 @@ use kvilt_base::{Error, ErrorKind, FileName, Result};
 use crate::{
     FileIdentity,
     checksum::checksum,
-    names::{COMMIT, JOURNAL, LOG, MANIFEST, MANIFEST_TEMP, TABLE, WITNESS},
+    names::{COMMIT, JOURNAL, LOG, MANIFEST, MANIFEST_TEMP, MAP, ROOT, SLAB, SNAPSHOT, TABLE, WITNESS},
 };
 
 /// Bytes of the header.
@@ -36,6 +37,10 @@ pub(crate) const TABLE_MAGIC: Magic = *b"KVILTtab";
 pub(crate) const MANIFEST_MAGIC: Magic = *b"KVILTman";
 pub(crate) const WITNESS_MAGIC: Magic = *b"KVILTwit";
 pub(crate) const JOURNAL_MAGIC: Magic = *b"KVILTjou";
+pub(crate) const SLAB_MAGIC: Magic = *b"KVILTsla";
+pub(crate) const MAP_MAGIC: Magic = *b"KVILTmap";
+pub(crate) const ROOT_MAGIC: Magic = *b"KVILTroo";
+pub(crate) const SNAPSHOT_MAGIC: Magic = *b"KVILTidx";
 
 /// A log may have summaries; a manifest may say where in a log the last one lies.
 const SUMMARIES: u64 = 1;
@@ -79,6 +84,10 @@ pub fn read_identity(bytes: &[u8], name: FileName) -> Result<FileIdentity> {
         FileName::Of(MANIFEST | MANIFEST_TEMP, _) => MANIFEST_MAGIC,
         WITNESS => WITNESS_MAGIC,
         FileName::Of(JOURNAL, _) => JOURNAL_MAGIC,
+        FileName::Of(SLAB, _) => SLAB_MAGIC,
+        FileName::Of(MAP, _) => MAP_MAGIC,
+        FileName::Of(SNAPSHOT, _) => SNAPSHOT_MAGIC,
+        ROOT => ROOT_MAGIC,
         FileName::Once(_) | FileName::Of(..) => {
             return Err(Error::corrupted(name, 0, "files of this kind have no header"));
         }

@@ -11,7 +11,8 @@
 //!   header checksum, store id, file number. The layout of the header never changes, whatever the format
 //!   version.
 //! * **F-2** Every byte of a file is covered by a checksum, and every checksum by the file's identity
-//!   ([`FileIdentity`]): a file of another store, or another file under this name, does not pass.
+//!   ([`FileIdentity`]): a file of another store, or another file under this name, does not pass. In a slab
+//!   what lies behind an item in its slot means nothing.
 //! * **F-3** No bytes whatsoever make a decoder panic, loop for ever, or allocate more than the file's own
 //!   length allows (a compressed block: more than LZ4 can pack into its length).
 //! * **F-4** A length that the manifest calls durable is a promise: a bad record below it is `Corrupted`,
@@ -20,6 +21,8 @@
 //! * **F-6** Entries of a table come by key ascending and, for one key, newest version first; never twice the
 //!   same key and version.
 //! * **F-7** A newer format version is `UnsupportedVersion`; nothing is guessed and no byte is written.
+//! * **F-9** The occupancy map that an open finds is that of its root, which has the sum of its pages'
+//!   stamps.
 //!
 //! Reading order: the order of the modules below.
 #![forbid(unsafe_code)]
@@ -41,6 +44,8 @@ pub mod table;
 pub mod manifest;
 
 pub mod journal;
+
+pub mod slab;
 
 #[doc(hidden)]
 pub mod mutants;

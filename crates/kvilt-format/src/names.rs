@@ -27,6 +27,21 @@ pub const WITNESS: FileName = FileName::Once(WITNESS_KIND);
 /// Room kept back for a full disk; its bytes mean nothing, see `docs/design/0024-reserve.md`.
 pub const RESERVE: FileName = FileName::Once(RESERVE_KIND);
 
-/// All of them.
+/// Items of one shard and one size class, see `docs/format/slab.md`.
+pub const SLAB: FileKind = FileKind::new("slab");
+/// Which slots of a shard's slabs are occupied, see `docs/format/occupancy-map.md`.
+pub const MAP: FileKind = FileKind::new("map");
+/// A shard's index as a clean close leaves it, see `docs/format/index-snapshot.md`.
+pub const SNAPSHOT: FileKind = FileKind::new("index");
+
+const ROOT_KIND: FileKind = FileKind::new("ROOT");
+
+/// What a store of slabs is, see `docs/format/root.md`.
+pub const ROOT: FileName = FileName::Once(ROOT_KIND);
+
+/// All of a store of slabs.
+pub const SLAB_KINDS: &[FileKind] = &[SLAB, MAP, SNAPSHOT, ROOT_KIND];
+
+/// All of a store of chunks.
 pub const KINDS: &[FileKind] =
     &[MANIFEST, MANIFEST_TEMP, TABLE, LOG, COMMIT, JOURNAL, POOL, WITNESS_KIND, RESERVE_KIND];
