@@ -12,7 +12,7 @@
 
 use std::{any::Any, fmt, io, sync::Arc};
 
-use crate::Mapping;
+use crate::{Mapping, Queue};
 
 /// A kind of file. An engine declares its own as constants; [`FileName`] has those that every store may have.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -20,6 +20,7 @@ pub struct FileKind {
     /// How the name ends, or the whole name of a file that a store has once: then all of it is uppercase.
     text: &'static str,
     is_read_at_random: bool,
+    is_direct: bool,
 }
 
 impl FileKind {
@@ -37,12 +38,23 @@ impl FileKind {
             assert!(is_allowed, "a kind of file is all uppercase, or lowercase with dots");
             at += 1;
         }
-        FileKind { text, is_read_at_random: false }
+        FileKind { text, is_read_at_random: false, is_direct: false }
     }
 
     /// A kind whose files are read at random: read-ahead by the system would be wasted on them.
     pub const fn read_at_random(text: &'static str) -> FileKind {
         FileKind { is_read_at_random: true, ..FileKind::new(text) }
+    }
+
+    /// A kind whose files are read and written past the system's page cache, where the file system lets us:
+    /// in whole blocks, as [`crate::queue`] has it.
+    pub const fn direct(text: &'static str) -> FileKind {
+        FileKind { is_read_at_random: true, is_direct: true, ..FileKind::new(text) }
+    }
+
+    /// Whether it was made by [`FileKind::direct`].
+    pub const fn is_direct(self) -> bool {
+        self.is_direct
     }
 
     const fn is_once(self) -> bool {
@@ -199,6 +211,9 @@ pub trait Disk: Send + Sync + fmt::Debug {
     /// Removes the directory itself, and the parents made with it, if this handle made them and nothing is in
     /// them. An error is not reported: an empty directory does no harm.
     fn remove_if_made(&self) {}
+    /// A queue for transfers of this disk's files, with at most `depth` of them in flight at the drive; at
+    /// least one. `Unsupported` where a disk has none.
+    fn queue(&self, depth: usize) -> io::Result<Arc<dyn Queue>>;
     /// Where mappings of its files live. `Unsupported` where that cannot be known.
     fn habitat(&self) -> io::Result<Habitat>;
     /// The time by the clock that [`File::changed_ns`] goes by, in nanoseconds.
@@ -219,7 +234,7 @@ pub trait Disk: Send + Sync + fmt::Debug {
 }
 
 /// An open file. Reads and writes name their offset, so handles share no position.
-pub trait File: Send + Sync + fmt::Debug {
+pub trait File: Any + Send + Sync + fmt::Debug {
     /// Reads up to `buffer.len()` bytes; fewer at the end of the file or when interrupted.
     fn read_at(&self, offset: u64, buffer: &mut [u8]) -> io::Result<usize>;
     /// Writes up to `bytes.len()` bytes, growing the file; says how many.
@@ -256,6 +271,11 @@ pub trait File: Send + Sync + fmt::Debug {
     fn len(&self) -> io::Result<u64>;
     /// Its name.
     fn name(&self) -> FileName;
+    /// The file that this one only watches, so that a [`Queue`] finds its own; none if it is one itself, or
+    /// changes what happens.
+    fn behind(&self) -> Option<&Arc<dyn File>> {
+        None
+    }
 
     /// Whether it has no bytes.
     fn is_empty(&self) -> io::Result<bool> {

@@ -32,6 +32,7 @@ pub mod mapping;
 pub mod merge;
 #[doc(hidden)]
 pub mod mutant;
+pub mod queue;
 pub mod rows;
 pub mod settings;
 pub mod stats;
@@ -56,6 +57,7 @@ pub use mapping::Mapping;
 pub use merge::{Direction, Each, LargeValues, Merge, Source, Streamed};
 #[doc(hidden)]
 pub use mutant::{Mutant, mutant};
+pub use queue::{Completed, Means, MeansKind, Queue, Transfer, Work};
 pub use rows::{RowBatch, Rows, Scanned};
 pub use settings::{Durability, Level, Settings};
 pub use stats::{Figure, Stats, Unit};

@@ -159,6 +159,10 @@ impl File for WatchedFile {
     fn name(&self) -> FileName {
         self.file.name()
     }
+
+    fn behind(&self) -> Option<&Arc<dyn File>> {
+        Some(&self.file)
+    }
 }
 
 impl std::fmt::Debug for Reads {

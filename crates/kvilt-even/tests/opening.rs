@@ -119,6 +119,10 @@ impl Disk for Strange {
         self.inside.link(name, into)
     }
 
+    fn queue(&self, depth: usize) -> io::Result<Arc<dyn kvilt_base::Queue>> {
+        self.inside.queue(depth)
+    }
+
     fn habitat(&self) -> io::Result<kvilt_base::disk::Habitat> {
         self.inside.habitat()
     }

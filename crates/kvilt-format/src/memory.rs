@@ -175,6 +175,9 @@ impl Disk for MemoryDisk {
     fn link(&self, _: FileName, _: &dyn Disk) -> io::Result<()> {
         Err(io::Error::from(io::ErrorKind::Unsupported))
     }
+    fn queue(&self, _depth: usize) -> io::Result<Arc<dyn kvilt_base::Queue>> {
+        Err(io::ErrorKind::Unsupported.into())
+    }
     fn habitat(&self) -> io::Result<Habitat> {
         Err(io::ErrorKind::Unsupported.into())
     }

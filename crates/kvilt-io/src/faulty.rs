@@ -3,13 +3,16 @@
 //! What is always true: a call that fails was not passed on, and a call that does not fail was passed on
 //! unchanged (a shortened one with fewer bytes). Without plans it is the disk inside.
 
+mod queue;
+
 use std::{any::Any, fmt, io, path::Path, sync::Arc};
 
-use kvilt_base::{Disk, File, FileName, Listed, Mapping, disk::Habitat, disk::LockFailure};
+use kvilt_base::{Disk, File, FileName, Listed, Mapping, Queue, disk::Habitat, disk::LockFailure};
 use parking_lot::Mutex;
 use rustix::io::Errno;
 
 use crate::MemoryDisk;
+use queue::FaultyQueue;
 
 /// Declares the kinds of calls together with the list of them all.
 macro_rules! calls {
@@ -45,6 +48,9 @@ calls! {
     List: Disk => list,
     Lock: Disk => lock,
     Len: File => len,
+    Queue: Disk => queue,
+    QueueRead: Queue => submit,
+    QueueWrite: Queue => submit,
 }
 
 /// How a call fails.
@@ -54,11 +60,12 @@ pub enum Fault {
     Io,
     /// `ENOSPC`: the disk is full.
     NoSpace,
-    /// `EINTR`: a signal came first.
+    /// `EINTR`: a signal came first. Transfers of queues pass, as above.
     Interrupted,
     /// `EMFILE`: the process is out of descriptors.
     TooManyFiles,
-    /// A read or write of half the bytes, at least one. Other calls pass.
+    /// A read or write of half the bytes, at least one. Other calls pass, those of queues too: these go on by
+    /// themselves.
     Short,
     /// A sync that fails once and for good: it says `EIO`, later ones succeed and reads show the new bytes,
     /// but what was written since the last good one never reaches the platter
@@ -265,6 +272,11 @@ impl Disk for FaultyDisk {
 
     fn remove_if_made(&self) {
         self.inside.remove_if_made();
+    }
+
+    fn queue(&self, depth: usize) -> io::Result<Arc<dyn Queue>> {
+        self.meet(Call::Queue)?;
+        Ok(Arc::new(FaultyQueue::new(self.inside.queue(depth)?, self.orders.clone())))
     }
 
     fn habitat(&self) -> io::Result<Habitat> {

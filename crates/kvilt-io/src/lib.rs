@@ -4,7 +4,7 @@
 //!
 //! | seam | in production | in tests and simulations (feature `test-disk`) |
 //! | --- | --- | --- |
-//! | [`Disk`](kvilt_base::Disk) | [`NativeDisk`] | `MemoryDisk`, and `FaultyDisk` around either |
+//! | [`Disk`](kvilt_base::Disk), [`Queue`](kvilt_base::Queue) | [`NativeDisk`] | `MemoryDisk`, and `FaultyDisk` around either |
 //! | [`Clock`](kvilt_base::Clock) | [`NativeClock`] | `ManualClock` |
 //! | [`Rng`](kvilt_base::Rng) | [`NativeRng`] | `SeededRng` |
 //! | [`Spawn`](kvilt_base::Spawn) | [`NativeSpawn`] | `StepSpawn` |
@@ -15,8 +15,11 @@
 //!   `fdatasync` for files, `fsync` for the directory. A failed sync sticks to its file: no later sync of it
 //!   succeeds. Descriptors of all disks of the process come out of one cache, at most half of
 //!   `RLIMIT_NOFILE`. Written for Linux.
-//! * `MemoryDisk` keeps exactly D-1 to D-5 and nothing more: it remembers what was synced, and
-//!   makes any legal state after a power cut, by seed.
+//! * Its queues keep D-6 to D-9 (see [`kvilt_base::queue`]), by a pool of threads. Files of direct kinds are
+//!   opened with `O_DIRECT` where the file system takes it; a durable write of theirs is one call
+//!   (`RWF_DSYNC`), of other files a write and `fdatasync`.
+//! * `MemoryDisk` keeps exactly D-1 to D-9 and nothing more: it remembers what was synced and what is in
+//!   flight, and makes any legal state after a power cut, by seed. Transfers complete in any order, by seed.
 //! * `FaultyDisk` adds errors where a test orders them, and takes nothing away.
 //! * [`NativeSpawn`] gives each worker a thread of its own; `StepSpawn` runs a step when the test says so,
 //!   of the worker that a number chooses.
@@ -39,7 +42,7 @@ mod steps;
 
 pub use chance::NativeRng;
 pub use clock::NativeClock;
-pub use native_disk::{NativeDisk, open_descriptors};
+pub use native_disk::{NativeDisk, QueueBy, open_descriptors};
 pub use threads::NativeSpawn;
 
 #[cfg(feature = "test-disk")]

@@ -11,9 +11,11 @@
 
 mod file;
 mod fingerprint;
+mod flying;
 mod image;
 mod inode;
 mod mapped;
+mod queue;
 mod unsynced;
 
 use std::{
@@ -24,11 +26,12 @@ use std::{
     sync::Arc,
 };
 
-use kvilt_base::{Disk, File, FileName, Listed, disk, disk::LockFailure};
+use kvilt_base::{Disk, File, FileName, Listed, Queue, disk, disk::LockFailure};
 use parking_lot::Mutex;
 
 use file::MemoryFile;
 use inode::Inode;
+use queue::{Flights, MemoryQueue};
 
 pub use image::Keep;
 
@@ -83,6 +86,7 @@ struct State {
     sync_failure_at: Option<u64>,
     capacity_bytes: Option<u64>,
     full_at: Option<u64>,
+    flights: Flights,
 }
 
 struct Directory {
@@ -263,12 +267,14 @@ impl MemoryDisk {
             sync_failure_at: None,
             capacity_bytes,
             full_at: None,
+            flights: Flights::default(),
         };
         Arc::new(MemoryDisk { world: Arc::new(World { seed, kernel, state: Mutex::new(state) }), directory })
     }
 
     /// How many changing calls (create, write, allocate, sync, rename, remove, link, new directory) came so
-    /// far: the number that the next one gets. Failed ones count.
+    /// far: the number that the next one gets. Failed ones count. Through a queue, each batch with a write in
+    /// it is one, and each write that is executed is another.
     pub fn ops(&self) -> u64 {
         self.world.state.lock().ops
     }
@@ -280,6 +286,7 @@ impl MemoryDisk {
         let mut state = self.world.state.lock();
         state.crash_at = op;
         state.is_crashed = false;
+        state.flights.forget_lost();
     }
 
     /// Whether a planned crash has happened.
@@ -289,7 +296,8 @@ impl MemoryDisk {
 
     /// Lets the first file sync with number `op` or higher fail, once, as Linux does after a failed
     /// write-back: the error is reported, later syncs succeed, reads show the new bytes; but what was written
-    /// since the last good sync never reaches the disk, and any crash shows the old bytes there.
+    /// since the last good sync never reaches the disk, and any crash shows the old bytes there. A durable
+    /// write of a queue is a sync, too.
     pub fn set_sync_failure_at(&self, op: Option<u64>) {
         self.world.state.lock().sync_failure_at = op;
     }
@@ -506,6 +514,10 @@ impl Disk for MemoryDisk {
             target.change(ChangeKind::Added(name, inode), &[name]);
             Ok(())
         })
+    }
+
+    fn queue(&self, depth: usize) -> io::Result<Arc<dyn Queue>> {
+        Ok(Arc::new(MemoryQueue::new(&self.world, depth)?))
     }
 
     fn habitat(&self) -> io::Result<disk::Habitat> {

@@ -7,30 +7,31 @@
 //! What is always true: names come from [`FileName`]; every path is resolved from the directory's descriptor,
 //! never through a symbolic link below it; a reopened file is the same inode or an error.
 
+mod advice;
 mod allocation;
 mod descriptors;
 mod likeness;
 mod lock;
 mod nesting;
 mod node;
+mod queue;
 
 use std::{
     any::Any,
     collections::HashMap,
     fmt, io,
-    num::NonZeroU64,
-    os::fd::{BorrowedFd, OwnedFd},
+    os::fd::OwnedFd,
     path::{Path, PathBuf},
     sync::{
         Arc, OnceLock, Weak,
-        atomic::{AtomicU64, Ordering},
+        atomic::{AtomicBool, AtomicU64, Ordering},
     },
 };
 
 use kvilt_base::{
-    Disk, File, FileName, Listed,
-    disk::Habitat,
-    disk::{FileKind, LockFailure},
+    Disk, File, FileName, Listed, Queue,
+    disk::{FileKind, Habitat, LockFailure},
+    queue::{BLOCK_BYTES, aligned},
 };
 use parking_lot::{Mutex, RwLock};
 use rustix::{
@@ -43,9 +44,18 @@ pub use descriptors::open_descriptors;
 use likeness::Likeness;
 use lock::HeldLock;
 use node::Node;
+use queue::NativeQueue;
+pub use queue::QueueBy;
 
 /// Bytes moved at a time where a file cannot be linked and is copied.
 const COPY_PIECE_BYTES: usize = 256 << 10;
+const _: () = assert!(COPY_PIECE_BYTES.is_multiple_of(BLOCK_BYTES));
+
+/// Opens a file past the page cache.
+#[cfg(target_os = "linux")]
+const DIRECT: OFlags = OFlags::DIRECT;
+#[cfg(not(target_os = "linux"))]
+const DIRECT: OFlags = OFlags::empty();
 
 /// A directory and the files in it. Shared freely; see the crate's head for what it guarantees.
 ///
@@ -89,6 +99,8 @@ struct Directory {
     naming: RwLock<()>,
     /// The node of each open file. A node leaves when its last handle is dropped or its name is removed.
     nodes: Mutex<HashMap<FileName, Weak<Node>>>,
+    /// The file system lets nobody past the page cache.
+    refuses_direct: AtomicBool,
     bytes_written: AtomicU64,
     bytes_read: AtomicU64,
 }
@@ -141,6 +153,7 @@ impl NativeDisk {
                 made,
                 naming: RwLock::new(()),
                 nodes: Mutex::default(),
+                refuses_direct: AtomicBool::new(false),
                 bytes_written: AtomicU64::new(0),
                 bytes_read: AtomicU64::new(0),
             }),
@@ -157,6 +170,11 @@ impl NativeDisk {
     pub fn bytes_read(&self) -> u64 {
         // Relaxed: a statistic.
         self.directory.bytes_read.load(Ordering::Relaxed)
+    }
+
+    /// The same as [`Disk::queue`], by what the caller says.
+    pub fn queue_by(&self, depth: usize, by: QueueBy) -> Arc<dyn Queue> {
+        Arc::new(NativeQueue::new(&self.directory, depth, by))
     }
 
     /// The node of `name`, if somebody has it open.
@@ -364,6 +382,10 @@ impl Disk for NativeDisk {
         let _ = self.directory.made.iter().rev().try_for_each(fs::rmdir);
     }
 
+    fn queue(&self, depth: usize) -> io::Result<Arc<dyn Queue>> {
+        Ok(self.queue_by(depth, QueueBy::Best))
+    }
+
     #[cfg(target_os = "linux")]
     fn habitat(&self) -> io::Result<Habitat> {
         let stat = fs::fstat(&*self.directory.fd()?)?;
@@ -449,19 +471,37 @@ impl Directory {
         Ok(*self.likeness.get_or_init(|| likeness))
     }
 
+    /// Whether a file of this name is opened past the page cache.
+    fn opens_direct(&self, name: FileName) -> bool {
+        name.kind().is_direct() && !self.refuses_direct.load(Ordering::Relaxed)
+    }
+
+    /// Whether some files are, as far as is known.
+    fn is_direct(&self) -> bool {
+        self.kinds.iter().any(|kind| kind.is_direct()) && !self.refuses_direct.load(Ordering::Relaxed)
+    }
+
     /// Opens a regular file. Whatever else bears the name is `InvalidData`.
     fn open_with(&self, name: FileName, how: OFlags) -> io::Result<OwnedFd> {
         // NONBLOCK and NOCTTY: a pipe or a terminal under our name must neither hold us up nor adopt us.
         let flags = OFlags::NOFOLLOW | OFlags::CLOEXEC | OFlags::NONBLOCK | OFlags::NOCTTY;
         let directory = self.fd()?;
         let mode = Mode::RUSR | Mode::WUSR;
+        let how = how | if self.opens_direct(name) { DIRECT } else { OFlags::empty() };
         let opened = retry_on_intr(|| fs::openat(&directory, name.to_string(), flags | how, mode));
         match opened {
+            Err(Errno::INVAL) if how.contains(DIRECT) && !DIRECT.is_empty() => {
+                // Relaxed: nothing else hangs on it.
+                self.refuses_direct.store(true, Ordering::Relaxed);
+                self.open_with(name, how - DIRECT)
+            }
             Ok(fd) => {
                 if FileType::from_raw_mode(fs::fstat(&fd)?.st_mode) != FileType::RegularFile {
                     return Err(not_regular(name));
                 }
-                advise(&fd, name);
+                // A ring would take the flag for a wish not to wait for the drive.
+                fs::fcntl_setfl(&fd, fs::fcntl_getfl(&fd)? - OFlags::NONBLOCK)?;
+                advice::advise(&fd, name);
                 Ok(fd)
             }
             Err(Errno::LOOP | Errno::ISDIR | Errno::NXIO) => Err(not_regular(name)),
@@ -488,45 +528,6 @@ fn listed(directory: &OwnedFd, kinds: &[FileKind]) -> io::Result<Vec<FileName>> 
         names.extend(FileName::parse(&entry?.file_name().to_string_lossy(), kinds));
     }
     Ok(names)
-}
-
-/// Turns read-ahead off for a file that is read at random, or in pieces as large as they are wanted: what the
-/// kernel reads ahead is mostly not wanted, and pushes out what is. It is advice, so nothing depends on it.
-fn advise(fd: &OwnedFd, name: FileName) {
-    #[cfg(target_os = "linux")]
-    if name.is_read_at_random() {
-        let _ = fs::fadvise(fd, 0, None, fs::Advice::Random);
-    }
-}
-
-/// Has the system begin to read a place of a file. It returns before the bytes are there, so that several
-/// places are fetched at the same time.
-fn fetch_ahead(fd: BorrowedFd<'_>, offset: u64, len: usize) -> io::Result<()> {
-    #[cfg(target_os = "linux")]
-    if let Some(len) = NonZeroU64::new(len as u64) {
-        fs::fadvise(fd, offset, Some(len), fs::Advice::WillNeed)?;
-    }
-    #[cfg(not(target_os = "linux"))]
-    let _ = (fd, offset, len);
-    Ok(())
-}
-
-/// Has the system begin to write a place of a file to the drive. No wrapper that we know of has
-/// `sync_file_range`; this advice does it on its way to forget what is written already, of which there is
-/// nothing yet.
-fn begin_write_back(fd: BorrowedFd<'_>, offset: u64, len: u64) -> io::Result<()> {
-    let_go(fd, offset, len)
-}
-
-/// Has the system forget whole pages of a place of a file that was synced.
-fn let_go(fd: BorrowedFd<'_>, offset: u64, len: u64) -> io::Result<()> {
-    #[cfg(target_os = "linux")]
-    if let Some(len) = NonZeroU64::new(len) {
-        fs::fadvise(fd, offset, Some(len), fs::Advice::DontNeed)?;
-    }
-    #[cfg(not(target_os = "linux"))]
-    let _ = (fd, offset, len);
-    Ok(())
 }
 
 /// What bears the name, links not followed, and how long it is.
@@ -571,7 +572,7 @@ fn make_directory(path: &Path, made: &mut Vec<PathBuf>) -> io::Result<()> {
 }
 
 fn copy_bytes(from: &dyn File, to: &dyn File) -> io::Result<()> {
-    let mut piece = vec![0; COPY_PIECE_BYTES];
+    let mut piece = aligned(COPY_PIECE_BYTES);
     let mut offset = 0;
     loop {
         let read = from.read_full_at(offset, &mut piece)?;

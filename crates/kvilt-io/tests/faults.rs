@@ -4,7 +4,8 @@
 use kvilt_base::disk::FileKind;
 use std::{io::ErrorKind, path::Path, sync::Arc};
 
-use kvilt_base::{Disk, File, FileName, disk::LockFailure};
+use bytes::{Bytes, BytesMut};
+use kvilt_base::{Disk, File, FileName, Transfer, Work, disk::LockFailure};
 use kvilt_io::{Call, Fault, FaultyDisk, MemoryDisk, Times};
 use rustix::io::Errno;
 
@@ -26,7 +27,8 @@ fn setting() -> Setting {
     Setting { inside, disk, file }
 }
 
-fn make(call: Call, Setting { disk, file, .. }: &Setting) -> std::io::Result<()> {
+fn make(call: Call, setting: &Setting) -> std::io::Result<()> {
+    let Setting { disk, file, .. } = setting;
     match call {
         Call::Create => disk.create(FileName::Of(LOG, 2)).map(drop),
         Call::Open => disk.open(NAME).map(drop),
@@ -46,7 +48,24 @@ fn make(call: Call, Setting { disk, file, .. }: &Setting) -> std::io::Result<()>
             Err(LockFailure::Held(_) | LockFailure::HeldByReaders) => panic!("nobody holds it"),
         },
         Call::Len => file.len().map(drop),
+        Call::Queue => disk.queue(1).map(drop),
+        Call::QueueRead => transferred(setting, Work::Read(BytesMut::zeroed(2))),
+        Call::QueueWrite => {
+            transferred(setting, Work::Write { bytes: Bytes::from_static(b"xy"), is_durable: true })
+        }
     }
+}
+
+/// The outcome of one transfer at the file's beginning.
+fn transferred(Setting { disk, file, .. }: &Setting, work: Work) -> std::io::Result<()> {
+    let queue = disk.queue(4)?;
+    queue.submit(vec![Transfer { token: 9, file: file.clone(), offset: 0, work }]);
+    let mut done = Vec::new();
+    queue.reap(&mut done);
+    let [completed] = <[_; 1]>::try_from(done).unwrap();
+    assert_eq!(completed.token, 9);
+    assert_eq!(completed.work.len(), 2, "the buffer comes back");
+    completed.outcome
 }
 
 #[test]
@@ -59,6 +78,10 @@ fn each_call_fails_with_each_error_and_is_not_passed_on() {
     ];
     for &call in Call::ALL {
         for (fault, errno) in errors {
+            let is_continued = matches!(call, Call::QueueRead | Call::QueueWrite);
+            if is_continued && fault == Fault::Interrupted {
+                continue;
+            }
             let setting = setting();
             let calls = setting.disk.calls(call);
             setting.disk.fail(Some(call), 0, fault, Times::Once);
@@ -165,4 +188,41 @@ fn a_call_can_be_made_to_panic() {
     let setting = setting();
     setting.disk.fail(None, 0, Fault::Panic, Times::Once);
     let _ = setting.file.len();
+}
+
+#[test]
+fn a_queue_goes_on_by_itself_where_a_call_was_interrupted_or_short() {
+    for fault in [Fault::Interrupted, Fault::Short] {
+        let setting = setting();
+        setting.disk.fail(Some(Call::QueueWrite), 0, fault, Times::Once);
+        make(Call::QueueWrite, &setting).unwrap();
+        assert_eq!(setting.disk.open_plans(), 0);
+        assert_eq!(setting.inside.contents(NAME).unwrap(), b"xy345678");
+    }
+}
+
+#[test]
+fn a_planned_panic_of_a_transfer_comes_when_it_is_reaped_and_the_transfer_goes_on() {
+    let Setting { inside, disk, file } = setting();
+    disk.fail(Some(Call::QueueWrite), 1, Fault::Panic, Times::Once);
+    let queue = disk.queue(4).unwrap();
+    let write = |token: u64| Transfer {
+        token,
+        file: file.clone(),
+        offset: token,
+        work: Work::Write { bytes: Bytes::from_static(b"z"), is_durable: false },
+    };
+    queue.submit(vec![write(0), write(1), write(2)]);
+    let mut done = Vec::new();
+    let reap = std::panic::AssertUnwindSafe(|| queue.reap(&mut done));
+    let panic = std::panic::catch_unwind(reap).unwrap_err();
+    assert_eq!(panic.downcast_ref::<String>().unwrap(), kvilt_io::PLANNED_PANIC);
+    while done.len() < 3 {
+        queue.reap(&mut done);
+    }
+    let mut tokens: Vec<u64> = done.iter().map(|completed| completed.token).collect();
+    tokens.sort_unstable();
+    assert_eq!(tokens, [0, 1, 2]);
+    assert!(done.iter().all(|completed| completed.outcome.is_ok()));
+    assert_eq!(inside.contents(NAME).unwrap(), b"zzz45678");
 }

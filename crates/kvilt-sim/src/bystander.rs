@@ -22,7 +22,9 @@ use std::{
 };
 
 use kvilt_base::{
-    Disk, Engine, Error, File, FileName, Level, Listed, Mapping, disk::Habitat, disk::LockFailure,
+    Completed, Disk, Engine, Error, File, FileName, Level, Listed, Mapping, Means, Queue, Transfer, Work,
+    disk::{Habitat, LockFailure},
+    queue::{foreign, found},
 };
 use kvilt_io::Call;
 
@@ -234,6 +236,12 @@ impl Disk for Attended {
         self.disk.link(name, into)
     }
 
+    fn queue(&self, depth: usize) -> io::Result<Arc<dyn Queue>> {
+        let queue = self.disk.queue(depth)?;
+        let (bystander, refused) = (Arc::clone(&self.bystander), Mutex::default());
+        Ok(Arc::new(AttendedQueue { queue, bystander, refused }))
+    }
+
     fn habitat(&self) -> io::Result<Habitat> {
         self.disk.habitat()
     }
@@ -296,5 +304,59 @@ impl File for AttendedFile {
 
     fn name(&self) -> FileName {
         self.file.name()
+    }
+}
+
+/// A queue with a bystander: it comes before a batch is submitted, as before the calls of its first transfer.
+#[derive(Debug)]
+struct AttendedQueue {
+    queue: Arc<dyn Queue>,
+    bystander: Arc<Bystander>,
+    refused: Mutex<Vec<Completed>>,
+}
+
+impl std::fmt::Debug for Bystander {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Bystander")
+    }
+}
+
+impl AttendedQueue {
+    fn refused(&self) -> std::sync::MutexGuard<'_, Vec<Completed>> {
+        self.refused.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Queue for AttendedQueue {
+    fn submit(&self, transfers: Vec<Transfer>) {
+        let mut passed = Vec::with_capacity(transfers.len());
+        for mut transfer in transfers {
+            match found::<AttendedFile>(&*transfer.file).map(|file| Arc::clone(&file.file)) {
+                Some(file) => {
+                    transfer.file = file;
+                    passed.push(transfer);
+                }
+                None => {
+                    let error = foreign(transfer.file.name());
+                    self.refused().push(transfer.complete(Err(error)));
+                }
+            }
+        }
+        let Some(first) = passed.first() else { return };
+        let call = if matches!(first.work, Work::Read(_)) { Call::QueueRead } else { Call::QueueWrite };
+        self.bystander.look_before(call, first.file.name());
+        self.queue.submit(passed);
+    }
+
+    fn reap(&self, done: &mut Vec<Completed>) {
+        let before = done.len();
+        done.append(&mut self.refused());
+        if done.len() == before {
+            self.queue.reap(done);
+        }
+    }
+
+    fn means(&self) -> Means {
+        self.queue.means()
     }
 }

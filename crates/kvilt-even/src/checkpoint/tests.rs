@@ -201,6 +201,10 @@ impl Disk for SlowDirectory {
         self.inside.link(name, into)
     }
 
+    fn queue(&self, depth: usize) -> io::Result<Arc<dyn kvilt_base::Queue>> {
+        self.inside.queue(depth)
+    }
+
     fn habitat(&self) -> io::Result<kvilt_base::disk::Habitat> {
         self.inside.habitat()
     }

@@ -2,9 +2,9 @@
 
 use std::{fmt, io, sync::Arc};
 
-use kvilt_base::{File, FileName, Mapping};
+use kvilt_base::{File, FileName, Mapping, queue::check_blocks};
 
-use super::{Turn, World, inode::Inode};
+use super::{State, Turn, World, inode::Inode};
 
 /// See the module.
 pub(super) struct MemoryFile {
@@ -15,24 +15,16 @@ pub(super) struct MemoryFile {
 impl File for MemoryFile {
     fn read_at(&self, offset: u64, buffer: &mut [u8]) -> io::Result<usize> {
         self.world.state.lock().check()?;
+        check_blocks(self.name(), offset, buffer)?;
         Ok(self.inode.read(offset, buffer))
     }
 
     fn write_at(&self, offset: u64, bytes: &[u8]) -> io::Result<usize> {
+        check_blocks(self.name(), offset, bytes)?;
         self.world.change(|state, _| {
-            let end = offset.checked_add(bytes.len() as u64).filter(|end| usize::try_from(*end).is_ok());
-            let end = end.ok_or_else(|| io::Error::from(io::ErrorKind::FileTooLarge))?;
-            let mut taken = bytes;
-            if let Some(capacity) = state.capacity_bytes {
-                let growth = end.saturating_sub(self.inode.len());
-                let lacking = growth.saturating_sub(capacity.saturating_sub(state.total_bytes()));
-                if lacking > 0 && lacking >= bytes.len() as u64 {
-                    return Err(io::Error::from(io::ErrorKind::StorageFull));
-                }
-                taken = &bytes[..bytes.len() - usize::try_from(lacking).expect("less than the slice")];
-            }
-            self.inode.write(usize::try_from(offset).expect("the end fits, see above"), taken);
-            Ok(taken.len())
+            let taken = room_for(state, &self.inode, offset, bytes.len())?;
+            self.inode.write(usize::try_from(offset).expect("the end fits, see there"), &bytes[..taken]);
+            Ok(taken)
         })
     }
 
@@ -41,8 +33,7 @@ impl File for MemoryFile {
             if turn == Turn::Last {
                 return Ok(());
             }
-            let op = state.ops - 1;
-            if state.sync_failure_at.take_if(|at| *at <= op).is_some() {
+            if state.fails_sync() {
                 self.inode.lose_unsynced();
                 return Err(rustix::io::Errno::IO.into());
             }
@@ -84,6 +75,21 @@ impl File for MemoryFile {
     fn name(&self) -> FileName {
         self.inode.name()
     }
+}
+
+/// How many of the bytes of a write there is room for; an error if for none.
+pub(super) fn room_for(state: &State, inode: &Inode, offset: u64, len: usize) -> io::Result<usize> {
+    let end = offset.checked_add(len as u64).filter(|end| usize::try_from(*end).is_ok());
+    let end = end.ok_or_else(|| io::Error::from(io::ErrorKind::FileTooLarge))?;
+    let Some(capacity) = state.capacity_bytes else {
+        return Ok(len);
+    };
+    let growth = end.saturating_sub(inode.len());
+    let lacking = growth.saturating_sub(capacity.saturating_sub(state.total_bytes()));
+    if lacking > 0 && lacking >= len as u64 {
+        return Err(io::Error::from(io::ErrorKind::StorageFull));
+    }
+    Ok(len - usize::try_from(lacking).expect("less than the bytes"))
 }
 
 impl fmt::Debug for MemoryFile {

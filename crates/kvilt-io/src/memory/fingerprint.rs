@@ -44,6 +44,9 @@ impl MemoryDisk {
         for inode in &inodes {
             inode.with(|contents| contents.hash_into(&mut hasher));
         }
+        for write in state.flights.writes() {
+            (places.get(&Arc::as_ptr(&write.inode)), write.offset, &write.bytes).hash(&mut hasher);
+        }
         (state.capacity_bytes, self.directory).hash(&mut hasher);
         hasher.finish()
     }

@@ -6,6 +6,8 @@
 //! through and the data did not, there are zeros or stale bytes. Of the name changes since the last
 //! `sync_dir`, any subset holds.
 //!
+//! Of writes in flight an image of either kind may show anything, see `flying`.
+//!
 //! What is always true: synced bytes that were not written again are in every image (D-1), synced names that
 //! were not changed again too (D-2), and a rename holds as a whole or not at all (D-4).
 
@@ -18,7 +20,7 @@ use std::{
 use kvilt_base::{FileName, Rng};
 
 use super::{
-    Directory, Kernel, MemoryDisk, NameChange, State, apply,
+    Directory, Kernel, MemoryDisk, NameChange, State, apply, flying,
     inode::{Contents, Extent, Inode},
     unsynced::{Unit, units},
 };
@@ -46,7 +48,7 @@ pub enum Keep {
 }
 
 /// What is kept, with the unit at hand that is kept or lost alone.
-enum Kept {
+pub(super) enum Kept {
     Nothing,
     Everything,
     AnySubset,
@@ -70,21 +72,30 @@ impl Kept {
 }
 
 impl MemoryDisk {
+    fn rng_of(&self, keep: Keep) -> SeededRng {
+        match keep {
+            Keep::Random(seed) | Keep::Prefix(seed) => SeededRng::new(seed ^ self.world.seed.rotate_left(32)),
+            Keep::SyncedOnly | Keep::All | Keep::Only(_) | Keep::AllBut(_) => SeededRng::new(self.world.seed),
+        }
+    }
+
     /// A disk of its own that holds what a power cut now, or at the planned crash, may leave. Its calls count
     /// from zero, everything on it is durable, nothing is locked; it has the capacity of this one.
     pub fn crash_image(&self, keep: Keep) -> Arc<MemoryDisk> {
         let state = self.world.state.lock();
-        let rng = match keep {
-            Keep::Random(seed) | Keep::Prefix(seed) => SeededRng::new(seed ^ self.world.seed.rotate_left(32)),
-            Keep::SyncedOnly | Keep::All | Keep::Only(_) | Keep::AllBut(_) => SeededRng::new(self.world.seed),
-        };
+        let rng = self.rng_of(keep);
         let kept = Kept::of(keep, &state);
+        let landed = flying::landed(state.flights.writes(), &kept, &rng);
         let mut copies = Copies::new(state.directories.len() > 1);
         let mut directories = Vec::with_capacity(state.directories.len());
         for (number, directory) in state.directories.iter().enumerate() {
             let names = kept_names((number, directory), &kept, &rng);
             let names = names.iter().map(|(name, inode)| {
-                let copy = copies.copy(inode, |inode| crashed(inode, *name, &kept, &rng));
+                let copy = copies.copy(inode, |inode| {
+                    let mut contents = crashed(inode, *name, &kept, &rng);
+                    flying::land(&landed, inode, |offset, bytes| contents.live.overwrite(offset, bytes));
+                    contents
+                });
                 (*name, copy)
             });
             directories
@@ -100,12 +111,25 @@ impl MemoryDisk {
     }
 
     /// A disk of its own that holds what the death of the process leaves: everything written, but what was
-    /// not synced is no safer than before, so a later power cut may still take it. Locks and handles are
-    /// gone.
+    /// not synced is no safer than before, so a later power cut may still take it. Of writes in flight it has
+    /// what a number chooses that grows with each call. Locks and handles are gone.
     pub fn kill_image(&self) -> Arc<MemoryDisk> {
+        self.kill_image_with(Keep::Random(self.ops()))
+    }
+
+    /// The same; `in_flight` says what it has of writes in flight.
+    pub fn kill_image_with(&self, in_flight: Keep) -> Arc<MemoryDisk> {
         let state = self.world.state.lock();
+        let rng = self.rng_of(in_flight);
+        let landed = flying::landed(state.flights.writes(), &Kept::of(in_flight, &state), &rng);
         let mut copies = Copies::new(true);
-        let mut copy = |inode: &Arc<Inode>| copies.copy(inode, |inode| inode.copy_contents());
+        let mut copy = |inode: &Arc<Inode>| {
+            copies.copy(inode, |inode| {
+                let mut contents = inode.copy_contents();
+                flying::land(&landed, inode, |offset, bytes| contents.write(offset, bytes));
+                contents
+            })
+        };
         let mut directories = Vec::with_capacity(state.directories.len());
         for directory in &state.directories {
             let names = directory.names.iter().map(|(name, inode)| (*name, copy(inode))).collect();
@@ -161,7 +185,9 @@ fn kept_names(
     rng: &SeededRng,
 ) -> BTreeMap<FileName, Arc<Inode>> {
     let mut names = directory.names.clone();
-    if matches!(kept, Kept::Everything | Kept::AllBut(Unit::Piece(_))) || directory.changes.is_empty() {
+    if matches!(kept, Kept::Everything | Kept::AllBut(Unit::Piece(_) | Unit::Flight(_)))
+        || directory.changes.is_empty()
+    {
         return names;
     }
     for change in directory.changes.iter().rev() {
@@ -204,21 +230,21 @@ fn kept_names(
 }
 
 /// How likely one unsynced thing is kept. All and nothing are common among real crashes, so they are here.
-struct Chance {
+pub(super) struct Chance {
     eighths: u64,
 }
 
 impl Chance {
-    fn drawn(rng: &SeededRng) -> Self {
+    pub(super) fn drawn(rng: &SeededRng) -> Self {
         Chance { eighths: [0, 1, 4, 4, 4, 7, 8][drawn_below(rng, 7)] }
     }
 
-    fn holds(&self, rng: &SeededRng) -> bool {
+    pub(super) fn holds(&self, rng: &SeededRng) -> bool {
         rng.below(8) < self.eighths
     }
 }
 
-fn drawn_below(rng: &SeededRng, limit: usize) -> usize {
+pub(super) fn drawn_below(rng: &SeededRng, limit: usize) -> usize {
     usize::try_from(rng.below(limit as u64)).expect("below a usize")
 }
 

@@ -3,7 +3,7 @@
 //! What is always true: undoing `writes` from the last to the first gives the bytes on the platter — unless a
 //! failed sync has lost some, then these are kept apart in `platter`.
 
-use std::{io, sync::Arc};
+use std::{io, mem, sync::Arc};
 
 use kvilt_base::{FileName, Mapping};
 use parking_lot::Mutex;
@@ -68,6 +68,14 @@ impl Extent {
         Extent { bytes: self.bytes.clone(), len }
     }
 
+    /// Writes over and behind what is there; zeros fill a gap.
+    pub(super) fn overwrite(&mut self, offset: usize, data: &[u8]) {
+        self.change(|bytes| {
+            bytes.resize(bytes.len().max(offset + data.len()), 0);
+            bytes[offset..offset + data.len()].copy_from_slice(data);
+        });
+    }
+
     /// Changes the bytes, copying them first if others share them.
     pub(super) fn change<T>(&mut self, change: impl FnOnce(&mut Vec<u8>) -> T) -> T {
         let bytes = Arc::make_mut(&mut self.bytes);
@@ -79,6 +87,21 @@ impl Extent {
 }
 
 impl Write {
+    /// Some bytes have become durable that were written after this: to take it back leaves them alone.
+    fn keep_durable(&mut self, offset: usize, bytes: &[u8]) {
+        let end = offset + bytes.len();
+        let len_before = self.len_before.max(end);
+        let mut before = mem::take(&mut self.before).into_vec();
+        // What the file did not have before it has as zeros now.
+        before.resize(self.end().min(len_before).saturating_sub(self.offset), 0);
+        let (start, end) = (offset.max(self.offset), end.min(self.offset + before.len()));
+        if start < end {
+            before[start - self.offset..end - self.offset]
+                .copy_from_slice(&bytes[start - offset..end - offset]);
+        }
+        (self.len_before, self.before) = (len_before, before.into());
+    }
+
     pub(super) fn end(&self) -> usize {
         self.offset + self.len
     }
@@ -162,27 +185,24 @@ impl Inode {
     }
 
     pub(super) fn write(&self, offset: usize, data: &[u8]) {
+        self.0.lock().write(offset, data);
+    }
+
+    /// Writes what survives a power cut, whatever else does.
+    pub(super) fn write_durably(&self, offset: usize, data: &[u8]) {
         if data.is_empty() {
             return;
         }
         let mut contents = self.0.lock();
         if let Some(mapped) = &contents.mapped {
+            // Its pages are kept or lost by themselves: nothing here says which are durable.
             return mapped.write(offset, data);
         }
-        let write = contents.live.change(|bytes| {
-            let len_before = bytes.len();
-            if offset > len_before {
-                bytes.resize(offset, 0);
-            }
-            let overlap = data.len().min(bytes.len() - offset);
-            let before = bytes[offset..offset + overlap].into();
-            bytes[offset..offset + overlap].copy_from_slice(&data[..overlap]);
-            bytes.extend_from_slice(&data[overlap..]);
-            // What lay in a gap before the write was nothing: the length alone undoes it.
-            let before = if offset > len_before { Box::default() } else { before };
-            Write { offset, len: data.len(), len_before, before }
-        });
-        contents.writes.push(write);
+        contents.live.overwrite(offset, data);
+        contents.writes.iter_mut().for_each(|write| write.keep_durable(offset, data));
+        if let Some(platter) = &mut contents.platter {
+            platter.overwrite(offset, data);
+        }
     }
 
     pub(super) fn sync(&self) {
@@ -237,6 +257,30 @@ impl Inode {
 }
 
 impl Contents {
+    /// Writes what a crash may undo.
+    pub(super) fn write(&mut self, offset: usize, data: &[u8]) {
+        if data.is_empty() {
+            return;
+        }
+        if let Some(mapped) = &self.mapped {
+            return mapped.write(offset, data);
+        }
+        let write = self.live.change(|bytes| {
+            let len_before = bytes.len();
+            if offset > len_before {
+                bytes.resize(offset, 0);
+            }
+            let overlap = data.len().min(bytes.len() - offset);
+            let before = bytes[offset..offset + overlap].into();
+            bytes[offset..offset + overlap].copy_from_slice(&data[..overlap]);
+            bytes.extend_from_slice(&data[overlap..]);
+            // What lay in a gap before the write was nothing: the length alone undoes it.
+            let before = if offset > len_before { Box::default() } else { before };
+            Write { offset, len: data.len(), len_before, before }
+        });
+        self.writes.push(write);
+    }
+
     /// What is durable for certain.
     pub(super) fn synced(&self) -> Extent {
         match &self.platter {

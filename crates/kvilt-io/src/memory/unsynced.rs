@@ -12,6 +12,7 @@ use std::{collections::HashSet, ops::Range, sync::Arc};
 
 use super::{
     ChangeKind, MemoryDisk, NameChange, State,
+    flying::{self, FlyingPiece},
     image::{SECTOR_BYTES, copy_sector_before},
     inode::{Contents, Extent, Inode},
 };
@@ -22,6 +23,8 @@ pub(super) enum Unit {
     Name { directory: usize, change: usize },
     /// A part of a write.
     Piece(Piece),
+    /// A part of a write in flight.
+    Flight(FlyingPiece),
 }
 
 /// Sectors of one write since the last sync of its file.
@@ -37,9 +40,12 @@ impl Unit {
     /// Whether this change of names must hold where nothing else does: it is the unit, or names the unit's
     /// file.
     pub(super) fn needs(&self, directory: usize, position: usize, change: &NameChange) -> bool {
-        let names_its_file =
-            |piece: &Piece| change.kind.inode().is_some_and(|i| Arc::ptr_eq(i, &piece.inode));
-        self.is_name(directory, position) || matches!(self, Unit::Piece(piece) if names_its_file(piece))
+        let names = |inode: &Arc<Inode>| change.kind.inode().is_some_and(|i| Arc::ptr_eq(i, inode));
+        match self {
+            Unit::Name { .. } => self.is_name(directory, position),
+            Unit::Piece(piece) => names(&piece.inode),
+            Unit::Flight(piece) => names(&piece.inode),
+        }
     }
 
     /// Whether it is this change of names.
@@ -50,8 +56,8 @@ impl Unit {
 
 impl MemoryDisk {
     /// How many things there are that a power cut now may take, or leave, each by itself: changes of names,
-    /// writes, the sectors of a write before and behind each border. [`super::Keep::Only`] and
-    /// [`super::Keep::AllBut`] number them from zero.
+    /// writes, those in flight too, the sectors of a write before and behind each border.
+    /// [`super::Keep::Only`] and [`super::Keep::AllBut`] number them from zero.
     pub fn unsynced(&self) -> usize {
         units(&self.world.state.lock()).len()
     }
@@ -69,6 +75,7 @@ pub(super) fn units(state: &State) -> Vec<Unit> {
             Unit::Piece(Piece { inode: Arc::clone(&inode), write, sectors, has_length })
         }));
     }
+    units.extend(flying::pieces(&state.flights.writes()).into_iter().map(Unit::Flight));
     units
 }
 

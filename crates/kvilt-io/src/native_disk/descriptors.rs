@@ -4,10 +4,10 @@
 //! goes round it (CLOCK: who was used since the hand last came is passed over) and closes descriptors to make
 //! room.
 //!
-//! What is always true: a descriptor is closed only while nobody uses it, and only when all that was written
-//! through it has been synced. If that sync fails, the slot keeps the error, and every later sync of the file
-//! fails with it (D-5). The limit is soft for files whose names are gone: their descriptors stay open, since
-//! nothing could open them again.
+//! What is always true: a descriptor is closed only while nobody uses or holds it, and only when all that was
+//! written through it has been synced. If that sync fails, the slot keeps the error, and every later sync of
+//! the file fails with it (D-5). The limit is soft for files whose names are gone: their descriptors stay
+//! open, since nothing could open them again.
 //!
 //! Lock order: a slot's descriptor, then the ring. The hand only *tries* to lock slots, holding no ring.
 
@@ -83,7 +83,9 @@ impl Owner {
 /// A file's descriptor, when it has one, and what must be remembered when it has none.
 pub(super) struct Slot {
     owner: Owner,
-    fd: RwLock<Option<OwnedFd>>,
+    fd: RwLock<Option<Arc<OwnedFd>>>,
+    /// How many [`Held`] there are of it. Grows only under the shared lock.
+    holds: AtomicUsize,
     /// Used since the hand last came by.
     is_used: AtomicBool,
     /// Something may have been written since the last good sync.
@@ -102,6 +104,7 @@ impl Slot {
         Arc::new(Slot {
             owner,
             fd: RwLock::default(),
+            holds: AtomicUsize::default(),
             is_used: AtomicBool::default(),
             is_dirty: AtomicBool::default(),
             is_pinned: AtomicBool::default(),
@@ -123,13 +126,30 @@ impl Slot {
         reopen: impl Fn() -> io::Result<OwnedFd>,
         call: impl FnOnce(BorrowedFd<'_>) -> io::Result<T>,
     ) -> io::Result<T> {
+        self.with_owned(reopen, |fd| call(fd.as_fd()))
+    }
+
+    /// Keeps the descriptor, which `reopen` makes if need be, open while the returned value is there.
+    pub(super) fn hold(self: &Arc<Self>, reopen: impl Fn() -> io::Result<OwnedFd>) -> io::Result<Held> {
+        self.with_owned(reopen, |fd| {
+            // Relaxed: who evicts has the exclusive lock, which comes after our shared one.
+            self.holds.fetch_add(1, Ordering::Relaxed);
+            Ok(Held { slot: self.clone(), fd: fd.clone() })
+        })
+    }
+
+    fn with_owned<T>(
+        self: &Arc<Self>,
+        reopen: impl Fn() -> io::Result<OwnedFd>,
+        call: impl FnOnce(&Arc<OwnedFd>) -> io::Result<T>,
+    ) -> io::Result<T> {
         // Relaxed: a hint to the hand. Looked at first, so that readers do not fight for the line.
         if !self.is_used.load(Ordering::Relaxed) {
             self.is_used.store(true, Ordering::Relaxed);
         }
         let guard = self.fd.read();
         if let Some(fd) = &*guard {
-            return call(fd.as_fd());
+            return call(fd);
         }
         drop(guard);
         let mut guard = self.fd.write();
@@ -138,12 +158,12 @@ impl Slot {
             self.admit(&mut guard, fd);
         }
         let guard = RwLockWriteGuard::downgrade(guard);
-        call(guard.as_ref().expect("admitted above, and held since").as_fd())
+        call(guard.as_ref().expect("admitted above, and held since"))
     }
 
     /// Puts the descriptor in and the slot into the ring, and makes room for it elsewhere.
-    fn admit(self: &Arc<Self>, guard: &mut RwLockWriteGuard<'_, Option<OwnedFd>>, fd: OwnedFd) {
-        **guard = Some(fd);
+    fn admit(self: &Arc<Self>, guard: &mut RwLockWriteGuard<'_, Option<Arc<OwnedFd>>>, fd: OwnedFd) {
+        **guard = Some(Arc::new(fd));
         let open = {
             let mut ring = RING.lock();
             // Relaxed: under the ring's lock.
@@ -171,10 +191,15 @@ impl Slot {
         // Relaxed: see `mark_dirty`.
         self.is_dirty.store(false, Ordering::Relaxed);
         if let Err(error) = rustix::io::retry_on_intr(|| fs::fdatasync(fd)) {
-            // Relaxed: nothing else hangs on it.
-            self.sync_error.store(error.raw_os_error(), Ordering::Relaxed);
+            self.keep_sync_error(error);
         }
         self.check_sync_error()
+    }
+
+    /// A sync has failed.
+    fn keep_sync_error(&self, error: Errno) {
+        // Relaxed: nothing else hangs on it.
+        self.sync_error.store(error.raw_os_error(), Ordering::Relaxed);
     }
 
     fn check_sync_error(&self) -> io::Result<()> {
@@ -196,7 +221,7 @@ impl Slot {
     }
 
     /// Closes the descriptor for good, synced or not: nobody has the file open any more, or its directory is
-    /// closed.
+    /// closed. One that is held is closed when it is let go.
     pub(super) fn close(&self) {
         let mut guard = self.fd.write();
         if let Some(fd) = guard.take() {
@@ -210,7 +235,8 @@ impl Slot {
         let Some(mut guard) = self.fd.try_write() else {
             return false;
         };
-        if self.is_pinned.load(Ordering::Relaxed) {
+        // Acquire: what its holders wrote and marked is seen below.
+        if self.is_pinned.load(Ordering::Relaxed) || self.holds.load(Ordering::Acquire) > 0 {
             return false;
         }
         let Some(fd) = guard.take() else {
@@ -223,6 +249,52 @@ impl Slot {
         RING.lock().take_out(self);
         drop(fd);
         true
+    }
+}
+
+/// A descriptor that stays open.
+pub(super) struct Held {
+    slot: Arc<Slot>,
+    fd: Arc<OwnedFd>,
+}
+
+impl Held {
+    /// See [`Slot::mark_dirty`].
+    pub(super) fn mark_dirty(&self) {
+        self.slot.mark_dirty();
+    }
+
+    /// See [`Slot::sync`].
+    pub(super) fn sync(&self) -> io::Result<()> {
+        self.slot.sync(self.fd.as_fd())
+    }
+
+    /// Fails if a sync has failed.
+    pub(super) fn check_sync_error(&self) -> io::Result<()> {
+        self.slot.check_sync_error()
+    }
+
+    /// A sync by other means than [`Held::sync`] has failed.
+    pub(super) fn keep_sync_error(&self, error: Errno) {
+        self.slot.keep_sync_error(error);
+    }
+
+    /// How long the file is, in bytes.
+    pub(super) fn file_len(&self) -> io::Result<u64> {
+        Ok(u64::try_from(fs::fstat(&self.fd)?.st_size).unwrap_or(0))
+    }
+}
+
+impl AsFd for Held {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.fd.as_fd()
+    }
+}
+
+impl Drop for Held {
+    fn drop(&mut self) {
+        // Release: see `evict`.
+        self.slot.holds.fetch_sub(1, Ordering::Release);
     }
 }
 
@@ -247,6 +319,7 @@ impl Ring {
             // rest.
             let is_spared = slot.fd.is_locked()
                 || slot.is_pinned.load(Ordering::Relaxed)
+                || slot.holds.load(Ordering::Relaxed) > 0
                 || slot.is_used.swap(false, Ordering::Relaxed)
                 || (step < 2 * count && slot.is_dirty.load(Ordering::Relaxed));
             if !is_spared {

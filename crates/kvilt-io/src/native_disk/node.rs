@@ -10,11 +10,14 @@ use std::{
     sync::{Arc, OnceLock, atomic::Ordering},
 };
 
-use kvilt_base::{File, FileName, Mapping};
+use kvilt_base::{File, FileName, Mapping, queue::check_blocks};
 use parking_lot::{Mutex, MutexGuard};
 use rustix::fs;
 
-use super::{Directory, allocation, descriptors::Slot};
+use super::{
+    Directory, advice, allocation,
+    descriptors::{Held, Slot},
+};
 
 /// Device and inode number.
 type Identity = (u64, u64);
@@ -65,6 +68,28 @@ impl Node {
         self.name.lock()
     }
 
+    /// Opens the file, and keeps it open while the returned value is there.
+    pub(super) fn hold(&self) -> io::Result<Held> {
+        self.slot.hold(|| self.reopen())
+    }
+
+    /// Whether it is a file of this directory.
+    pub(super) fn is_of(&self, directory: &Arc<Directory>) -> bool {
+        Arc::ptr_eq(&self.directory, directory)
+    }
+
+    /// Whether it was opened past the page cache.
+    pub(super) fn is_direct(&self) -> bool {
+        self.directory.opens_direct(self.name())
+    }
+
+    /// Counts bytes that were read, or written.
+    pub(super) fn count(&self, is_write: bool, bytes: usize) {
+        let counter = if is_write { &self.directory.bytes_written } else { &self.directory.bytes_read };
+        // Relaxed: a statistic.
+        counter.fetch_add(bytes as u64, Ordering::Relaxed);
+    }
+
     fn reopen(&self) -> io::Result<OwnedFd> {
         let name = self.name.lock();
         let fd = self.directory.open_existing(*name)?;
@@ -86,21 +111,21 @@ fn identity_of(fd: &OwnedFd) -> io::Result<Identity> {
 
 impl File for Node {
     fn read_at(&self, offset: u64, buffer: &mut [u8]) -> io::Result<usize> {
+        check_blocks(self.name(), offset, buffer)?;
         let read = self.slot.with(|| self.reopen(), |fd| Ok(rustix::io::pread(fd, buffer, offset)?))?;
-        // Relaxed: a statistic.
-        self.directory.bytes_read.fetch_add(read as u64, Ordering::Relaxed);
+        self.count(false, read);
         Ok(read)
     }
 
     fn write_at(&self, offset: u64, bytes: &[u8]) -> io::Result<usize> {
+        check_blocks(self.name(), offset, bytes)?;
         let write = |fd: std::os::fd::BorrowedFd<'_>| {
             let written = rustix::io::pwrite(fd, bytes, offset);
             self.slot.mark_dirty();
             Ok(written?)
         };
         let written = self.slot.with(|| self.reopen(), write)?;
-        // Relaxed: a statistic.
-        self.directory.bytes_written.fetch_add(written as u64, Ordering::Relaxed);
+        self.count(true, written);
         Ok(written)
     }
 
@@ -117,19 +142,19 @@ impl File for Node {
     }
 
     fn will_read(&self, offset: u64, len: usize) {
-        let ask = |fd: std::os::fd::BorrowedFd<'_>| super::fetch_ahead(fd, offset, len);
+        let ask = |fd: std::os::fd::BorrowedFd<'_>| advice::fetch_ahead(fd, offset, len);
         // Whatever is wrong with the file says so when it is read.
         let _ = self.slot.with(|| self.reopen(), ask);
     }
 
     fn will_sync(&self, offset: u64, len: u64) {
-        let begin = |fd: std::os::fd::BorrowedFd<'_>| super::begin_write_back(fd, offset, len);
+        let begin = |fd: std::os::fd::BorrowedFd<'_>| advice::begin_write_back(fd, offset, len);
         // As above: when it is synced.
         let _ = self.slot.with(|| self.reopen(), begin);
     }
 
     fn will_not_read(&self, offset: u64, len: u64) {
-        let let_go = |fd: std::os::fd::BorrowedFd<'_>| super::let_go(fd, offset, len);
+        let let_go = |fd: std::os::fd::BorrowedFd<'_>| advice::let_go(fd, offset, len);
         // As above.
         let _ = self.slot.with(|| self.reopen(), let_go);
     }

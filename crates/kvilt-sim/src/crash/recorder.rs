@@ -12,7 +12,11 @@ use std::{
     },
 };
 
-use kvilt_base::{Disk, File, FileName, Listed, Mapping, disk::Habitat, disk::LockFailure};
+use kvilt_base::{
+    Completed, Disk, File, FileName, Listed, Mapping, Means, Queue, Transfer,
+    disk::{Habitat, LockFailure},
+    queue::{foreign, found},
+};
 use kvilt_io::{Keep, MemoryDisk};
 
 use crate::{
@@ -149,7 +153,7 @@ impl Film {
 
     /// Half of those who die at a write die within it.
     fn killed(&self, op: u64, write: Option<Write<'_>>) -> Arc<MemoryDisk> {
-        let image = self.disk.kill_image();
+        let image = self.disk.kill_image_with(Keep::Random(mix(op)));
         if let Some(Write { name, offset, bytes }) = write
             && let torn = mix(op) % (2 * bytes.len() as u64 + 1)
             && let Some(first) = bytes.get(..torn as usize)
@@ -283,6 +287,12 @@ impl Disk for Recorder {
         self.0.disk.link(name, into)
     }
 
+    fn queue(&self, depth: usize) -> io::Result<Arc<dyn Queue>> {
+        self.0.before_read()?;
+        let inner = self.0.disk.queue(depth)?;
+        Ok(Arc::new(RecordedQueue { inner, film: Arc::clone(&self.0), refused: Mutex::default() }))
+    }
+
     fn habitat(&self) -> io::Result<Habitat> {
         self.0.disk.habitat()
     }
@@ -345,5 +355,71 @@ impl File for RecordedFile {
 
     fn name(&self) -> FileName {
         self.inner.name()
+    }
+}
+
+/// Images are made before a batch with a write in it is submitted, and before somebody reaps: until then each
+/// of the writes in flight may be there, in part or whole, or not.
+struct RecordedQueue {
+    inner: Arc<dyn Queue>,
+    film: Arc<Film>,
+    refused: Mutex<Vec<Completed>>,
+}
+
+impl std::fmt::Debug for RecordedQueue {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "RecordedQueue({:?})", self.inner)
+    }
+}
+
+impl RecordedQueue {
+    fn refuse(&self, transfer: Transfer, error: io::Error) {
+        let mut refused = self.refused.lock().expect("nobody panics while holding it");
+        refused.push(transfer.complete(Err(error)));
+    }
+}
+
+impl Queue for RecordedQueue {
+    fn submit(&self, transfers: Vec<Transfer>) {
+        let changes = transfers.iter().any(|transfer| transfer.work.is_write());
+        let before = || if changes { self.film.before_change() } else { self.film.before_read() };
+        if before().is_err() {
+            let gone = || self.film.before_read().err().unwrap_or_else(|| io::ErrorKind::Other.into());
+            return transfers.into_iter().for_each(|transfer| self.refuse(transfer, gone()));
+        }
+        let mut passed = Vec::with_capacity(transfers.len());
+        for mut transfer in transfers {
+            match found::<RecordedFile>(&*transfer.file).map(|file| Arc::clone(&file.inner)) {
+                Some(file) => {
+                    transfer.file = file;
+                    passed.push(transfer);
+                }
+                None => {
+                    let error = foreign(transfer.file.name());
+                    self.refuse(transfer, error);
+                }
+            }
+        }
+        self.inner.submit(passed);
+    }
+
+    fn reap(&self, done: &mut Vec<Completed>) {
+        let mut refused = std::mem::take(&mut *self.refused.lock().expect("nobody panics while holding it"));
+        if !refused.is_empty() {
+            return done.append(&mut refused);
+        }
+        let _ = self.film.before_change();
+        let from = done.len();
+        self.inner.reap(done);
+        for completed in &mut done[from..] {
+            // The disk is gone: what becomes of its bytes now is seen by nobody.
+            if let Err(error) = self.film.before_read() {
+                completed.outcome = Err(error);
+            }
+        }
+    }
+
+    fn means(&self) -> Means {
+        self.inner.means()
     }
 }

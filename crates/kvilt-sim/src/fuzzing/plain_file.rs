@@ -95,6 +95,10 @@ impl Disk for PlainDisk {
         refused()
     }
 
+    fn queue(&self, _depth: usize) -> io::Result<Arc<dyn kvilt_base::Queue>> {
+        Err(io::ErrorKind::Unsupported.into())
+    }
+
     fn habitat(&self) -> io::Result<kvilt_base::disk::Habitat> {
         Err(io::ErrorKind::Unsupported.into())
     }

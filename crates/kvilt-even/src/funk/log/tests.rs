@@ -158,6 +158,10 @@ impl Disk for HeldDisk {
         self.inside.link(name, into)
     }
 
+    fn queue(&self, _depth: usize) -> io::Result<Arc<dyn kvilt_base::Queue>> {
+        Err(io::ErrorKind::Unsupported.into())
+    }
+
     fn habitat(&self) -> io::Result<kvilt_base::disk::Habitat> {
         self.inside.habitat()
     }

@@ -1,0 +1,266 @@
+//! `NativeQueue`: transfers in flight on files of a directory, by threads or by the kernel's rings.
+//!
+//! What is always true: a transfer in flight holds its file's descriptor open, and its buffer. A process that
+//! was forked off touches neither threads nor rings: what it submits fails, and what its parent has in flight
+//! is the parent's.
+
+pub(super) mod threads;
+
+use std::{fmt, io, mem, ops::Range, process, sync::Arc};
+
+use kvilt_base::{
+    Completed, Means, MeansKind, Queue, Transfer, Work,
+    queue::{BLOCK_BYTES, foreign, found},
+};
+use parking_lot::Mutex;
+use rustix::io::Errno;
+
+use super::{Directory, descriptors::Held, node::Node};
+use threads::ThreadQueue;
+
+/// By what a queue of a [`crate::NativeDisk`] is to work.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum QueueBy {
+    /// The kernel's rings where it lets us, else threads.
+    Best,
+    /// Threads.
+    Threads,
+}
+
+/// See the module.
+pub(super) struct NativeQueue {
+    directory: Arc<Directory>,
+    process: u32,
+    backend: Option<Backend>,
+    /// What could not be begun.
+    refused: Mutex<Vec<Completed>>,
+    /// The same in a process that was forked off, where `refused` may have been locked at that moment.
+    orphaned: Mutex<Vec<Completed>>,
+}
+
+enum Backend {
+    Threads(ThreadQueue),
+}
+
+/// A transfer that can be begun.
+pub(super) struct Checked {
+    pub(super) transfer: Transfer,
+    pub(super) held: Held,
+    pub(super) course: Course,
+}
+
+/// How far a transfer has come.
+#[derive(Clone, Copy)]
+pub(super) struct Course {
+    offset: u64,
+    len: usize,
+    done: usize,
+    pub(super) is_direct: bool,
+    is_write: bool,
+}
+
+impl NativeQueue {
+    pub(super) fn new(directory: &Arc<Directory>, depth: usize, by: QueueBy) -> Self {
+        let backend = match by {
+            QueueBy::Best | QueueBy::Threads => Backend::Threads(ThreadQueue::new(depth)),
+        };
+        NativeQueue {
+            directory: directory.clone(),
+            process: process::id(),
+            backend: Some(backend),
+            refused: Mutex::default(),
+            orphaned: Mutex::default(),
+        }
+    }
+
+    fn is_forked(&self) -> bool {
+        process::id() != self.process
+    }
+
+    fn backend(&self) -> &Backend {
+        self.backend.as_ref().expect("it is there until the queue is dropped")
+    }
+
+    fn check(&self, transfer: &Transfer) -> io::Result<()> {
+        let node = found::<Node>(&*transfer.file).filter(|node| node.is_of(&self.directory));
+        node.ok_or_else(|| foreign(transfer.file.name()))?;
+        transfer.check()
+    }
+}
+
+/// The file of a transfer that a queue has checked.
+pub(super) fn node_of(transfer: &Transfer) -> &Node {
+    found(&*transfer.file).expect("a queue takes no other files")
+}
+
+impl Queue for NativeQueue {
+    fn submit(&self, transfers: Vec<Transfer>) {
+        if self.is_forked() {
+            let error = || io::Error::other("the queue is the process's that this one was forked from");
+            let failed = transfers.into_iter().map(|transfer| transfer.complete(Err(error())));
+            return self.orphaned.lock().extend(failed);
+        }
+        let mut able = Vec::with_capacity(transfers.len());
+        for transfer in transfers {
+            match self.check(&transfer) {
+                Ok(()) => able.push(transfer),
+                Err(error) => self.refused.lock().push(transfer.complete(Err(error))),
+            }
+        }
+        match self.backend() {
+            Backend::Threads(threads) => threads.submit(able),
+        }
+    }
+
+    fn reap(&self, done: &mut Vec<Completed>) {
+        if self.is_forked() {
+            return done.append(&mut self.orphaned.lock());
+        }
+        let mut refused = mem::take(&mut *self.refused.lock());
+        if !refused.is_empty() {
+            return done.append(&mut refused);
+        }
+        match self.backend() {
+            Backend::Threads(threads) => threads.reap(done),
+        }
+    }
+
+    fn means(&self) -> Means {
+        let kind = match self.backend() {
+            Backend::Threads(_) => MeansKind::Threads,
+        };
+        Means { kind, is_direct: self.directory.is_direct() }
+    }
+}
+
+impl Drop for NativeQueue {
+    fn drop(&mut self) {
+        if self.is_forked() {
+            mem::forget(self.backend.take());
+        }
+    }
+}
+
+impl fmt::Debug for NativeQueue {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "NativeQueue({:?}, {:?})", self.directory.path, self.means().kind)
+    }
+}
+
+impl Checked {
+    /// Takes hold of the file. An error comes with the transfer.
+    pub(super) fn new(transfer: Transfer) -> Result<Self, (Transfer, io::Error)> {
+        let node = node_of(&transfer);
+        let begun = node.hold().and_then(|held| {
+            if matches!(transfer.work, Work::Write { is_durable: true, .. }) {
+                held.check_sync_error()?;
+            }
+            Ok(held)
+        });
+        let course = Course {
+            offset: transfer.offset,
+            len: transfer.work.len(),
+            done: 0,
+            is_direct: node.is_direct(),
+            is_write: transfer.work.is_write(),
+        };
+        match begun {
+            Ok(held) => Ok(Checked { transfer, held, course }),
+            Err(error) => Err((transfer, error)),
+        }
+    }
+
+    /// Counts it, and lets go of the file.
+    pub(super) fn complete(self, outcome: io::Result<()>) -> Completed {
+        let is_synced = matches!(self.transfer.work, Work::Write { is_durable: true, .. }) && outcome.is_ok();
+        if self.transfer.work.is_write() && !is_synced {
+            self.held.mark_dirty();
+        }
+        node_of(&self.transfer).count(self.course.is_write, self.course.done);
+        self.transfer.complete(outcome)
+    }
+
+    /// A durable write has failed. Nobody knows what the drive has of it, unless there was no room: past the
+    /// page cache that is known before anything is written.
+    pub(super) fn note_failure(&self, error: Errno) {
+        let is_refused = self.course.is_direct && matches!(error, Errno::NOSPC | Errno::DQUOT | Errno::FBIG);
+        if !is_refused {
+            self.held.keep_sync_error(error);
+        }
+    }
+}
+
+impl Course {
+    /// What is to be moved yet.
+    pub(super) fn rest(&self) -> Range<usize> {
+        self.done..self.len
+    }
+
+    /// Where in the file that begins.
+    pub(super) fn at(&self) -> u64 {
+        self.offset + self.done as u64
+    }
+
+    pub(super) fn is_over(&self) -> bool {
+        self.done == self.len
+    }
+
+    /// A call has moved this many bytes of the rest. `file_len` says how long the file is.
+    pub(super) fn advance(
+        &mut self,
+        moved: usize,
+        file_len: impl FnOnce() -> io::Result<u64>,
+    ) -> io::Result<()> {
+        let end = self.done + moved;
+        if moved == 0 {
+            let kind = if self.is_write { io::ErrorKind::WriteZero } else { io::ErrorKind::UnexpectedEof };
+            return Err(kind.into());
+        }
+        if !self.is_direct || end.is_multiple_of(BLOCK_BYTES) {
+            self.done = end;
+            return Ok(());
+        }
+        // The end of a file that has no whole blocks; or a short call, and its last block is moved again.
+        if !self.is_write && self.offset + end as u64 >= file_len()? {
+            return Err(io::ErrorKind::UnexpectedEof.into());
+        }
+        self.done = end - end % BLOCK_BYTES;
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn course(is_direct: bool, is_write: bool) -> Course {
+        Course { offset: 8192, len: 16384, done: 0, is_direct, is_write }
+    }
+
+    #[test]
+    fn short_calls_are_continued_on_whole_blocks_where_the_file_is_direct() {
+        // Of 16384 bytes the first call moves two blocks and a sector, the next a sector.
+        for (is_direct, rests) in [(true, [8192..16384, 8192..16384]), (false, [8704..16384, 9216..16384])] {
+            let mut course = course(is_direct, false);
+            for (moved, rest) in [8704, 512].into_iter().zip(rests) {
+                course.advance(moved, || Ok(1 << 20)).unwrap();
+                assert_eq!(course.rest(), rest);
+                assert!(!course.is_over());
+            }
+            course.advance(course.rest().len(), || Ok(1 << 20)).unwrap();
+            assert!(course.is_over());
+        }
+    }
+
+    #[test]
+    fn nothing_moved_is_the_end_of_a_file_or_a_write_that_cannot_go_on() {
+        for is_direct in [true, false] {
+            let error = course(is_direct, false).advance(0, || Ok(0)).unwrap_err();
+            assert_eq!(error.kind(), io::ErrorKind::UnexpectedEof);
+            let error = course(is_direct, true).advance(0, || Ok(0)).unwrap_err();
+            assert_eq!(error.kind(), io::ErrorKind::WriteZero);
+        }
+        let error = course(true, false).advance(5000, || Ok(8192 + 5000)).unwrap_err();
+        assert_eq!(error.kind(), io::ErrorKind::UnexpectedEof, "an end within a block");
+    }
+}
