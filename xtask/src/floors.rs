@@ -28,6 +28,12 @@ const ROOMS: &[Room] = &[
         imports: &["kvilt-base", "kvilt-format", "kvilt-sync"],
         test_imports: &["kvilt-io"],
     },
+    Room {
+        name: "kvilt-kvell",
+        floor: 2,
+        imports: &["kvilt-base", "kvilt-format", "kvilt-sync"],
+        test_imports: &["kvilt-io"],
+    },
     // What a third party would write: it shows that words are enough.
     Room { name: "kvilt-example-engine", floor: 2, imports: &["kvilt-base"], test_imports: &["kvilt-io"] },
     // The façade picks the backend, and owns the memory budget that several stores share.
@@ -136,6 +142,7 @@ mod tests {
             ("kvilt-base", "kvilt-format", true, true),
             ("kvilt-even", "kvilt-io", false, true),
             ("kvilt-even", "kvilt-io", true, false),
+            ("kvilt-kvell", "kvilt-even", false, true),
             ("kvilt-cli", "kvilt-even", false, true),
             ("kvilt", "kvilt-sim", false, true),
             ("kvilt", "kvilt-sim", true, false),
