@@ -32,6 +32,10 @@ const TARGETS: &[(&str, u32)] = &[
     ("manifest", 2048),
     ("directory", 32 << 10),
     ("script", 1024),
+    ("slab", 2048),
+    ("map", 512),
+    ("root", 1024),
+    ("snapshot", 2048),
 ];
 
 /// Most memory of one target, in megabytes.

@@ -9,7 +9,7 @@ use std::{fs, io, path::PathBuf};
 
 fn main() -> io::Result<()> {
     let directory = PathBuf::from(std::env::args().nth(1).unwrap_or_else(|| "fuzz/corpus".into()));
-    for target in kvilt_sim::engines::ALL.iter().flat_map(|engine| engine.fuzz_targets()) {
+    for target in kvilt_sim::engines::fuzz_targets() {
         let corpus = directory.join(target.name);
         fs::create_dir_all(&corpus)?;
         let seeds = (target.seeds)();

@@ -1,6 +1,6 @@
 //! The one list of the engines that are tested.
 
-use crate::{even::EVEN, subject::Tested};
+use crate::{even::EVEN, fuzzing::Target, kvell, subject::Tested};
 
 /// All of them; the first is the one that is tested if none is named.
 pub const ALL: &[&dyn Tested] = &[&EVEN];
@@ -13,9 +13,22 @@ pub fn named(name: &str) -> Result<&'static dyn Tested, String> {
     })
 }
 
+/// The fuzz targets of all engines, and of the files of one that is not among them yet.
+pub fn fuzz_targets() -> impl Iterator<Item = &'static Target> {
+    ALL.iter().flat_map(|engine| engine.fuzz_targets()).chain(kvell::fuzzing::TARGETS)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// A name is a directory of inputs.
+    #[test]
+    fn no_two_fuzz_targets_have_one_name() {
+        let mut names: Vec<&str> = fuzz_targets().map(|target| target.name).collect();
+        names.sort_unstable();
+        assert!(names.is_sorted_by(|a, b| a < b), "{names:?}");
+    }
 
     #[test]
     fn an_engine_is_found_by_its_name_and_an_unknown_one_is_refused_with_the_names_there_are() {

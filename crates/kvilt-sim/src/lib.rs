@@ -48,6 +48,7 @@ pub mod even;
 pub mod faults;
 pub mod fuzzing;
 pub mod history;
+pub mod kvell;
 pub mod ledger;
 pub mod model;
 pub mod mutants;
