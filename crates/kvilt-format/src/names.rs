@@ -27,10 +27,10 @@ pub const WITNESS: FileName = FileName::Once(WITNESS_KIND);
 /// Room kept back for a full disk; its bytes mean nothing, see `docs/design/0024-reserve.md`.
 pub const RESERVE: FileName = FileName::Once(RESERVE_KIND);
 
-/// Items of one shard and one size class, see `docs/format/slab.md`.
-pub const SLAB: FileKind = FileKind::new("slab");
-/// Which slots of a shard's slabs are occupied, see `docs/format/occupancy-map.md`.
-pub const MAP: FileKind = FileKind::new("map");
+/// Items of one shard and one size class, see `docs/format/slab.md`: whole pages, past the page cache.
+pub const SLAB: FileKind = FileKind::direct("slab");
+/// Which slots of a shard's slabs are occupied, see `docs/format/occupancy-map.md`: whole pages, too.
+pub const MAP: FileKind = FileKind::direct("map");
 /// A shard's index as a clean close leaves it, see `docs/format/index-snapshot.md`.
 pub const SNAPSHOT: FileKind = FileKind::new("index");
 
