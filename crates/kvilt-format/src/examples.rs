@@ -148,14 +148,11 @@ fn slab_md_shows_what_is_written() {
     use slab::{Class, Content, Decoded, Item};
     let class = Class::new(2).unwrap();
     let id = FileIdentity { store_id: STORE, number: slab::slab_name(3, class).number() };
-    let item = |count, sequence, content| {
-        let version = Version::new(1, count);
-        Item { version, sequence, batch_len: 1, content }
-    };
+    let item = |count, content| Item { version: Version::new(1, count), batch_len: 1, content };
     let items = [
-        (0, item(7, 300, Content::Value { key: b"apple", value: b"red" })),
-        (2, Item { batch_len: 2, ..item(9, 301, Content::Value { key: b"fig", value: b"" }) }),
-        (51, item(10, 303, Content::RangeDelete { start: b"a", end: Some(b"b") })),
+        (0, item(7, Content::Value { key: b"apple", value: b"red" })),
+        (2, Item { batch_len: 2, ..item(9, Content::Value { key: b"fig", value: b"" }) }),
+        (51, item(10, Content::RangeDelete { start: b"a", end: Some(b"b") })),
     ];
     let mut bytes = slab::encode_slab_header(id).to_vec();
     bytes.resize(class.block_offset(2) as usize, 0);
@@ -179,8 +176,8 @@ fn slab_md_shows_a_tombstone() {
     use slab::{Class, Content, Item, TOMBSTONE_BYTES};
     let id = FileIdentity { store_id: STORE, number: 0x300 };
     let place = Class::TOMBSTONES.slot_offset(1);
-    let content = Content::Tombstone { place: 0x0200_0000_0000_0000, sequence: 300 };
-    let item = Item { version: Version::new(1, 11), sequence: 304, batch_len: 1, content };
+    let content = Content::Tombstone { place: 0x0200_0000_0000_0000 };
+    let item = Item { version: Version::new(1, 11), batch_len: 1, content };
     let mut bytes = [0; TOMBSTONE_BYTES];
     item.encode_into(&mut bytes, id, place);
     let (_, second) = include_str!("../../../docs/format/slab.md").split_once("## A tombstone").unwrap();
@@ -228,7 +225,7 @@ fn root_md_shows_what_is_written() {
         generation: 6,
         cut: 1 << 40 | 4,
         version: Version::new(1, 9),
-        sequence: 303,
+        in_flight: vec![Version::new(1, 8)],
         hash_key: *b"0123456789abcdef",
         epoch: 1,
         level: Level::Async,
@@ -240,7 +237,7 @@ fn root_md_shows_what_is_written() {
         generation: 7,
         cut,
         version: Version::new(1, 10),
-        sequence: 304,
+        in_flight: Vec::new(),
         is_clean: true,
         maps: vec![MapTotal::default(), MapTotal { pairs: 1, stamps: slab::pair_stamp(0, cut) }],
         ..older.clone()

@@ -17,13 +17,12 @@ mod snapshot;
 
 pub use classes::{CLASS_COUNT, Class};
 pub use item::{
-    Content, Decoded, Head, ITEM_BYTES_MAX, ITEM_HEADER_BYTES, Item, ItemKind, SEQUENCE_MAX, TOMBSTONE_BYTES,
-    Verifier,
+    Content, Decoded, Head, ITEM_BYTES_MAX, ITEM_HEADER_BYTES, Item, ItemKind, TOMBSTONE_BYTES, Verifier,
 };
 pub use map::{
     DecodedPage, MAP_BITS_BYTES, MAP_PAGE_SLOTS, MapPage, map_page_offset, newest_of_pair, pair_stamp,
 };
-pub use root::{MapTotal, ROOT_COPY_BYTES, Root, SHARDS_MAX};
+pub use root::{IN_FLIGHT_MAX, MapTotal, ROOT_COPY_BYTES, Root, SHARDS_MAX};
 pub use snapshot::{SNAPSHOT_BLOCK_BYTES_MAX, SnapshotReader, SnapshotWriter};
 
 #[cfg(test)]

@@ -1,12 +1,11 @@
-//! An item in its slot: a value, a tombstone or a range delete, with its version, its sequence number and the
-//! size of its batch.
+//! An item in its slot: a value, a tombstone or a range delete, with its version and the size of its batch.
 //!
 //! Where it stands: what a slab's slots hold; format: `docs/format/slab.md`. Always true: the checksum covers
 //! the whole item and is salted with the slot's place in the file; a slot may be longer than its item, and
 //! what lies behind the item means nothing.
 //!
 //! ```text
-//! checksum u32 | value len u32 | version u64 | sequence u48 | kind u8 | 0 | key len u32 | batch len u32 | key | value
+//! checksum u32 | value len u32 | version u64 | key len u24 | kind u8 | batch len u32 | key | value
 //! ```
 
 use kvilt_base::{Version, limits};
@@ -19,7 +18,7 @@ use crate::{
 };
 
 /// Bytes of an item before its key.
-pub const ITEM_HEADER_BYTES: usize = 32;
+pub const ITEM_HEADER_BYTES: usize = 24;
 
 /// Bytes of a tombstone.
 pub const TOMBSTONE_BYTES: usize = ITEM_HEADER_BYTES + TOMBSTONE_CONTENT_BYTES;
@@ -27,13 +26,12 @@ pub const TOMBSTONE_BYTES: usize = ITEM_HEADER_BYTES + TOMBSTONE_CONTENT_BYTES;
 /// Bytes of the longest item: the longest key of an engine and the longest value.
 pub const ITEM_BYTES_MAX: usize = ITEM_HEADER_BYTES + limits::ENGINE_KEY_BYTES_MAX + limits::VALUE_BYTES_MAX;
 
-/// The highest sequence number: 48 bits.
-pub const SEQUENCE_MAX: u64 = (1 << 48) - 1;
-
-/// Place and sequence number of the item that a tombstone kills.
-const TOMBSTONE_CONTENT_BYTES: usize = 16;
+/// The place of the item that a tombstone kills.
+const TOMBSTONE_CONTENT_BYTES: usize = 8;
 const CHECKSUM_BYTES: usize = 4;
-const KIND_OFFSET: usize = 22;
+/// Behind the three bytes of the key's length.
+const KIND_OFFSET: usize = 19;
+const KEY_LEN_MASK: u32 = (1 << 24) - 1;
 
 /// The first byte of a range delete's value: the end follows, or there is none.
 const BOUNDED: u8 = 0;
@@ -64,8 +62,6 @@ pub enum Content<'a> {
     Tombstone {
         /// Class and slot of that item, as the engine packs them.
         place: u64,
-        /// Its sequence number.
-        sequence: u64,
     },
     /// All keys from `start` on, up to but without `end`, were deleted.
     RangeDelete {
@@ -79,10 +75,8 @@ pub enum Content<'a> {
 /// An item.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Item<'a> {
-    /// The version at which it was written.
+    /// The version at which it was written: another one for each write, and one for all items of a batch.
     pub version: Version,
-    /// Its place in the order of the shard's writes, at most [`SEQUENCE_MAX`].
-    pub sequence: u64,
     /// Items of its batch, at least 1.
     pub batch_len: u32,
     /// What it says.
@@ -118,32 +112,25 @@ impl<'a> Item<'a> {
     /// Writes the item to the beginning of `slot`, which begins at the offset `place` of the slab with this
     /// identity; says how long it is. The bytes behind it stay as they are.
     ///
-    /// Panics if the slot is shorter, or if a length, the sequence number or the size of the batch is not
-    /// within its limits.
+    /// Panics if the slot is shorter, or if a length or the size of the batch is not within its limits.
     pub fn encode_into(&self, slot: &mut [u8], id: FileIdentity, place: u64) -> usize {
         let (key_len, value_len) = self.lens();
         assert!(key_len <= limits::ENGINE_KEY_BYTES_MAX, "a key within its limit");
         assert!(value_len <= value_bytes_max(self.content.kind()), "a value within its limit");
-        assert!(self.sequence <= SEQUENCE_MAX, "a sequence number has 48 bits");
         assert!(self.batch_len > 0, "an item is of a batch, if only of its own");
         let item = &mut slot[..ITEM_HEADER_BYTES + key_len + value_len];
         item[4..8].copy_from_slice(&(value_len as u32).to_le_bytes());
         item[8..16].copy_from_slice(&self.version.to_u64().to_le_bytes());
-        item[16..22].copy_from_slice(&self.sequence.to_le_bytes()[..6]);
+        item[16..20].copy_from_slice(&(key_len as u32).to_le_bytes());
         item[KIND_OFFSET] = self.content.kind().to_byte();
-        item[KIND_OFFSET + 1] = 0;
-        item[24..28].copy_from_slice(&(key_len as u32).to_le_bytes());
-        item[28..32].copy_from_slice(&self.batch_len.to_le_bytes());
+        item[20..24].copy_from_slice(&self.batch_len.to_le_bytes());
         let (key_place, value_place) = item[ITEM_HEADER_BYTES..].split_at_mut(key_len);
         match self.content {
             Content::Value { key, value } => {
                 key_place.copy_from_slice(key);
                 value_place.copy_from_slice(value);
             }
-            Content::Tombstone { place, sequence } => {
-                key_place[..8].copy_from_slice(&place.to_le_bytes());
-                key_place[8..].copy_from_slice(&sequence.to_le_bytes());
-            }
+            Content::Tombstone { place } => key_place.copy_from_slice(&place.to_le_bytes()),
             Content::RangeDelete { start, end } => {
                 key_place.copy_from_slice(start);
                 value_place[0] = if end.is_some() { BOUNDED } else { UNBOUNDED };
@@ -227,8 +214,6 @@ pub struct Head {
     pub kind: ItemKind,
     /// The version at which it was written.
     pub version: Version,
-    /// Its sequence number.
-    pub sequence: u64,
     /// Items of its batch, at least 1.
     pub batch_len: u32,
     /// Bytes of its key, or of what stands in the key's place.
@@ -249,20 +234,17 @@ impl Head {
             return Ok(None);
         }
         let kind = ItemKind::of_byte(head[KIND_OFFSET]).ok_or(Malformed("the item's kind is unknown"))?;
-        let (key_len, value_len) = (u32_at(head, 24) as usize, u32_at(head, 4) as usize);
+        let (key_len, value_len) = ((u32_at(head, 16) & KEY_LEN_MASK) as usize, u32_at(head, 4) as usize);
         if key_len > limits::ENGINE_KEY_BYTES_MAX || value_len > value_bytes_max(kind) {
             return Err(Malformed("a length of the item exceeds its limit"));
         }
-        let batch_len = u32_at(head, 28);
-        if head[KIND_OFFSET + 1] != 0 || batch_len == 0 {
+        let batch_len = u32_at(head, 20);
+        if batch_len == 0 {
             return Err(Malformed("the item's head is not one that was ever written"));
         }
-        let mut sequence = [0; 8];
-        sequence[..6].copy_from_slice(&head[16..22]);
         Ok(Some(Head {
             kind,
             version: Version::from_u64(u64_at(head, 8)),
-            sequence: u64::from_le_bytes(sequence),
             batch_len,
             key_len,
             value_len,
@@ -283,8 +265,7 @@ impl Head {
         let content = match self.kind {
             ItemKind::Value => Content::Value { key, value },
             ItemKind::Tombstone if key.len() == TOMBSTONE_CONTENT_BYTES => {
-                let (place, sequence) = (u64_at(key, 0), u64_at(key, 8));
-                Content::Tombstone { place, sequence }
+                Content::Tombstone { place: u64_at(key, 0) }
             }
             ItemKind::Tombstone => return Err(Malformed("a tombstone's content has another length")),
             ItemKind::RangeDelete => match value {
@@ -295,7 +276,7 @@ impl Head {
                 _ => return Err(Malformed("a range delete's end is none")),
             },
         };
-        Ok(Item { version: self.version, sequence: self.sequence, batch_len: self.batch_len, content })
+        Ok(Item { version: self.version, batch_len: self.batch_len, content })
     }
 }
 

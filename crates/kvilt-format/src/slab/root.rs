@@ -7,7 +7,7 @@
 
 use kvilt_base::{Error, ErrorKind, Level, Result, Version, disk::Habitat};
 
-use super::{Class, PAGE_BYTES, PAGE_CHECKSUM_OFFSET, SEQUENCE_MAX, number_at, u32_at, u64_at};
+use super::{Class, PAGE_BYTES, PAGE_CHECKSUM_OFFSET, number_at, u32_at, u64_at};
 use crate::{
     FileIdentity,
     checksum::checksum,
@@ -19,11 +19,14 @@ use crate::{
 pub const ROOT_COPY_BYTES: usize = PAGE_BYTES;
 
 /// Most shards of a store: the root has twelve bytes for each.
-pub const SHARDS_MAX: usize = 256;
+pub const SHARDS_MAX: usize = 64;
+
+/// Most writes that a root can name as in flight.
+pub const IN_FLIGHT_MAX: usize = (PAGE_CHECKSUM_OFFSET - IN_FLIGHT_OFFSET) / size_of::<u64>();
 
 const CUT_OFFSET: usize = HEADER_BYTES;
 const VERSION_OFFSET: usize = 72;
-const SEQUENCE_OFFSET: usize = 80;
+const IN_FLIGHT_COUNT_OFFSET: usize = 80;
 const HASH_KEY_OFFSET: usize = 88;
 const BOOT_OFFSET: usize = 104;
 const DEVICE_OFFSET: usize = 120;
@@ -39,7 +42,7 @@ const MAP_BYTES: usize = 12;
 /// An epoch is the high 24 bits of a version.
 const EPOCH_MAX: u32 = (1 << (u64::BITS - kvilt_base::version::COUNT_BITS)) - 1;
 
-const _: () = assert!(MAPS_OFFSET + SHARDS_MAX * MAP_BYTES <= PAGE_CHECKSUM_OFFSET);
+const IN_FLIGHT_OFFSET: usize = MAPS_OFFSET + SHARDS_MAX * MAP_BYTES;
 
 /// What the root knows of a shard's occupancy map: a map that lost pages, or has older ones, is not that of
 /// the cut (F-9).
@@ -60,10 +63,10 @@ pub struct Root {
     pub generation: u64,
     /// The cut of the maps: pages of later cuts do not count.
     pub cut: u64,
-    /// Items at or below this version count if their slot is set in the map.
+    /// The newest version that a write had begun with at the cut.
     pub version: Version,
-    /// No item that counts has this sequence number or a higher one; at most [`SEQUENCE_MAX`].
-    pub sequence: u64,
+    /// Versions of the writes that had begun and were not over, ascending: at most [`IN_FLIGHT_MAX`].
+    pub in_flight: Vec<Version>,
     /// The key of the hash that says which shard a key belongs to.
     pub hash_key: [u8; 16],
     /// The epoch of the run that wrote this root.
@@ -102,7 +105,10 @@ impl Root {
         put(0, &header::encode(header::ROOT_MAGIC, id, self.generation));
         put(CUT_OFFSET, &self.cut.to_le_bytes());
         put(VERSION_OFFSET, &self.version.to_u64().to_le_bytes());
-        put(SEQUENCE_OFFSET, &self.sequence.to_le_bytes());
+        put(IN_FLIGHT_COUNT_OFFSET, &(self.in_flight.len() as u32).to_le_bytes());
+        for (number, version) in self.in_flight.iter().enumerate() {
+            put(IN_FLIGHT_OFFSET + number * size_of::<u64>(), &version.to_u64().to_le_bytes());
+        }
         put(HASH_KEY_OFFSET, &self.hash_key);
         put(BOOT_OFFSET, &self.habitat.boot);
         put(DEVICE_OFFSET, &self.habitat.device.to_le_bytes());
@@ -124,7 +130,8 @@ impl Root {
     fn check(&self) -> Result<(), &'static str> {
         let wrong = [
             (self.generation == u64::MAX, "there is no generation behind its own"),
-            (self.sequence > SEQUENCE_MAX, "its sequence number exceeds 48 bits"),
+            (self.in_flight.len() > IN_FLIGHT_MAX, "it names too many writes in flight"),
+            (!self.in_flight.is_sorted_by(|a, b| a < b), "its writes in flight are in no order"),
             (self.epoch > EPOCH_MAX, "its epoch exceeds 24 bits"),
             (self.maps.is_empty(), "it has no shards"),
             (self.maps.len() > SHARDS_MAX, "it has too many shards"),
@@ -156,7 +163,7 @@ impl Root {
             generation: header.by_kind,
             cut: u64_at(bytes, CUT_OFFSET),
             version: Version::from_u64(u64_at(bytes, VERSION_OFFSET)),
-            sequence: u64_at(bytes, SEQUENCE_OFFSET),
+            in_flight: in_flight_of(bytes).ok_or_else(|| damaged("the root names too many writes"))?,
             hash_key: number_at(bytes, HASH_KEY_OFFSET),
             epoch: u32_at(bytes, EPOCH_OFFSET),
             level: match bytes[LEVEL_OFFSET] {
@@ -215,6 +222,13 @@ impl Root {
             (newest, _) => Ok(newest),
         }
     }
+}
+
+fn in_flight_of(bytes: &[u8; ROOT_COPY_BYTES]) -> Option<Vec<Version>> {
+    let count =
+        usize::try_from(u32_at(bytes, IN_FLIGHT_COUNT_OFFSET)).ok().filter(|&n| n <= IN_FLIGHT_MAX)?;
+    let version = |number| Version::from_u64(u64_at(bytes, IN_FLIGHT_OFFSET + number * size_of::<u64>()));
+    Some((0..count).map(version).collect())
 }
 
 fn maps_of(bytes: &[u8; ROOT_COPY_BYTES]) -> Option<Vec<MapTotal>> {

@@ -123,22 +123,21 @@ fn every_flip_in_a_first_page_is_found_and_so_is_another_file() {
 // Items.
 
 /// What an item owns, to make it from.
-type Parts = (u8, Vec<u8>, Option<Vec<u8>>, u64, u64, u32);
+type Parts = (u8, Vec<u8>, Option<Vec<u8>>, u64, u32);
 
 fn item_of(parts: &Parts) -> Item<'_> {
-    let (kind, key, value, version, sequence, batch_len) = parts;
+    let (kind, key, value, version, batch_len) = parts;
     let content = match kind % 3 {
         0 => Content::Value { key, value: value.as_deref().unwrap_or_default() },
-        1 => Content::Tombstone { place: !*version, sequence: sequence ^ 1 },
+        1 => Content::Tombstone { place: !*version },
         _ => Content::RangeDelete { start: key, end: value.as_deref() },
     };
-    let (version, sequence) = (Version::from_u64(*version), *sequence);
-    Item { version, sequence, batch_len: *batch_len, content }
+    Item { version: Version::from_u64(*version), batch_len: *batch_len, content }
 }
 
 fn parts() -> impl Strategy<Value = Parts> {
     let value = proptest::option::of(vec(any::<u8>(), 0..60));
-    (any::<u8>(), vec(any::<u8>(), 0..40), value, any::<u64>(), 0..=SEQUENCE_MAX, 1..u32::MAX)
+    (any::<u8>(), vec(any::<u8>(), 0..40), value, any::<u64>(), 1..u32::MAX)
 }
 
 /// The item in a slot that is longer than it, with an older item's rest behind.
@@ -167,8 +166,7 @@ proptest! {
         prop_assert_eq!(Item::decode_verified(&slot), Ok(Some(item)));
         let head = Head::of(&slot[..ITEM_HEADER_BYTES]).unwrap().unwrap();
         prop_assert_eq!((head.item_len(), head.kind), (item.encoded_len(), item.content.kind()));
-        prop_assert_eq!((head.version, head.sequence), (item.version, item.sequence));
-        prop_assert_eq!(head.batch_len, item.batch_len);
+        prop_assert_eq!((head.version, head.batch_len), (item.version, item.batch_len));
         for (id, place) in elsewhere(ID, PLACE) {
             prop_assert!(matches!(Item::decode(&slot, id, place), Decoded::Bad(_)));
         }
@@ -224,8 +222,7 @@ proptest! {
         let _ = Item::decode_verified(&slot);
         if slot.len() >= ITEM_HEADER_BYTES {
             slot[4..8].copy_from_slice(&value_len.to_le_bytes());
-            slot[22..24].copy_from_slice(&[kind, 0]);
-            slot[24..28].copy_from_slice(&key_len.to_le_bytes());
+            slot[16..20].copy_from_slice(&(key_len | u32::from(kind) << 24).to_le_bytes());
             mend_item(&mut slot);
         }
         if let Decoded::Item(item) = Item::decode(&slot, ID, PLACE) {
@@ -247,15 +244,15 @@ fn a_slot_of_zeros_is_empty_and_lengths_beyond_their_limits_are_bad() {
     assert_eq!(Item::decode(&torn, ID, PLACE), Decoded::Empty);
 
     let content = Content::Value { key: b"k", value: b"v" };
-    let item = Item { version: Version::new(1, 1), sequence: 1, batch_len: 1, content };
-    let keys = (24, limits::ENGINE_KEY_BYTES_MAX as u32 + 1);
+    let item = Item { version: Version::new(1, 1), batch_len: 1, content };
+    let keys = (16, 1 << 24 | limits::ENGINE_KEY_BYTES_MAX as u32 + 1);
     let values = (4, limits::VALUE_BYTES_MAX as u32 + 1);
-    for (offset, len) in [keys, values, (24, u32::MAX), (4, u32::MAX)] {
+    for (offset, len) in [keys, values, (16, u32::MAX), (4, u32::MAX)] {
         let mut slot = slot_with(&item);
         slot[offset..offset + 4].copy_from_slice(&len.to_le_bytes());
         assert!(Head::of(&slot).is_err(), "{len} at {offset}");
     }
-    for (offset, byte) in [(22, 0), (22, 4), (23, 1), (28, 0)] {
+    for (offset, byte) in [(19, 0), (19, 4), (20, 0)] {
         let mut slot = slot_with(&item);
         slot[offset] = byte;
         assert!(Head::of(&slot).is_err(), "{byte} at {offset}");
@@ -271,7 +268,7 @@ fn the_longest_items_fit_their_class() {
         Content::RangeDelete { start: &key, end: None },
         Content::Value { key: b"", value: b"" },
     ] {
-        let item = Item { version: Version::NEWEST, sequence: SEQUENCE_MAX, batch_len: u32::MAX, content };
+        let item = Item { version: Version::NEWEST, batch_len: u32::MAX, content };
         let mut slot = vec![0; Class::of_len(item.encoded_len()).unwrap().slot_bytes()];
         item.encode_into(&mut slot, ID, PLACE);
         assert_eq!(Item::decode(&slot, ID, PLACE), Decoded::Item(item));
@@ -368,7 +365,7 @@ fn root(generation: u64) -> Root {
         generation,
         cut: 9 << 40 | generation,
         version: Version::new(9, generation),
-        sequence: 1000 + generation,
+        in_flight: (1..generation).map(|count| Version::new(9, count)).collect(),
         hash_key: *b"0123456789abcdef",
         epoch: 9,
         level: if generation.is_multiple_of(2) { Level::Async } else { Level::Sync },
@@ -446,7 +443,7 @@ fn roots_that_no_encoder_writes_are_refused() {
     assert_eq!(mended_root(1, |_| ()).unwrap(), root(7));
     // Other size classes are those of another Kvilt.
     assert_eq!(kind_of(mended_root(0, |b| b[148] ^= 1)), Some(ErrorKind::UnsupportedVersion));
-    for (offset, byte) in [(86, 1), (136, 0), (138, 1), (143, 1), (144, 2), (145, 2)] {
+    for (offset, byte) in [(81, 2), (136, 0), (136, 65), (143, 1), (144, 2), (145, 2)] {
         assert_eq!(kind_of(mended_root(0, |b| b[offset] = byte)), Some(ErrorKind::Corrupted), "at {offset}");
     }
     // Each copy at the other's place.
@@ -463,9 +460,10 @@ fn roots_that_no_encoder_writes_are_refused() {
 }
 
 #[test]
-fn a_root_has_room_for_the_most_shards() {
+fn a_root_has_room_for_the_most_shards_and_writes_in_flight() {
     let maps = (0..SHARDS_MAX as u64).map(|n| MapTotal { pairs: u32::MAX, stamps: !n }).collect();
-    let root = Root { maps, sequence: SEQUENCE_MAX, generation: u64::MAX - 1, ..root(2) };
+    let in_flight = (0..IN_FLIGHT_MAX as u64).map(Version::from_u64).collect();
+    let root = Root { maps, in_flight, generation: u64::MAX - 1, ..root(2) };
     assert_eq!(Root::decode(root.encode().as_slice(), root.copy()).unwrap(), root);
 }
 

@@ -23,7 +23,7 @@ pub use mend::STORE_ID;
 pub const TARGETS: &[Target] = &[
     Target { name: "slab", body: slab, seeds: seeds::slabs, bytes_max: 2048 },
     Target { name: "map", body: map, seeds: seeds::maps, bytes_max: 512 },
-    Target { name: "root", body: root, seeds: seeds::roots, bytes_max: 1024 },
+    Target { name: "root", body: root, seeds: seeds::roots, bytes_max: 2048 },
     Target { name: "snapshot", body: snapshot, seeds: seeds::snapshots, bytes_max: 2048 },
 ];
 

@@ -24,7 +24,7 @@ pub(super) fn slabs() -> Vec<Vec<u8>> {
     ];
     let long = Content::Value { key: &[b'k'; 100], value: &[b'v'; 300] };
     let longer = Content::Value { key: &[b'k'; 30], value: &[b'v'; 500] };
-    let tombstones = [0, 1 << 56].map(|place| Content::Tombstone { place, sequence: 7 });
+    let tombstones = [0, 1 << 56].map(|place| Content::Tombstone { place });
     // Behind the first item lies an empty slot, if slots are short.
     let slab = |number: u8, contents: &[Content<'_>]| {
         let class = Class::new(number).expect("there is such a class");
@@ -34,7 +34,6 @@ pub(super) fn slabs() -> Vec<Vec<u8>> {
             let slot = n as u64 + u64::from(n > 0 && class.slot_bytes() < 200);
             let item = Item {
                 version: Version::new(3, n as u64),
-                sequence: 300 + n as u64,
                 batch_len: contents.len() as u32,
                 content: *content,
             };
@@ -91,7 +90,7 @@ pub(super) fn root(generation: u64) -> Root {
         generation,
         cut: 3 << 40 | generation,
         version: Version::new(3, generation),
-        sequence: 300,
+        in_flight: vec![Version::new(1, 7)],
         hash_key: *b"0123456789abcdef",
         epoch: 3,
         level: if generation.is_multiple_of(4) { Level::Sync } else { Level::Async },
@@ -105,7 +104,7 @@ pub(super) fn root(generation: u64) -> Root {
 pub(super) const ROOTS: [[Option<u64>; 2]; 3] = [[Some(6), Some(7)], [Some(8), Some(7)], [Some(2), None]];
 
 /// Bytes of a copy before its zeros; the checksum behind them is what mending puts there.
-const ROOT_BYTES: usize = 176;
+const ROOT_BYTES: usize = 928;
 
 pub(super) fn roots() -> Vec<Vec<u8>> {
     let copy = |generation: Option<u64>| {
