@@ -12,6 +12,7 @@ mod tests;
 use std::ops::Range;
 
 use kvilt_base::key::shared_prefix_len;
+use kvilt_sync::fetch_ahead;
 
 use crate::place::{PLACE_BYTES, Place};
 
@@ -19,6 +20,10 @@ use super::entries::Entries;
 
 /// Memory of a list grows and shrinks by steps of this many bytes.
 const STEP_BYTES: usize = 32;
+
+/// What processors fetch at once, and how much of a list a search asks for at its beginning.
+const LINE_BYTES: usize = 64;
+const LINES_AHEAD: usize = 12;
 
 /// Most bytes of an entry's two numbers.
 const HEAD_BYTES_MAX: usize = 10;
@@ -104,6 +109,8 @@ impl List {
     #[inline]
     pub(super) fn find(&self, key: &[u8]) -> Spot {
         let key = &key[self.skip()..];
+        // A leaf comes from memory: all of it at once, not line after line.
+        self.bytes.chunks(LINE_BYTES).take(LINES_AHEAD).for_each(|line| fetch_ahead(&line[0]));
         let mut spot = Spot::default();
         while spot.at < self.bytes.len() {
             let entry = self.entry(spot.at);
