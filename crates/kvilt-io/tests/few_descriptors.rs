@@ -8,8 +8,8 @@ use std::{
     thread,
 };
 
-use kvilt_base::{Disk, File, FileName};
-use kvilt_io::{NativeDisk, SeededRng, open_descriptors};
+use kvilt_base::{Disk, File, FileName, Transfer, Work, queue::aligned};
+use kvilt_io::{NativeDisk, QueueBy, SeededRng, open_descriptors};
 use rustix::process::{Resource, getrlimit, setrlimit};
 
 const LOG: FileKind = FileKind::read_at_random("log");
@@ -68,6 +68,7 @@ fn five_hundred_files_in_use_at_a_limit_of_64() {
     });
     assert!(descriptors_of_the_process() as u64 <= LIMIT);
 
+    more_files_in_flight_than_there_are_descriptors(&disks);
     renamed_and_removed_files_stay_in_use(&disks[0], &files);
     a_stranger_takes_the_descriptors(&files, &disks[0]);
     handles_come_and_go_from_all_threads(&disks[1]);
@@ -76,6 +77,41 @@ fn five_hundred_files_in_use_at_a_limit_of_64() {
     assert_eq!(open_descriptors(), 0, "who drops a file gives its descriptor back");
     drop(disks);
     assert_eq!(descriptors_of_the_process(), before);
+}
+
+/// Transfers keep descriptors open; those that find none wait for others to complete.
+fn more_files_in_flight_than_there_are_descriptors(disks: &[Arc<NativeDisk>; 2]) {
+    const FILES: u64 = 200;
+    for by in [QueueBy::Best, QueueBy::Threads] {
+        let disk = &disks[0];
+        let queue = disk.queue_by(128, by);
+        let files: Vec<_> = (0..FILES).map(|n| disk.create(FileName::Of(TABLE, n)).unwrap()).collect();
+        let bytes = |n: u64| format!("file {n};").into_bytes();
+        for is_write in [true, false] {
+            let work = |n: u64| match is_write {
+                true => Work::Write { bytes: bytes(n).into(), is_durable: n.is_multiple_of(8) },
+                false => Work::Read(aligned(bytes(n).len())),
+            };
+            let transfer = |(token, file): (u64, &Arc<dyn File>)| Transfer {
+                token,
+                file: file.clone(),
+                offset: 0,
+                work: work(token),
+            };
+            queue.submit((0..).zip(&files).map(transfer).collect());
+            let mut done = Vec::new();
+            while (done.len() as u64) < FILES {
+                queue.reap(&mut done);
+                assert!(descriptors_of_the_process() as u64 <= LIMIT);
+            }
+            for completed in done {
+                completed.outcome.unwrap();
+                assert_eq!(completed.work.bytes(), bytes(completed.token));
+            }
+        }
+        drop((files, queue));
+        (0..FILES).for_each(|n| disk.remove(FileName::Of(TABLE, n)).unwrap());
+    }
 }
 
 /// Their descriptors may be closed at any time; a new name must be found, a removed file must stay open.

@@ -57,7 +57,7 @@ pub(super) fn open_within_limit<T>(open: impl Fn() -> io::Result<T>) -> io::Resu
     }
 }
 
-fn is_out_of_descriptors(error: &io::Error) -> bool {
+pub(super) fn is_out_of_descriptors(error: &io::Error) -> bool {
     [Errno::MFILE, Errno::NFILE].iter().any(|errno| error.raw_os_error() == Some(errno.raw_os_error()))
 }
 
@@ -129,9 +129,21 @@ impl Slot {
         self.with_owned(reopen, |fd| call(fd.as_fd()))
     }
 
-    /// Keeps the descriptor, which `reopen` makes if need be, open while the returned value is there.
-    pub(super) fn hold(self: &Arc<Self>, reopen: impl Fn() -> io::Result<OwnedFd>) -> io::Result<Held> {
-        self.with_owned(reopen, |fd| {
+    /// Keeps the descriptor, which `reopen` makes if need be, open while the returned value is there. Many
+    /// may be held, and none of those can be closed: only where it `may_exceed` our share is one opened
+    /// beyond that, else it is `EMFILE`.
+    pub(super) fn hold(
+        self: &Arc<Self>,
+        may_exceed: bool,
+        reopen: impl Fn() -> io::Result<OwnedFd>,
+    ) -> io::Result<Held> {
+        let reopen_within = || {
+            if !may_exceed && open_descriptors() >= open_max() && !evict_one() {
+                return Err(Errno::MFILE.into());
+            }
+            reopen()
+        };
+        self.with_owned(reopen_within, |fd| {
             // Relaxed: who evicts has the exclusive lock, which comes after our shared one.
             self.holds.fetch_add(1, Ordering::Relaxed);
             Ok(Held { slot: self.clone(), fd: fd.clone() })

@@ -68,9 +68,9 @@ impl Node {
         self.name.lock()
     }
 
-    /// Opens the file, and keeps it open while the returned value is there.
-    pub(super) fn hold(&self) -> io::Result<Held> {
-        self.slot.hold(|| self.reopen())
+    /// Opens the file, and keeps it open while the returned value is there, see [`Slot::hold`].
+    pub(super) fn hold(&self, may_exceed: bool) -> io::Result<Held> {
+        self.slot.hold(may_exceed, || self.reopen())
     }
 
     /// Whether it is a file of this directory.

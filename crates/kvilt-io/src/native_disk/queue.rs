@@ -5,6 +5,8 @@
 //! is the parent's.
 
 pub(super) mod threads;
+#[cfg(target_os = "linux")]
+pub(super) mod uring;
 
 use std::{fmt, io, mem, ops::Range, process, sync::Arc};
 
@@ -17,6 +19,8 @@ use rustix::io::Errno;
 
 use super::{Directory, descriptors::Held, node::Node};
 use threads::ThreadQueue;
+#[cfg(target_os = "linux")]
+use uring::RingQueue;
 
 /// By what a queue of a [`crate::NativeDisk`] is to work.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -40,6 +44,8 @@ pub(super) struct NativeQueue {
 
 enum Backend {
     Threads(ThreadQueue),
+    #[cfg(target_os = "linux")]
+    Rings(Box<RingQueue>),
 }
 
 /// A transfer that can be begun.
@@ -59,15 +65,27 @@ pub(super) struct Course {
     is_write: bool,
 }
 
+impl Backend {
+    /// Rings that cannot be had (an old kernel, a container that forbids them, too little memory that may be
+    /// locked) are no error: threads do the same.
+    fn new(depth: usize, by: QueueBy) -> Self {
+        #[cfg(target_os = "linux")]
+        if by == QueueBy::Best
+            && let Ok(rings) = RingQueue::new(depth)
+        {
+            return Backend::Rings(Box::new(rings));
+        }
+        let _ = by;
+        Backend::Threads(ThreadQueue::new(depth))
+    }
+}
+
 impl NativeQueue {
     pub(super) fn new(directory: &Arc<Directory>, depth: usize, by: QueueBy) -> Self {
-        let backend = match by {
-            QueueBy::Best | QueueBy::Threads => Backend::Threads(ThreadQueue::new(depth)),
-        };
         NativeQueue {
             directory: directory.clone(),
             process: process::id(),
-            backend: Some(backend),
+            backend: Some(Backend::new(depth, by)),
             refused: Mutex::default(),
             orphaned: Mutex::default(),
         }
@@ -109,6 +127,8 @@ impl Queue for NativeQueue {
         }
         match self.backend() {
             Backend::Threads(threads) => threads.submit(able),
+            #[cfg(target_os = "linux")]
+            Backend::Rings(rings) => rings.submit(able),
         }
     }
 
@@ -122,12 +142,16 @@ impl Queue for NativeQueue {
         }
         match self.backend() {
             Backend::Threads(threads) => threads.reap(done),
+            #[cfg(target_os = "linux")]
+            Backend::Rings(rings) => rings.reap(done),
         }
     }
 
     fn means(&self) -> Means {
         let kind = match self.backend() {
             Backend::Threads(_) => MeansKind::Threads,
+            #[cfg(target_os = "linux")]
+            Backend::Rings(_) => MeansKind::IoUring,
         };
         Means { kind, is_direct: self.directory.is_direct() }
     }
@@ -148,10 +172,11 @@ impl fmt::Debug for NativeQueue {
 }
 
 impl Checked {
-    /// Takes hold of the file. An error comes with the transfer.
-    pub(super) fn new(transfer: Transfer) -> Result<Self, (Transfer, io::Error)> {
+    /// Takes hold of the file; where it `may_exceed` our share of descriptors, in any case. An error comes
+    /// with the transfer.
+    pub(super) fn new(transfer: Transfer, may_exceed: bool) -> Result<Self, (Transfer, io::Error)> {
         let node = node_of(&transfer);
-        let begun = node.hold().and_then(|held| {
+        let begun = node.hold(may_exceed).and_then(|held| {
             if matches!(transfer.work, Work::Write { is_durable: true, .. }) {
                 held.check_sync_error()?;
             }
@@ -231,7 +256,10 @@ impl Course {
 
 #[cfg(test)]
 mod tests {
+    use kvilt_base::{Disk as _, File, FileName, disk::FileKind, queue::aligned};
+
     use super::*;
+    use crate::NativeDisk;
 
     fn course(is_direct: bool, is_write: bool) -> Course {
         Course { offset: 8192, len: 16384, done: 0, is_direct, is_write }
@@ -262,5 +290,73 @@ mod tests {
         }
         let error = course(true, false).advance(5000, || Ok(8192 + 5000)).unwrap_err();
         assert_eq!(error.kind(), io::ErrorKind::UnexpectedEof, "an end within a block");
+    }
+
+    const SLAB: FileKind = FileKind::direct("slab");
+
+    fn write(file: &Arc<dyn File>, is_durable: bool) -> Transfer {
+        let work = Work::Write { bytes: aligned(BLOCK_BYTES).freeze(), is_durable };
+        Transfer { token: 1, file: file.clone(), offset: 0, work }
+    }
+
+    fn outcome_of(queue: &dyn Queue, transfer: Transfer) -> io::Result<()> {
+        queue.submit(vec![transfer]);
+        let mut done = Vec::new();
+        queue.reap(&mut done);
+        done.pop().unwrap().outcome
+    }
+
+    #[test]
+    fn a_failed_durable_write_is_a_failed_sync_unless_there_was_no_room() {
+        for by in [QueueBy::Best, QueueBy::Threads] {
+            let place = tempfile::tempdir().unwrap();
+            let disk = NativeDisk::open(place.path(), &[SLAB], true).unwrap();
+            let queue = disk.queue_by(4, by);
+            let file = disk.create(FileName::Of(SLAB, 1)).unwrap();
+            let Ok(checked) = Checked::new(write(&file, true), true) else { panic!("it can be begun") };
+            if checked.course.is_direct {
+                checked.note_failure(Errno::NOSPC);
+                outcome_of(&*queue, write(&file, true)).unwrap();
+                file.sync().unwrap();
+            }
+            checked.note_failure(Errno::IO);
+            let errors = [outcome_of(&*queue, write(&file, true)), file.sync()];
+            for error in errors {
+                assert_eq!(error.unwrap_err().raw_os_error(), Some(Errno::IO.raw_os_error()));
+            }
+            outcome_of(&*queue, write(&file, false)).unwrap();
+        }
+    }
+
+    /// A child has a copy of the queue; here the queue of another process stands for it.
+    #[test]
+    fn a_forked_process_gets_errors_and_waits_for_nothing() {
+        for by in [QueueBy::Best, QueueBy::Threads] {
+            let place = tempfile::tempdir().unwrap();
+            let disk = NativeDisk::open(place.path(), &[SLAB], true).unwrap();
+            let file = disk.create(FileName::Of(SLAB, 1)).unwrap();
+            let mut queue = NativeQueue::new(&disk.directory, 4, by);
+            queue.submit(vec![write(&file, false)]);
+            queue.process += 1;
+            assert!(outcome_of(&queue, write(&file, false)).unwrap_err().to_string().contains("forked"));
+            let mut done = Vec::new();
+            queue.reap(&mut done);
+            assert!(done.is_empty(), "what the parent has in flight is the parent's");
+            queue.process -= 1;
+            queue.reap(&mut done);
+            done.pop().unwrap().outcome.unwrap();
+        }
+    }
+
+    #[test]
+    fn a_descriptor_in_flight_is_held_until_the_transfer_is_over_also_when_the_disk_is_closed() {
+        let place = tempfile::tempdir().unwrap();
+        let disk = NativeDisk::open(place.path(), &[SLAB], true).unwrap();
+        let file = disk.create(FileName::Of(SLAB, 1)).unwrap();
+        let Ok(checked) = Checked::new(write(&file, true), true) else { panic!("it can be begun") };
+        disk.close();
+        assert_eq!(checked.held.file_len().unwrap(), 0, "it is open");
+        drop(checked);
+        assert!(file.len().is_err());
     }
 }

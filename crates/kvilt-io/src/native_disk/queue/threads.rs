@@ -1,7 +1,7 @@
 //! `ThreadQueue`: a pool of threads that read and write at positions.
 //!
 //! Threads are started when there is more in flight than there are of them, and end when the queue is
-//! dropped. Where the system gives no thread, who reaps does the work.
+//! dropped. Where the system gives no thread, the caller that reaps does the work.
 
 use std::{
     collections::VecDeque,
@@ -15,7 +15,7 @@ use kvilt_base::{Completed, Transfer, Work};
 use parking_lot::{Condvar, Mutex};
 use rustix::io::Errno;
 
-use super::{Checked, Course};
+use super::{super::descriptors::is_out_of_descriptors, Checked, Course};
 
 /// Threads that one queue has at most: each takes a stack and a place in the scheduler, and more of them
 /// bring little.
@@ -35,6 +35,8 @@ struct Shared {
     has_work: Condvar,
     /// Told when a transfer has completed.
     has_completed: Condvar,
+    /// The same, for threads that wait for a descriptor.
+    has_let_go: Condvar,
 }
 
 #[derive(Default)]
@@ -42,6 +44,8 @@ struct State {
     waiting: VecDeque<Transfer>,
     /// How many are being done.
     under_way: usize,
+    /// How many times one was begun.
+    begun: u64,
     done: Vec<Completed>,
     is_closing: bool,
 }
@@ -81,7 +85,7 @@ impl ThreadQueue {
             let started = thread::Builder::new().name("kvilt-queue".to_owned()).spawn(move || shared.work());
             match started {
                 Ok(thread) => threads.push(thread),
-                // Those that there are do it, or whoever reaps.
+                // Those that there are do it, or the caller that reaps.
                 Err(_) => break,
             }
         }
@@ -95,7 +99,7 @@ impl ThreadQueue {
                 self.shared.has_completed.wait(&mut state);
             } else if let Some(transfer) = state.waiting.pop_front() {
                 drop(state);
-                done.push(perform(transfer));
+                done.push(perform_alone(transfer));
                 return;
             }
         }
@@ -113,7 +117,7 @@ impl Drop for ThreadQueue {
         }
         // Where no thread was given.
         let waiting = mem::take(&mut self.shared.state.lock().waiting);
-        waiting.into_iter().map(perform).for_each(drop);
+        waiting.into_iter().for_each(|transfer| drop(perform_alone(transfer)));
     }
 }
 
@@ -130,24 +134,47 @@ impl Shared {
                 continue;
             };
             state.under_way += 1;
+            state.begun += 1;
+            let (is_alone, begun) = (state.under_way == 1, state.begun);
             drop(state);
-            let completed = perform(transfer);
+            let performed = perform(transfer, is_alone);
             state = self.state.lock();
             state.under_way -= 1;
+            let completed = match performed {
+                Ok(completed) => completed,
+                Err((transfer, error)) if is_alone && state.begun == begun => transfer.complete(Err(error)),
+                // Others have descriptors, or had them meanwhile.
+                Err((transfer, _)) => {
+                    state.waiting.push_front(transfer);
+                    if state.under_way > 0 {
+                        self.has_let_go.wait(&mut state);
+                    }
+                    continue;
+                }
+            };
             state.done.push(completed);
             self.has_completed.notify_all();
+            self.has_let_go.notify_all();
         }
     }
 }
 
-fn perform(transfer: Transfer) -> Completed {
-    match Checked::new(transfer) {
+/// Does it; gives it back if there is no descriptor for it. Only if it `is_alone` it may exceed our share of
+/// them.
+fn perform(transfer: Transfer, is_alone: bool) -> Result<Completed, (Transfer, io::Error)> {
+    match Checked::new(transfer, is_alone) {
         Ok(mut checked) => {
             let outcome = checked.perform();
-            checked.complete(outcome)
+            Ok(checked.complete(outcome))
         }
-        Err((transfer, error)) => transfer.complete(Err(error)),
+        Err((transfer, error)) if is_out_of_descriptors(&error) => Err((transfer, error)),
+        Err((transfer, error)) => Ok(transfer.complete(Err(error))),
     }
+}
+
+/// The same without threads: nobody else will let a descriptor go.
+fn perform_alone(transfer: Transfer) -> Completed {
+    perform(transfer, true).unwrap_or_else(|(transfer, error)| transfer.complete(Err(error)))
 }
 
 impl Checked {
