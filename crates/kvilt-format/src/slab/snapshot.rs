@@ -33,8 +33,10 @@ const BODY_BYTES_MAX: usize = ENTRY_BYTES_MAX;
 const ENTRY_BYTES_MAX: usize = limits::ENGINE_KEY_BYTES_MAX + 8 + 2 * VARINT_BYTES_MAX;
 const _: () = assert!(SNAPSHOT_BLOCK_BYTES_MAX <= BODY_BYTES_MAX);
 
-/// What a reader asks of its source at once, in bytes.
-const READ_BYTES: usize = 256 << 10;
+/// What a reader has room for when it first asks its source, and at most, in bytes.
+const READ_BYTES_FIRST: usize = 4 << 10;
+const READ_BYTES_MAX: usize = 256 << 10;
+const _: () = assert!(HEAD_BYTES + BODY_BYTES_MAX < READ_BYTES_MAX);
 
 /// How far apart the generations of roots are in the salts of a snapshot: no file is as long.
 const GENERATION_SHIFT: u32 = 40;
@@ -168,7 +170,7 @@ impl<S: FnMut(&mut [u8]) -> Result<usize>> SnapshotReader<S> {
     ///
     /// Errors: `Corrupted`, `UnsupportedVersion`, and those of the source.
     pub fn new(source: S, id: FileIdentity) -> Result<Self> {
-        let mut source = Ahead { source, bytes: Vec::new(), start: 0, has_ended: false };
+        let mut source = Ahead::new(source);
         source.want(HEADER_BYTES)?;
         let name = FileName::Of(SNAPSHOT, id.number);
         let header = header::decode_of(source.there(), header::SNAPSHOT_MAGIC, name, id)?;
@@ -297,14 +299,20 @@ impl<'b> Entry<'b> {
 #[derive(Debug)]
 struct Ahead<S> {
     source: S,
-    bytes: Vec<u8>,
+    buffer: Vec<u8>,
+    /// What is there of the buffer.
     start: usize,
+    end: usize,
     has_ended: bool,
 }
 
 impl<S: FnMut(&mut [u8]) -> Result<usize>> Ahead<S> {
+    fn new(source: S) -> Self {
+        Ahead { source, buffer: Vec::new(), start: 0, end: 0, has_ended: false }
+    }
+
     fn there(&self) -> &[u8] {
-        &self.bytes[self.start..]
+        &self.buffer[self.start..self.end]
     }
 
     fn pass(&mut self, bytes: usize) {
@@ -314,17 +322,26 @@ impl<S: FnMut(&mut [u8]) -> Result<usize>> Ahead<S> {
     /// Reads until `bytes` are there; false if the source ends before.
     fn want(&mut self, bytes: usize) -> Result<bool> {
         while self.there().len() < bytes && !self.has_ended {
-            if self.start > 0 {
-                self.bytes.drain(..self.start);
-                self.start = 0;
-            }
-            let len = self.bytes.len();
-            self.bytes.resize(len + READ_BYTES, 0);
-            let read = (self.source)(&mut self.bytes[len..])?;
-            assert!(read <= READ_BYTES, "a source gives no more than it has room for");
-            self.bytes.truncate(len + read);
+            self.make_room(bytes);
+            let room = &mut self.buffer[self.end..];
+            let read = (self.source)(room)?;
+            assert!(read <= room.len(), "a source gives no more than there is room for");
+            self.end += read;
             self.has_ended = read == 0;
         }
         Ok(self.there().len() >= bytes)
+    }
+
+    /// Makes room for more than is there, and for as many bytes as are wanted in all. A buffer that was
+    /// filled doubles up to its limit, so a short snapshot takes little memory.
+    fn make_room(&mut self, bytes: usize) {
+        let is_filled = self.end == self.buffer.len();
+        if is_filled || self.start + bytes > self.buffer.len() {
+            self.buffer.copy_within(self.start..self.end, 0);
+            (self.start, self.end) = (0, self.end - self.start);
+        }
+        let doubled = (2 * self.buffer.len()).clamp(READ_BYTES_FIRST, READ_BYTES_MAX);
+        let len = if is_filled { doubled } else { self.buffer.len() }.max(bytes);
+        self.buffer.resize(len, 0);
     }
 }
