@@ -34,7 +34,7 @@ const TARGETS: &[(&str, u32)] = &[
     ("script", 1024),
     ("slab", 2048),
     ("map", 512),
-    ("root", 1024),
+    ("root", 2048),
     ("snapshot", 2048),
 ];
 

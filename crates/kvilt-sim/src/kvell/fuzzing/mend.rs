@@ -32,9 +32,6 @@ fn put_checksum(bytes: &mut [u8], salt: u32) {
 
 /// An item in its slot, which lies at `place`.
 pub(super) fn item(slot: &mut [u8], id: FileIdentity, place: u64) {
-    if slot.get(22).is_some_and(|kind| *kind != 0) {
-        slot[23..].iter_mut().take(1).for_each(|zero| *zero = 0);
-    }
     let Ok(Some(head)) = Head::of(slot) else { return };
     if let Some(item) = slot.get_mut(..head.item_len()) {
         put_checksum(item, id.salt(place));
