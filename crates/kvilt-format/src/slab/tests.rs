@@ -245,7 +245,7 @@ fn a_slot_of_zeros_is_empty_and_lengths_beyond_their_limits_are_bad() {
 
     let content = Content::Value { key: b"k", value: b"v" };
     let item = Item { version: Version::new(1, 1), batch_len: 1, content };
-    let keys = (16, 1 << 24 | limits::ENGINE_KEY_BYTES_MAX as u32 + 1);
+    let keys = (16, (1 << 24) | (limits::ENGINE_KEY_BYTES_MAX as u32 + 1));
     let values = (4, limits::VALUE_BYTES_MAX as u32 + 1);
     for (offset, len) in [keys, values, (16, u32::MAX), (4, u32::MAX)] {
         let mut slot = slot_with(&item);
