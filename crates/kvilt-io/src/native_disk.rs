@@ -51,7 +51,7 @@ pub use queue::QueueBy;
 const COPY_PIECE_BYTES: usize = 256 << 10;
 const _: () = assert!(COPY_PIECE_BYTES.is_multiple_of(BLOCK_BYTES));
 
-/// Opens a file past the page cache.
+/// Reads and writes a file past the page cache.
 #[cfg(target_os = "linux")]
 const DIRECT: OFlags = OFlags::DIRECT;
 #[cfg(not(target_os = "linux"))]
@@ -481,26 +481,34 @@ impl Directory {
         self.kinds.iter().any(|kind| kind.is_direct()) && !self.refuses_direct.load(Ordering::Relaxed)
     }
 
+    /// Sets how a file is read and written from now on. Not when it is opened: some file systems make a new
+    /// file and then refuse the flag.
+    fn set_flags(&self, fd: &OwnedFd, name: FileName) -> io::Result<()> {
+        // A ring would take it for a wish not to wait for the drive.
+        let flags = fs::fcntl_getfl(fd)? - OFlags::NONBLOCK;
+        if self.opens_direct(name) {
+            match fs::fcntl_setfl(fd, flags | DIRECT) {
+                // Relaxed: nothing else hangs on it.
+                Err(Errno::INVAL) => self.refuses_direct.store(true, Ordering::Relaxed),
+                outcome => return Ok(outcome?),
+            }
+        }
+        Ok(fs::fcntl_setfl(fd, flags)?)
+    }
+
     /// Opens a regular file. Whatever else bears the name is `InvalidData`.
     fn open_with(&self, name: FileName, how: OFlags) -> io::Result<OwnedFd> {
         // NONBLOCK and NOCTTY: a pipe or a terminal under our name must neither hold us up nor adopt us.
         let flags = OFlags::NOFOLLOW | OFlags::CLOEXEC | OFlags::NONBLOCK | OFlags::NOCTTY;
         let directory = self.fd()?;
         let mode = Mode::RUSR | Mode::WUSR;
-        let how = how | if self.opens_direct(name) { DIRECT } else { OFlags::empty() };
         let opened = retry_on_intr(|| fs::openat(&directory, name.to_string(), flags | how, mode));
         match opened {
-            Err(Errno::INVAL) if how.contains(DIRECT) && !DIRECT.is_empty() => {
-                // Relaxed: nothing else hangs on it.
-                self.refuses_direct.store(true, Ordering::Relaxed);
-                self.open_with(name, how - DIRECT)
-            }
             Ok(fd) => {
                 if FileType::from_raw_mode(fs::fstat(&fd)?.st_mode) != FileType::RegularFile {
                     return Err(not_regular(name));
                 }
-                // A ring would take the flag for a wish not to wait for the drive.
-                fs::fcntl_setfl(&fd, fs::fcntl_getfl(&fd)? - OFlags::NONBLOCK)?;
+                self.set_flags(&fd, name)?;
                 advice::advise(&fd, name);
                 Ok(fd)
             }

@@ -310,6 +310,29 @@ fn a_disk_that_is_closed_in_between_completes_everything_one_way_or_the_other() 
     });
 }
 
+/// The kernel takes back what it has not begun of a thread that ends.
+#[test]
+fn what_a_thread_submitted_is_done_though_it_ends_before() {
+    const COUNT: u64 = 200;
+    each(|backend, kind| {
+        let file = backend.disk.create(FileName::Of(kind, 1)).unwrap();
+        let queue = backend.queue(64);
+        for round in 0..4 {
+            let batch = |n| match round % 2 {
+                0 => write(n, &file, n * BLOCK, &filled(n + round, BLOCK_BYTES), n % 16 == 0),
+                _ => read(n, &file, n * BLOCK, BLOCK_BYTES),
+            };
+            let batch = (0..COUNT).map(batch).collect();
+            thread::scope(|scope| scope.spawn(|| queue.submit(batch)).join().unwrap());
+            for (n, completed) in reaped(&*queue, COUNT as usize) {
+                completed.outcome.unwrap();
+                let expected = filled(n + round / 2 * 2, BLOCK_BYTES);
+                assert!(completed.work.bytes() == expected, "{}: block {n}", backend.name);
+            }
+        }
+    });
+}
+
 #[test]
 fn several_threads_submit_while_one_reaps() {
     const EACH: u64 = 300;

@@ -256,6 +256,8 @@ impl Course {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::atomic::Ordering;
+
     use kvilt_base::{Disk as _, File, FileName, disk::FileKind, queue::aligned};
 
     use super::*;
@@ -325,6 +327,23 @@ mod tests {
                 assert_eq!(error.unwrap_err().raw_os_error(), Some(Errno::IO.raw_os_error()));
             }
             outcome_of(&*queue, write(&file, false)).unwrap();
+        }
+    }
+
+    /// As on ramfs, which no test machine need have mounted.
+    #[test]
+    fn where_the_file_system_refuses_files_go_through_the_page_cache() {
+        for by in [QueueBy::Best, QueueBy::Threads] {
+            let place = tempfile::tempdir().unwrap();
+            let disk = NativeDisk::open(place.path(), &[SLAB], true).unwrap();
+            disk.directory.refuses_direct.store(true, Ordering::Relaxed);
+            let (queue, file) = (disk.queue_by(4, by), disk.create(FileName::Of(SLAB, 1)).unwrap());
+            assert!(!queue.means().is_direct);
+            outcome_of(&*queue, write(&file, true)).unwrap();
+            let read = Work::Read(aligned(BLOCK_BYTES));
+            outcome_of(&*queue, Transfer { work: read, ..write(&file, false) }).unwrap();
+            let odd = outcome_of(&*queue, Transfer { offset: 512, ..write(&file, true) });
+            assert_eq!(odd.unwrap_err().kind(), io::ErrorKind::InvalidInput, "the same as elsewhere");
         }
     }
 
