@@ -360,3 +360,32 @@ impl Queue for AttendedQueue {
         self.queue.means()
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use kvilt_base::disk::FileKind;
+    use kvilt_io::MemoryDisk;
+
+    use super::*;
+
+    #[test]
+    fn an_attended_queue_passes_its_own_files_on_and_refuses_others() {
+        let memory = MemoryDisk::new(1);
+        let name = FileName::Of(FileKind::new("log"), 1);
+        let disk = Attended { disk: memory.clone(), bystander: Arc::default() };
+        let (file, queue) = (disk.create(name).unwrap(), disk.queue(4).unwrap());
+        let write = |token, file: &Arc<dyn File>| {
+            let work = Work::Write { bytes: vec![7; 4].into(), is_durable: false };
+            Transfer { token, file: Arc::clone(file), offset: token, work }
+        };
+        queue.submit(vec![write(0, &file), write(9, &memory.open(name).unwrap()), write(4, &file)]);
+        let mut done = Vec::new();
+        while done.len() < 3 {
+            queue.reap(&mut done);
+        }
+        for completed in done {
+            assert_eq!(completed.outcome.is_ok(), completed.token != 9, "{}", completed.token);
+        }
+        assert_eq!(memory.contents(name).unwrap(), [7; 8]);
+    }
+}

@@ -423,3 +423,6 @@ impl Queue for RecordedQueue {
         self.inner.means()
     }
 }
+
+#[cfg(test)]
+mod tests;
