@@ -132,6 +132,26 @@ pub trait Engine: Send + Sync {
         Ok(value)
     }
 
+    /// Calls `found` for each of `keys`, with its position among them and its value, or none: once for each,
+    /// in any order. `at` none means now: then each answer is linearizable, and they need not be of one
+    /// moment.
+    ///
+    /// An engine that can have several reads of the disk in flight does so here. After an error some keys
+    /// have had their answers, and those are right.
+    fn get_many(
+        &self,
+        keys: &[&[u8]],
+        at: Option<&ReadView>,
+        found: &mut dyn FnMut(usize, Option<&[u8]>),
+    ) -> Result<()> {
+        for (i, key) in keys.iter().enumerate() {
+            if !self.get_with(key, at, &mut |value| found(i, Some(value)))? {
+                found(i, None);
+            }
+        }
+        Ok(())
+    }
+
     /// Gives the key a value.
     fn put(&self, key: &[u8], value: &[u8]) -> Result<()>;
 

@@ -101,6 +101,30 @@ impl Db {
         self.default.get_with(key, found)
     }
 
+    /// The values of several keys, in the order of the keys; none for a key that has none.
+    ///
+    /// As [`Db::get`] for one key after the other, but in one call: an engine may have several reads of the
+    /// drive in flight. Writes may come in between; [`Snapshot::get_many`] reads all keys at one moment.
+    ///
+    /// ```
+    /// # fn main() -> kvilt::Result<()> {
+    /// # let dir = tempfile::tempdir().unwrap();
+    /// # let db = kvilt::Db::open(dir.path().join("users"))?;
+    /// db.put("ada", "1815")?;
+    /// db.put("alan", "1912")?;
+    /// let born = db.get_many(["alan", "nobody", "ada"])?;
+    /// assert_eq!(born.len(), 3);
+    /// assert_eq!(born[0].as_deref(), Some(&b"1912"[..]));
+    /// assert_eq!(born[1], None);
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// Errors as [`Db::get`]: one for all keys, and a key that is too long is found before anything is read.
+    pub fn get_many<K: AsRef<[u8]>>(&self, keys: impl IntoIterator<Item = K>) -> Result<Vec<Option<Value>>> {
+        self.default.get_many(keys)
+    }
+
     /// Whether the key has a value.
     pub fn contains_key(&self, key: impl AsRef<[u8]>) -> Result<bool> {
         self.default.contains_key(key)

@@ -56,6 +56,12 @@ impl Keyspace {
         self.store.get_with(&self.space, key.as_ref(), None, found)
     }
 
+    /// As [`crate::Db::get_many`].
+    pub fn get_many<K: AsRef<[u8]>>(&self, keys: impl IntoIterator<Item = K>) -> Result<Vec<Option<Value>>> {
+        self.space.check_open()?;
+        self.store.get_many(&self.space, keys, None)
+    }
+
     /// As [`crate::Db::contains_key`].
     pub fn contains_key(&self, key: impl AsRef<[u8]>) -> Result<bool> {
         Ok(self.get_with(key, |_| ())?.is_some())

@@ -76,6 +76,11 @@ impl Snapshot {
         self.store.get_with(&self.space, key.as_ref(), Some(self.view()?), found)
     }
 
+    /// The values of several keys at that moment, in the order of the keys; see [`crate::Db::get_many`].
+    pub fn get_many<K: AsRef<[u8]>>(&self, keys: impl IntoIterator<Item = K>) -> Result<Vec<Option<Value>>> {
+        self.store.get_many(&self.space, keys, Some(self.view()?))
+    }
+
     /// Whether the key had a value at that moment.
     pub fn contains_key(&self, key: impl AsRef<[u8]>) -> Result<bool> {
         Ok(self.get_with(key, |_| ())?.is_some())

@@ -95,6 +95,14 @@ impl Space {
         }
     }
 
+    /// Appends the engine's form of the user's `key` to `joined`.
+    pub(crate) fn push_key(&self, key: &[u8], joined: &mut Vec<u8>) -> Result<()> {
+        check_key(key, KEY_BYTES_MAX)?;
+        joined.extend_from_slice(self.prefix());
+        joined.extend_from_slice(key);
+        Ok(())
+    }
+
     fn join<'b>(&self, buffer: &'b mut [u8], key: &[u8]) -> &'b [u8] {
         let len = self.prefix_len + key.len();
         buffer[..self.prefix_len].copy_from_slice(self.prefix());

@@ -54,6 +54,24 @@ impl Store {
         Ok(result)
     }
 
+    pub(crate) fn get_many<K: AsRef<[u8]>>(
+        &self,
+        space: &Space,
+        keys: impl IntoIterator<Item = K>,
+        at: Option<&ReadView>,
+    ) -> Result<Vec<Option<Value>>> {
+        let (mut joined, mut ends) = (Vec::new(), Vec::new());
+        for key in keys {
+            space.push_key(key.as_ref(), &mut joined)?;
+            ends.push(joined.len());
+        }
+        let starts = std::iter::once(0).chain(ends.iter().copied());
+        let keys: Vec<&[u8]> = starts.zip(&ends).map(|(start, end)| &joined[start..*end]).collect();
+        let mut values = vec![None; keys.len()];
+        self.engine.get_many(&keys, at, &mut |i, value| values[i] = value.map(Value::copied))?;
+        Ok(values)
+    }
+
     pub(crate) fn put(&self, space: &Space, key: &[u8], value: &[u8]) -> Result<()> {
         space.check_open()?;
         check_value(value)?;

@@ -33,6 +33,8 @@ fn keys_and_values_beyond_the_limits_are_refused_and_nothing_is_written() {
         db.compare_and_swap("k", None, Some(&long_value)).unwrap_err(),
         db.put_if_absent(&long_key, "").unwrap_err(),
         db.snapshot().get(&long_key).unwrap_err(),
+        db.get_many([&long_key[1..], &long_key]).unwrap_err(),
+        db.snapshot().get_many([&long_key]).unwrap_err(),
     ];
     for error in errors {
         assert_eq!(error.kind(), ErrorKind::InvalidArgument);
@@ -43,6 +45,33 @@ fn keys_and_values_beyond_the_limits_are_refused_and_nothing_is_written() {
     }
     assert!(engine.raw_rows().is_empty());
     db.put("k", &long_value[1..]).unwrap();
+}
+
+#[test]
+fn many_keys_are_answered_in_the_order_asked() {
+    let (db, _) = db();
+    let words = |values: Vec<Option<Value>>| -> Vec<Option<String>> {
+        values.into_iter().map(|value| value.map(|value| text(&value))).collect()
+    };
+    let told = |words: &[&str]| -> Vec<Option<String>> {
+        words.iter().map(|word| (!word.is_empty()).then(|| word.to_string())).collect()
+    };
+    db.put("", "empty").unwrap();
+    db.put("b", "before").unwrap();
+    db.put("c", "gone").unwrap();
+    let other = db.keyspace("other").unwrap();
+    other.put("b", "of another").unwrap();
+    let (before, keys) = (db.snapshot(), ["c", "b", "a", "", "b"]);
+    db.put("b", "after").unwrap();
+    db.delete("c").unwrap();
+    assert_eq!(words(db.get_many(keys).unwrap()), told(&["", "after", "", "empty", "after"]));
+    assert_eq!(words(before.get_many(keys).unwrap()), told(&["gone", "before", "", "empty", "before"]));
+    assert_eq!(words(other.get_many(keys).unwrap()), told(&["", "of another", "", "", "of another"]));
+    assert!(db.get_many::<&str>([]).unwrap().is_empty());
+    db.drop_keyspace("other").unwrap();
+    assert_eq!(other.get_many(keys).unwrap_err().kind(), ErrorKind::InvalidArgument);
+    db.close().unwrap();
+    assert_eq!(db.get_many(keys).unwrap_err().kind(), ErrorKind::Closed);
 }
 
 #[test]

@@ -97,6 +97,11 @@ fn random_operations_equal_a_map_through_reopens() {
                 assert_eq!(db.get(&key).unwrap().as_deref(), model.get(&key).map(Vec::as_slice));
             }
             assert_same(&db, &model);
+            let keys: Vec<Vec<u8>> = (0..3000).step_by(7).map(|i| format!("{i:05}").into_bytes()).collect();
+            for (found, model) in [(db.get_many(&keys), &model), (before.0.get_many(&keys), &before.1)] {
+                let right = keys.iter().map(|key| model.get(key).map(Vec::as_slice));
+                assert!(found.unwrap().iter().map(|value| value.as_deref()).eq(right));
+            }
             let rows = before.0.iter().map(|row| row.map(|(k, v)| (k.to_vec(), v.to_vec())).unwrap());
             assert!(rows.eq(before.1.into_iter()), "the snapshot moved");
             assert!(db.check().unwrap().damages.is_empty());
