@@ -113,6 +113,22 @@ impl<'a> Cursor<'a> {
     }
 }
 
+/// Reads several keys in one call; says what is wrong if the engine does not answer each once, or fails.
+pub fn read_many(
+    engine: &dyn Engine,
+    keys: &[&[u8]],
+    at: Option<&ReadView>,
+) -> Result<Vec<Option<Vec<u8>>>, Complaint> {
+    let mut answers: Vec<Vec<Option<Vec<u8>>>> = vec![Vec::new(); keys.len()];
+    engine
+        .get_many(keys, at, &mut |i, value| answers[i].push(value.map(<[u8]>::to_vec)))
+        .map_err(refused("get of many"))?;
+    if let Some(i) = answers.iter().position(|answers| answers.len() != 1) {
+        return Err(format!("key {i} of {} had {} answers", keys.len(), answers[i].len()).into());
+    }
+    Ok(answers.into_iter().flatten().collect())
+}
+
 /// Reads a range from one end; says what is wrong if the engine breaks the contract or fails.
 pub fn read_rows(
     engine: &dyn Engine,

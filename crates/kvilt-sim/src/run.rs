@@ -15,7 +15,7 @@ use crate::{
     ledger::{Ledger, Promise},
     model::{Changes, Model, State, rows_in},
     passer::{Errand, Seen},
-    reading::{Manner, Row, read_both_ends, read_rows},
+    reading::{Manner, Row, read_both_ends, read_many, read_rows},
     report::{Complaint, Failure, catching_panics, refused},
     script::{KeyId, Payload, Script, Span, Step, VIEW_SLOTS},
     subject::Subject,
@@ -182,6 +182,7 @@ impl<'a> Player<'a> {
             step if step.is_write() => self.write(step),
             Step::Get(key, None) => self.attended_get(*key),
             Step::Get(key, view) => self.get(*key, *view),
+            Step::GetMany(keys, view) => self.get_many(keys, *view),
             Step::Scan { .. } | Step::ScanBothEnds { .. } => self.scan(step),
             Step::OpenView(slot) => {
                 let view = self.engine().view().map_err(refused("view"))?;
@@ -403,6 +404,23 @@ impl<'a> Player<'a> {
         if !right.iter().any(|value| is_value(found.as_deref(), *value, &mut self.scratch)) {
             let found = told(found.as_deref());
             return Err(format!("get of key {key}: expected one of {right:?}, found {found}").into());
+        }
+        Ok(())
+    }
+
+    /// Gets several keys in one call, at a view or now, and compares each.
+    fn get_many(&mut self, keys: &[KeyId], view: Option<u8>) -> Result<(), Complaint> {
+        let held = view.and_then(|slot| self.views[usize::from(slot)].as_ref());
+        let bytes: Vec<&[u8]> = keys.iter().map(|key| &self.script.keys[usize::from(*key)][..]).collect();
+        let found = read_many(&*self.engine(), &bytes, held)?;
+        for (key, found) in keys.iter().zip(found) {
+            let expected = self.model.at(view).get(key).copied();
+            if !is_value(found.as_deref(), expected, &mut self.scratch) {
+                let found = told(found.as_deref());
+                return Err(
+                    format!("get of key {key} among {keys:?}: expected {expected:?}, found {found}").into()
+                );
+            }
         }
         Ok(())
     }

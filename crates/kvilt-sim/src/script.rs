@@ -6,7 +6,7 @@ use std::{fmt, sync::Arc};
 
 use kvilt_base::{Direction, KeyRange};
 
-use crate::dice::mix;
+use crate::dice::{Dice, mix};
 
 /// A position in [`Script::keys`].
 pub type KeyId = u16;
@@ -93,6 +93,8 @@ pub enum Step {
     DeleteRange(Span),
     /// Reads a key, now or at the view in this slot (now if the slot is empty).
     Get(KeyId, Option<u8>),
+    /// Reads several keys in one call, as [`Step::Get`] reads one.
+    GetMany(Vec<KeyId>, Option<u8>),
     /// Reads a range from one end.
     Scan {
         /// The range.
@@ -146,6 +148,18 @@ pub enum Step {
 }
 
 impl Step {
+    /// A get of `key` and of up to twelve other keys, of the script's `count`, that `key` and `seed` choose;
+    /// one of them may come twice.
+    pub fn get_many(key: KeyId, view: Option<u8>, count: usize, seed: u64) -> Step {
+        let mut dice = Dice::new(mix(seed ^ u64::from(key)));
+        let mut keys = vec![key];
+        for _ in 0..dice.below(13) {
+            let near = usize::from(*dice.pick(&keys)) + dice.below(2);
+            keys.push(if dice.chance(1, 2) { near % count } else { dice.below(count) } as KeyId);
+        }
+        Step::GetMany(keys, view)
+    }
+
     /// Whether it changes what the store contains (a swap may turn out not to).
     pub fn is_write(&self) -> bool {
         matches!(
@@ -232,6 +246,11 @@ impl fmt::Display for Told<'_> {
             }
             Step::DeleteRange(span) => write!(f, "delete-range {}", self.span(*span)),
             Step::Get(key, view) => write!(f, "get {} at {}", self.key(*key), Told::view(*view)),
+            Step::GetMany(keys, view) => {
+                write!(f, "get many")?;
+                keys.iter().try_for_each(|key| write!(f, " {}", self.key(*key)))?;
+                write!(f, " at {}", Told::view(*view))
+            }
             Step::Scan { span, direction, rows_max, batch_bytes, keys_only, view } => write!(
                 f,
                 "scan {} {direction:?} at {} rows<={rows_max} bytes<={batch_bytes}{}",

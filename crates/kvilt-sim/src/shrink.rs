@@ -98,6 +98,13 @@ fn simpler(step: &Step) -> Vec<Step> {
             });
             without.chain(with_shorter).collect()
         }
+        Step::GetMany(keys, view) => (0..keys.len())
+            .map(|i| {
+                let mut fewer = keys.clone();
+                fewer.remove(i);
+                Step::GetMany(fewer, *view)
+            })
+            .collect(),
         Step::Background { steps, seed } if *steps > 1 => {
             vec![
                 Step::Background { steps: steps / 2, seed: *seed },

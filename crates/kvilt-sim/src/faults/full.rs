@@ -152,6 +152,7 @@ fn brings_data(step: &Step) -> bool {
         Step::Delete(_)
         | Step::DeleteRange(_)
         | Step::Get(..)
+        | Step::GetMany(..)
         | Step::Scan { .. }
         | Step::ScanBothEnds { .. }
         | Step::OpenView(_)

@@ -106,6 +106,9 @@ impl Reader<'_> {
             15 => Step::Swap(self.key()?, Expected::Absent, Some(self.payload()?)),
             16 => Step::Swap(self.key()?, Expected::Wrong, None),
             17 => Step::DeleteRange(self.span()?),
+            19 if what & 128 != 0 => {
+                Step::get_many(self.key()?, self.view()?, self.keys.into(), u64::from(what))
+            }
             18 | 19 => Step::Get(self.key()?, self.view()?),
             20 | 21 => Step::Scan {
                 span: self.span()?,
