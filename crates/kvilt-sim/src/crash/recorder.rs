@@ -290,7 +290,8 @@ impl Disk for Recorder {
     fn queue(&self, depth: usize) -> io::Result<Arc<dyn Queue>> {
         self.0.before_read()?;
         let inner = self.0.disk.queue(depth)?;
-        Ok(Arc::new(RecordedQueue { inner, film: Arc::clone(&self.0), refused: Mutex::default() }))
+        let (writes, refused) = (AtomicU64::new(0), Mutex::default());
+        Ok(Arc::new(RecordedQueue { inner, film: Arc::clone(&self.0), writes, refused }))
     }
 
     fn habitat(&self) -> io::Result<Habitat> {
@@ -358,11 +359,13 @@ impl File for RecordedFile {
     }
 }
 
-/// Images are made before a batch with a write in it is submitted, and before somebody reaps: until then each
-/// of the writes in flight may be there, in part or whole, or not.
+/// Images are made before a batch with a write in it is submitted, and before it is reaped while writes are
+/// in flight: until then each of them may be there, in part or whole, or not.
 struct RecordedQueue {
     inner: Arc<dyn Queue>,
     film: Arc<Film>,
+    /// In flight.
+    writes: AtomicU64,
     refused: Mutex<Vec<Completed>>,
 }
 
@@ -392,6 +395,7 @@ impl Queue for RecordedQueue {
             match found::<RecordedFile>(&*transfer.file).map(|file| Arc::clone(&file.inner)) {
                 Some(file) => {
                     transfer.file = file;
+                    self.writes.fetch_add(u64::from(transfer.work.is_write()), Relaxed);
                     passed.push(transfer);
                 }
                 None => {
@@ -408,10 +412,15 @@ impl Queue for RecordedQueue {
         if !refused.is_empty() {
             return done.append(&mut refused);
         }
-        let _ = self.film.before_change();
+        // Whether the disk is gone is asked below, for each.
+        let _ = match self.writes.load(Relaxed) {
+            0 => self.film.before_read(),
+            _ => self.film.before_change(),
+        };
         let from = done.len();
         self.inner.reap(done);
         for completed in &mut done[from..] {
+            self.writes.fetch_sub(u64::from(completed.work.is_write()), Relaxed);
             // The disk is gone: what becomes of its bytes now is seen by nobody.
             if let Err(error) = self.film.before_read() {
                 completed.outcome = Err(error);

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use kvilt_base::{Work, disk::FileKind};
+use kvilt_base::{Work, disk::FileKind, queue::aligned};
 
 use super::*;
 
@@ -69,6 +69,12 @@ fn images_have_any_sectors_of_writes_in_flight_and_all_of_durable_ones_that_have
     let of_completed: Vec<_> = seen.iter().filter(|(is_completed, _)| *is_completed).collect();
     assert!(of_completed.iter().all(|(_, sectors)| *sectors == [true; 4]), "{of_completed:?}");
     assert!(seen.len() > 10, "in flight, any: {seen:?}");
+
+    let ops = film.ops();
+    queue.submit(vec![Transfer { work: Work::Read(aligned(8)), ..bed.write(0) }]);
+    queue.reap(&mut done);
+    assert_eq!(film.ops(), ops, "a read changes nothing");
+    assert!(film.take_shots().is_empty());
 }
 
 #[test]
