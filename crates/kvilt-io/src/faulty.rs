@@ -69,8 +69,9 @@ pub enum Fault {
     Short,
     /// A sync that fails once and for good: it says `EIO`, later ones succeed and reads show the new bytes,
     /// but what was written since the last good one never reaches the platter
-    /// ([`MemoryDisk::set_sync_failure_at`]). On a disk that is not in memory, and for other calls, like
-    /// [`Fault::Io`].
+    /// ([`MemoryDisk::set_sync_failure_at`]). A durable write of a queue is passed on and the first to
+    /// complete is such a sync, unless another comes before. On a disk that is not in memory, and for other
+    /// calls, like [`Fault::Io`].
     LostSync,
     /// The call panics, with [`PLANNED_PANIC`] for its message.
     Panic,
@@ -276,7 +277,8 @@ impl Disk for FaultyDisk {
 
     fn queue(&self, depth: usize) -> io::Result<Arc<dyn Queue>> {
         self.meet(Call::Queue)?;
-        Ok(Arc::new(FaultyQueue::new(self.inside.queue(depth)?, self.orders.clone())))
+        let queue = self.inside.queue(depth)?;
+        Ok(Arc::new(FaultyQueue::new(queue, self.inside.clone(), self.orders.clone())))
     }
 
     fn habitat(&self) -> io::Result<Habitat> {
@@ -319,6 +321,11 @@ impl fmt::Debug for Orders {
     }
 }
 
+/// The disk in memory that this is, if it is one.
+fn memory(disk: &dyn Disk) -> Option<&MemoryDisk> {
+    disk.as_any().and_then(|disk| disk.downcast_ref())
+}
+
 /// How many of `len` bytes a short call moves.
 fn shortened(len: usize) -> usize {
     len.div_ceil(2)
@@ -348,8 +355,7 @@ impl File for FaultyFile {
 
     fn sync(&self) -> io::Result<()> {
         let fault = self.orders.lock().meet(Call::Sync);
-        let memory = self.disk.as_any().and_then(|disk| disk.downcast_ref::<MemoryDisk>());
-        if let (Some(Fault::LostSync), Some(memory)) = (fault, memory) {
+        if let (Some(Fault::LostSync), Some(memory)) = (fault, memory(&*self.disk)) {
             // The next sync, which is this one.
             memory.set_sync_failure_at(Some(0));
             return self.inside.sync();

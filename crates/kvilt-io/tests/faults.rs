@@ -226,3 +226,17 @@ fn a_planned_panic_of_a_transfer_comes_when_it_is_reaped_and_the_transfer_goes_o
     assert!(done.iter().all(|completed| completed.outcome.is_ok()));
     assert_eq!(inside.contents(NAME).unwrap(), b"zzz45678");
 }
+
+#[test]
+fn a_lost_durable_write_is_a_lost_sync() {
+    let setting = setting();
+    setting.file.sync().unwrap();
+    setting.disk.sync_dir().unwrap();
+    setting.disk.fail(Some(Call::QueueWrite), 0, Fault::LostSync, Times::Once);
+    make(Call::QueueWrite, &setting).unwrap_err();
+    assert_eq!(setting.inside.contents(NAME).unwrap(), b"xy345678", "reads show what was written");
+    setting.file.sync().unwrap();
+    let image = setting.inside.crash_image(kvilt_io::Keep::All);
+    assert_eq!(image.contents(NAME).unwrap(), b"12345678", "and a power cut what was before");
+    assert_eq!((setting.disk.met(), setting.disk.open_plans()), (1, 0));
+}

@@ -169,7 +169,7 @@ fn faults_of(call: Call) -> impl Iterator<Item = (Fault, Times)> {
     ];
     let own: &[(Fault, Times)] = match call {
         Call::Read | Call::Write => &[(Short, Once)],
-        Call::Sync => &[(LostSync, Once)],
+        Call::Sync | Call::QueueWrite => &[(LostSync, Once)],
         _ => &[],
     };
     all.into_iter().chain(own.iter().copied())

@@ -7,16 +7,17 @@
 use std::{fmt, mem, sync::Arc};
 
 use kvilt_base::{
-    Completed, Means, Queue, Transfer, Work,
+    Completed, Disk, Means, Queue, Transfer, Work,
     queue::{foreign, found},
 };
 use parking_lot::Mutex;
 
-use super::{Call, Fault, FaultyFile, Orders, PLANNED_PANIC};
+use super::{Call, Fault, FaultyFile, Orders, PLANNED_PANIC, memory};
 
 /// See the module.
 pub(super) struct FaultyQueue {
     inside: Arc<dyn Queue>,
+    disk: Arc<dyn Disk>,
     orders: Arc<Mutex<Orders>>,
     held: Mutex<Held>,
 }
@@ -30,8 +31,8 @@ struct Held {
 }
 
 impl FaultyQueue {
-    pub(super) fn new(inside: Arc<dyn Queue>, orders: Arc<Mutex<Orders>>) -> Self {
-        FaultyQueue { inside, orders, held: Mutex::default() }
+    pub(super) fn new(inside: Arc<dyn Queue>, disk: Arc<dyn Disk>, orders: Arc<Mutex<Orders>>) -> Self {
+        FaultyQueue { inside, disk, orders, held: Mutex::default() }
     }
 
     /// The transfer as the queue inside knows it; where it fails, it is held.
@@ -49,6 +50,13 @@ impl FaultyQueue {
         match self.orders.lock().meet(call) {
             // The queue itself goes on where a call was interrupted or short.
             None | Some(Fault::Short | Fault::Interrupted) => Some(transfer),
+            Some(Fault::LostSync)
+                if matches!(transfer.work, Work::Write { is_durable: true, .. })
+                    && let Some(memory) = memory(&*self.disk) =>
+            {
+                memory.set_sync_failure_at(Some(0));
+                Some(transfer)
+            }
             Some(Fault::Panic) => {
                 held.panicking.push(transfer);
                 None
