@@ -3,7 +3,7 @@
 
 use std::{
     collections::{HashMap, HashSet},
-    io::ErrorKind,
+    io::{self, ErrorKind},
     sync::{
         Arc,
         atomic::{AtomicBool, AtomicU64, Ordering},
@@ -12,7 +12,7 @@ use std::{
 };
 
 use kvilt_base::{
-    Completed, Disk, File, FileName, MeansKind, Queue, Transfer, Work,
+    Completed, Disk, File, FileName, Mapping, MeansKind, Queue, Transfer, Work,
     disk::FileKind,
     queue::{BLOCK_BYTES, aligned},
 };
@@ -254,6 +254,52 @@ fn what_is_not_whole_blocks_is_refused_by_name_and_the_rest_of_the_batch_is_done
         queue.submit(vec![odd(9, u64::MAX - BLOCK + 1, written(&[1; BLOCK_BYTES], false))]);
         let error = reaped(&*queue, 1).remove(&9).unwrap().outcome.unwrap_err();
         assert_eq!(error.kind(), ErrorKind::InvalidInput, "no file has such an end");
+    });
+}
+
+/// A file that only watches another one, as an engine may have.
+#[derive(Debug)]
+struct Watched(Arc<dyn File>);
+
+impl File for Watched {
+    fn read_at(&self, offset: u64, buffer: &mut [u8]) -> io::Result<usize> {
+        self.0.read_at(offset, buffer)
+    }
+    fn write_at(&self, offset: u64, bytes: &[u8]) -> io::Result<usize> {
+        self.0.write_at(offset, bytes)
+    }
+    fn sync(&self) -> io::Result<()> {
+        self.0.sync()
+    }
+    fn map(&self, offset: u64, len: usize) -> io::Result<Arc<Mapping>> {
+        self.0.map(offset, len)
+    }
+    fn changed_ns(&self) -> io::Result<u64> {
+        self.0.changed_ns()
+    }
+    fn len(&self) -> io::Result<u64> {
+        self.0.len()
+    }
+    fn name(&self) -> FileName {
+        self.0.name()
+    }
+    fn behind(&self) -> Option<&Arc<dyn File>> {
+        Some(&self.0)
+    }
+}
+
+#[test]
+fn a_queue_finds_its_file_behind_those_that_watch_it() {
+    each(|backend, kind| {
+        let inner = backend.disk.create(FileName::Of(kind, 1)).unwrap();
+        let file: Arc<dyn File> = Arc::new(Watched(Arc::new(Watched(inner))));
+        let queue = backend.queue(4);
+        for transfer in [write(1, &file, 0, &filled(9, BLOCK_BYTES), false), read(2, &file, 0, BLOCK_BYTES)] {
+            queue.submit(vec![transfer]);
+            let (_, completed) = reaped(&*queue, 1).into_iter().next().unwrap();
+            completed.outcome.unwrap();
+            assert!(completed.work.bytes() == filled(9, BLOCK_BYTES), "{}", backend.name);
+        }
     });
 }
 
