@@ -83,8 +83,9 @@ impl Index {
 
     /// Gives the key a place; returns the one that it had.
     pub fn insert(&mut self, key: &[u8], place: Place) -> Option<Place> {
+        let count = self.root.count();
         let old = self.root.insert(key, place, &mut self.heap);
-        if self.root.is_large() {
+        if self.root.count() > count && self.root.is_large() {
             self.root.grow(key, &mut self.heap);
         }
         self.items += u64::from(old.is_none());

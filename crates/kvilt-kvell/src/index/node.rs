@@ -93,6 +93,11 @@ impl Node {
         spot.index + usize::from(spot.is_equal)
     }
 
+    /// Entries of its list.
+    pub(super) fn count(&self) -> usize {
+        self.list.count()
+    }
+
     pub(super) fn is_large(&self) -> bool {
         let count_min = if self.is_leaf() { 2 } else { SEPARATORS_SPLIT_MIN };
         let (count, bytes) = (self.list.count(), self.list.bytes_after_first());
@@ -125,13 +130,15 @@ impl Node {
         spot.is_equal.then(|| node.list.place(&spot))
     }
 
-    /// Inserts, or changes the place and returns the old one. Its caller splits it if it is large.
+    /// Inserts, or changes the place and returns the old one. Its caller splits it if it has one entry more
+    /// and is large.
     pub(super) fn insert(&mut self, key: &[u8], place: Place, heap: &mut u64) -> Option<Place> {
         let spot = self.list.find(key);
         if !self.is_leaf() {
             let i = spot.index + usize::from(spot.is_equal);
+            let count = self.children[i].count();
             let old = self.children[i].insert(key, place, heap);
-            if self.children[i].is_large() {
+            if self.children[i].count() > count && self.children[i].is_large() {
                 self.split(i, key, self.children[i].ends_with(key), heap);
             }
             return old;
@@ -386,7 +393,8 @@ impl Node {
     /// At most what an insertion of `key` adds to the account: nodes that are nearly full may be split.
     pub(super) fn heap_of_new(&self, key: &[u8]) -> u64 {
         let mut node = self;
-        let mut most = NODE_BYTES_MAX;
+        // If the root is split, a new one comes above it, with a separator cut from its keys.
+        let mut most = NODE_BYTES_MAX + ENTRY_BYTES_MAX + self.list.bytes_len() + key.len();
         loop {
             let child = (!node.is_leaf()).then(|| &node.children[node.child_of(key)]);
             // The entry that comes: the key, or a separator cut from the keys of a child.

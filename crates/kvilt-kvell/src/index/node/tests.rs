@@ -220,7 +220,11 @@ fn a_prefix_of_60_kib_is_stored_a_few_times() {
         })
         .collect();
     let mut index = Index::new();
-    keys.iter().for_each(|key| assert_eq!(index.insert(key, Place::default()), None));
+    for key in &keys {
+        let most = index.bytes() + index.bytes_of_new(key);
+        assert_eq!(index.insert(key, Place::default()), None);
+        assert!(index.bytes() <= most, "{} bytes at {} keys, {most} foretold", index.bytes(), index.len());
+    }
     assert!(index.bytes() < 20_000 * 24 + 16 * (60 << 10), "{} bytes", index.bytes());
     let range = KeyRange { start: keys[0].clone(), end: Some(keys[1].clone()) };
     let moved = index.take_range(&range);
