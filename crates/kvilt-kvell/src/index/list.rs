@@ -26,7 +26,7 @@ const LINE_BYTES: usize = 64;
 const LINES_AHEAD: usize = 12;
 
 /// Most bytes of an entry's two numbers.
-const HEAD_BYTES_MAX: usize = 10;
+const NUMBERS_BYTES_MAX: usize = 10;
 
 /// Sorted keys, with their places or without.
 #[derive(Debug)]
@@ -37,7 +37,14 @@ pub(super) struct List {
     count: u16,
     /// Bytes of a place: none in a list of separators.
     width: u8,
+    /// The first bytes of each separator, which decide nearly always; empty in a list with places.
+    heads: Box<[Head]>,
 }
+
+/// The first bytes of a key after the skipped ones, as a number that is ordered as they are.
+type Head = u128;
+
+const HEAD_BYTES: usize = size_of::<Head>();
 
 /// Where a key stands in a list, or would stand.
 #[derive(Clone, Copy, Debug, Default)]
@@ -62,7 +69,7 @@ struct Entry {
 impl List {
     pub(super) fn new(has_places: bool, skip: usize) -> Self {
         let width = if has_places { PLACE_BYTES as u8 } else { 0 };
-        List { bytes: Vec::new(), skip: skip as u32, count: 0, width }
+        List { bytes: Vec::new(), skip: skip as u32, count: 0, width, heads: Box::default() }
     }
 
     /// The entries as a list; all begin with the same `skip` bytes.
@@ -75,7 +82,7 @@ impl List {
             last = key;
         }
         list.count = entries.len() as u16;
-        list.fit(0);
+        list.settle();
         list
     }
 
@@ -91,8 +98,9 @@ impl List {
         self.bytes.len()
     }
 
-    pub(super) fn bytes_capacity(&self) -> usize {
-        self.bytes.capacity()
+    /// Lengths of its pieces of memory.
+    pub(super) fn pieces(&self) -> [usize; 2] {
+        [self.bytes.capacity(), size_of_val(&*self.heads)]
     }
 
     /// The first key, without the bytes skipped; none is empty.
@@ -103,6 +111,18 @@ impl List {
     /// Bytes of all entries but the first, which has a whole key, however long.
     pub(super) fn bytes_after_first(&self) -> usize {
         if self.count == 0 { 0 } else { self.bytes.len() - self.entry(0).next }
+    }
+
+    /// How many separators are at or below `key`, which begins with the bytes that this list skips.
+    #[inline]
+    pub(super) fn rank(&self, key: &[u8]) -> usize {
+        let head = head_of(&key[self.skip()..]);
+        let rank = self.heads.partition_point(|its| *its < head);
+        if self.heads.get(rank) != Some(&head) {
+            return rank;
+        }
+        let spot = self.find(key);
+        spot.index + usize::from(spot.is_equal)
     }
 
     /// Finds `key`, which begins with the bytes that this list skips.
@@ -164,7 +184,7 @@ impl List {
         let own = &key[self.skip() + spot.shared..];
         let (head, head_len) = head(spot.shared, own.len());
         let mut end = spot.at;
-        let mut next_head = ([0; HEAD_BYTES_MAX], 0);
+        let mut next_head = ([0; NUMBERS_BYTES_MAX], 0);
         if spot.index < self.count() {
             let next = self.entry(spot.at);
             end = next.own.start + (spot.shared_next - next.shared);
@@ -174,6 +194,7 @@ impl List {
         let place = &place[..usize::from(self.width)];
         self.replace(spot.at..end, &[&head[..head_len], own, place, &next_head.0[..next_head.1]]);
         self.count += 1;
+        self.settle();
     }
 
     /// Takes out the key at a spot where it is; returns its place.
@@ -191,6 +212,7 @@ impl List {
             self.replace(spot.at..gone.next, &[]);
         }
         self.count -= 1;
+        self.settle();
         place
     }
 
@@ -225,7 +247,8 @@ impl List {
 
     /// Takes the entries from `index` on out, into a list of their own.
     pub(super) fn split_off(&mut self, index: usize) -> List {
-        let mut right = List { bytes: Vec::new(), count: self.count - index as u16, ..*self };
+        let mut right = List::new(self.width > 0, self.skip());
+        right.count = self.count - index as u16;
         if right.count == 0 {
             return right;
         }
@@ -237,10 +260,10 @@ impl List {
         }
         let key = &cursor.key[self.skip()..];
         right.push(0, &[key], &self.bytes[self.entry(at).own.end..]);
-        right.fit(0);
+        right.settle();
         self.bytes.truncate(at);
         self.count = index as u16;
-        self.fit(0);
+        self.settle();
         right
     }
 
@@ -257,7 +280,7 @@ impl List {
         let shared = shared_prefix_len(&cursor.key[self.skip()..], key);
         self.push(shared, &[&key[shared..]], &right.bytes[first.own.end..]);
         self.count += right.count;
-        self.fit(0);
+        self.settle();
     }
 
     /// Skips the first `skip` bytes from now on; all keys begin with the same that many bytes as `way`.
@@ -266,7 +289,9 @@ impl List {
         if skip == old {
             return;
         }
-        let mut list = List { bytes: Vec::with_capacity(self.bytes.len()), skip: skip as u32, ..*self };
+        let mut list = List::new(self.width > 0, skip);
+        list.bytes.reserve(self.bytes.len());
+        list.count = self.count;
         let mut at = 0;
         while at < self.bytes.len() {
             let entry = self.entry(at);
@@ -278,7 +303,7 @@ impl List {
             }
             at = entry.next;
         }
-        list.fit(0);
+        list.settle();
         *self = list;
     }
 
@@ -330,7 +355,25 @@ impl List {
             at += part.len();
         }
         self.bytes.truncate(after);
+    }
+
+    /// Fits memory and heads to the entries after a change.
+    fn settle(&mut self) {
         self.fit(0);
+        if self.width > 0 {
+            return;
+        }
+        let (mut heads, mut first, mut at) = (Vec::with_capacity(self.count()), [0; HEAD_BYTES], 0);
+        while at < self.bytes.len() {
+            let entry = self.entry(at);
+            if let Some(rest) = first.get_mut(entry.shared..) {
+                rest.fill(0);
+                rest.iter_mut().zip(&self.bytes[entry.own]).for_each(|(to, from)| *to = *from);
+            }
+            heads.push(Head::from_be_bytes(first));
+            at = entry.next;
+        }
+        self.heads = heads.into();
     }
 
     /// Makes room for `more` bytes, and gives back what is a step or more beyond that.
@@ -381,10 +424,22 @@ impl Cursor<'_> {
     }
 }
 
+#[inline]
+fn head_of(key: &[u8]) -> Head {
+    match key.first_chunk() {
+        Some(first) => Head::from_be_bytes(*first),
+        None => {
+            let mut first = [0; HEAD_BYTES];
+            first[..key.len()].copy_from_slice(key);
+            Head::from_be_bytes(first)
+        }
+    }
+}
+
 /// The two numbers before an entry's bytes.
 #[inline]
-fn head(shared: usize, len: usize) -> ([u8; HEAD_BYTES_MAX], usize) {
-    let mut bytes = [0; HEAD_BYTES_MAX];
+fn head(shared: usize, len: usize) -> ([u8; NUMBERS_BYTES_MAX], usize) {
+    let mut bytes = [0; NUMBERS_BYTES_MAX];
     let mut at = 0;
     for mut n in [shared, len] {
         while n >= 0x80 {

@@ -86,13 +86,6 @@ impl Node {
         self.children.is_empty()
     }
 
-    /// The child whose keys `key` belongs to.
-    #[inline]
-    fn child_of(&self, key: &[u8]) -> usize {
-        let spot = self.list.find(key);
-        spot.index + usize::from(spot.is_equal)
-    }
-
     /// Entries of its list.
     pub(super) fn count(&self) -> usize {
         self.list.count()
@@ -111,7 +104,8 @@ impl Node {
 
     /// Heap bytes of the node without its children's.
     fn heap(&self) -> u64 {
-        heap(self.list.bytes_capacity()) + heap(self.children.capacity() * size_of::<Node>())
+        let [bytes, heads] = self.list.pieces().map(heap);
+        bytes + heads + heap(self.children.capacity() * size_of::<Node>())
     }
 
     /// Entries below, and heap bytes of all nodes.
@@ -124,7 +118,7 @@ impl Node {
     pub(super) fn get(&self, key: &[u8]) -> Option<Place> {
         let mut node = self;
         while !node.is_leaf() {
-            node = &node.children[node.child_of(key)];
+            node = &node.children[node.list.rank(key)];
         }
         let spot = node.list.find(key);
         spot.is_equal.then(|| node.list.place(&spot))
@@ -133,9 +127,8 @@ impl Node {
     /// Inserts, or changes the place and returns the old one. Its caller splits it if it has one entry more
     /// and is large.
     pub(super) fn insert(&mut self, key: &[u8], place: Place, heap: &mut u64) -> Option<Place> {
-        let spot = self.list.find(key);
         if !self.is_leaf() {
-            let i = spot.index + usize::from(spot.is_equal);
+            let i = self.list.rank(key);
             let count = self.children[i].count();
             let old = self.children[i].insert(key, place, heap);
             if self.children[i].count() > count && self.children[i].is_large() {
@@ -143,6 +136,7 @@ impl Node {
             }
             return old;
         }
+        let spot = self.list.find(key);
         if spot.is_equal {
             return Some(self.list.set_place(&spot, place));
         }
@@ -154,13 +148,13 @@ impl Node {
 
     /// Removes `key`. Its caller joins it with a neighbour if it is small.
     pub(super) fn remove(&mut self, key: &[u8], heap: &mut u64) -> Option<Place> {
-        let spot = self.list.find(key);
         if !self.is_leaf() {
-            let i = spot.index + usize::from(spot.is_equal);
+            let i = self.list.rank(key);
             let old = self.children[i].remove(key, heap);
             self.mend(i, key, heap);
             return old;
         }
+        let spot = self.list.find(key);
         if !spot.is_equal {
             return None;
         }
@@ -316,10 +310,7 @@ impl Node {
 
     /// The entries of a leaf within `bounds`, half open; of an inner node the first and the last child there.
     fn span(&self, bounds: Bounds<'_>) -> (usize, usize) {
-        let of = |key: &[u8]| {
-            let spot = self.list.find(key);
-            spot.index + usize::from(spot.is_equal && !self.is_leaf())
-        };
+        let of = |key: &[u8]| if self.is_leaf() { self.list.find(key).index } else { self.list.rank(key) };
         (bounds.start.map_or(0, of), bounds.end.map_or(self.list.count(), of))
     }
 
@@ -396,7 +387,7 @@ impl Node {
         // If the root is split, a new one comes above it, with a separator cut from its keys.
         let mut most = NODE_BYTES_MAX + ENTRY_BYTES_MAX + self.list.bytes_len() + key.len();
         loop {
-            let child = (!node.is_leaf()).then(|| &node.children[node.child_of(key)]);
+            let child = (!node.is_leaf()).then(|| &node.children[node.list.rank(key)]);
             // The entry that comes: the key, or a separator cut from the keys of a child.
             let entry = ENTRY_BYTES_MAX
                 + child.map_or(key.len() - node.list.skip(), |child| {

@@ -112,11 +112,11 @@ fn memory_follows_the_bytes() {
     for i in 0..200_u32 {
         let key = i.to_be_bytes();
         list.insert(&list.find(&key), &key, Place::default());
-        assert!(list.bytes_capacity() <= list.bytes_len() + STEP_BYTES);
+        assert!(list.bytes.capacity() <= list.bytes_len() + STEP_BYTES);
     }
     for i in 0..200_u32 {
         list.remove(&list.find(&i.to_be_bytes()));
-        assert!(list.bytes_capacity() <= list.bytes_len() + 3 * STEP_BYTES);
+        assert!(list.bytes.capacity() <= list.bytes_len() + 3 * STEP_BYTES);
     }
     assert_eq!(list.bytes_len(), 0);
 }
