@@ -40,6 +40,6 @@ pub(crate) fn append(store: &Store, log: &ChunkLog, entry: EntryRef<'_>) -> Resu
 pub(crate) fn append_promised(store: &Store, log: &ChunkLog, entry: EntryRef<'_>) -> u64 {
     let (offset, mut record) = (log.len(), Vec::new());
     encode_record(&mut record, store.files.identity(log.number()), offset, log.base(), entry, 0);
-    log.append(&store.files, entry, [&record, &[]], offset);
+    log.append(entry, [&record, &[]], offset);
     offset
 }

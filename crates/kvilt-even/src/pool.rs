@@ -8,7 +8,8 @@
 //! - E-23: a record in a buffer that is not in the pool is written to its log before anybody can read it, and
 //!   the pool says that it has *spilled*: then recovery reads the ends of logs, to find where whole records
 //!   end. If that write fails, the pool has *lapsed*: then a kill falls back to the last checkpoint. Both are
-//!   over with the next checkpoint.
+//!   over with the next checkpoint. A buffer that follows bytes which are neither in the pool nor in the file
+//!   of the log is not in the pool: recovery would find a gap before it.
 //! - The pool knows when its run last changed a log, a table or a journal, by the clock of the file system;
 //!   so one that was changed later was changed by somebody else. While a file is being changed its number is
 //!   in a cell.
@@ -169,8 +170,8 @@ impl Pool {
         }
     }
 
-    /// A record is about to be written to its log at once: until the next checkpoint recovery looks for where
-    /// the whole records of logs end.
+    /// What is not in the pool is about to be written to its log: until the next checkpoint recovery looks
+    /// for where the whole records of logs end.
     pub(crate) fn spill(&self) {
         if let Some(opened) = self.opened.get() {
             opened.front.raise(AT_SPILLED, self.newest_journal.load(Ordering::SeqCst));

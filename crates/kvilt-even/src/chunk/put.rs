@@ -175,7 +175,7 @@ impl Store {
         } else {
             encode_before_value(&mut encoded, id, offset, log.base(), entry, batch);
         }
-        let is_in_pool = log.append(&self.files, entry, [&encoded, value_apart], offset);
+        let is_in_pool = log.append(entry, [&encoded, value_apart], offset);
         if batch == 0 && !is_in_pool {
             log.write_through(&self.files);
         }

@@ -46,6 +46,17 @@ fn a_row_without_a_byte_is_not_lost_to_an_older_one() {
     }
 }
 
+/// E-23: behind a summary that had no room in the pool a checkpoint left a buffer that had; a kill before the
+/// summary was written fell back to the last checkpoint. Found by this seed.
+#[test]
+fn a_summary_outside_of_the_pool_leaves_no_gap_after_a_kill() {
+    for engine in engines::ALL {
+        let outcome = run_campaign(&Campaign::new(Kind::Crash, 20_048..20_049), *engine);
+        assert!(outcome.reports.is_empty(), "{}", outcome.reports[0]);
+        assert!(outcome.tally.cases > 1000, "{:?}", outcome.tally);
+    }
+}
+
 /// The bound on what an asynchronous store may lose: with the background running, nothing is older than one
 /// interval and one checkpoint.
 #[test]

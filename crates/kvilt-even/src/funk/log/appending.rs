@@ -34,7 +34,7 @@ use parking_lot::MutexGuard;
 use super::super::ascent::Ascent;
 use super::{
     ChunkLog, Span, sync_failed,
-    tail::{Buffer, Flushing, LogTail, Wanted},
+    tail::{BUFFER_BYTES_MIN, Buffer, Flushing, LogTail, Wanted, fitting, have_buffers_their_share},
 };
 use crate::{
     files::Files,
@@ -45,11 +45,6 @@ use crate::{
 
 /// Pages of the system, in bytes, or a part of one.
 const PAGE_BYTES: u64 = 4096;
-/// A log's first buffer; it doubles while it keeps filling up between checkpoints.
-const BUFFER_BYTES_MIN: usize = 4 << 10;
-/// All buffers together may have this part of the memory budget; new ones are smaller, the less of it is
-/// left.
-const BUFFER_SHARE: u64 = 16;
 /// Of a log that only its munk is read for, the index may have this part of the log's bytes, and so much in
 /// any case.
 const INDEX_SHARE: u64 = 16;
@@ -275,7 +270,7 @@ impl ChunkLog {
     /// Appends an entry, encoded as `record` and perhaps its value behind that, for which room was reserved,
     /// at `offset`, where the log ends. False if it is not in the pool: then it is to be
     /// [written](ChunkLog::write_through) before anybody can read it.
-    pub(crate) fn append(&self, files: &Files, entry: EntryRef<'_>, record: [&[u8]; 2], offset: u64) -> bool {
+    pub(crate) fn append(&self, entry: EntryRef<'_>, record: [&[u8]; 2], offset: u64) -> bool {
         let mut writer = self.writer.lock();
         self.newest.fetch_max(entry.version.to_u64(), Ordering::AcqRel);
         writer.promised_records = writer.promised_records.saturating_sub(1);
@@ -295,10 +290,6 @@ impl ChunkLog {
         let tail = self.tail.load(&pin);
         let buffer = tail.filling.as_ref().expect("room was reserved");
         let is_in_pool = buffer.is_in_pool();
-        if !is_in_pool {
-            // Before it is appended, for a checkpoint may write a part of it.
-            files.pool.iter().for_each(Pool::spill);
-        }
         let at = buffer.bytes.append_parts(&record).expect("room was reserved");
         let record_len = record[0].len() + record[1].len();
         if buffer.is_across(at, at + record_len) {
@@ -375,17 +366,29 @@ impl ChunkLog {
     /// It is the caller's turn. The buffer begins at `start`.
     fn write_buffer(&self, files: &Files, start: u64, flushing: &Flushing) -> Result<()> {
         let (begin, bytes) = flushing.to_write();
-        self.write(files, start + begin as u64, bytes)?;
+        self.write(files, start, &flushing.buffer, (begin, bytes))?;
         if let Some(gathered) = &mut *self.gathered.lock() {
             gathered.gather(start, flushing.buffer.bytes.read());
         }
         Ok(())
     }
 
-    fn write(&self, files: &Files, offset: u64, bytes: &[u8]) -> Result<()> {
+    /// Writes bytes of a buffer, which begins at `start`, to the file: those from `begin` on.
+    fn write(
+        &self,
+        files: &Files,
+        start: u64,
+        buffer: &Buffer,
+        (begin, bytes): (usize, &[u8]),
+    ) -> Result<()> {
         if bytes.is_empty() {
             return Ok(());
         }
+        if !buffer.is_in_pool() {
+            // A kill within the write leaves a part of it, and nothing of the rest.
+            files.pool.iter().for_each(Pool::spill);
+        }
+        let offset = start + begin as u64;
         let len = self.hold.load(Ordering::Relaxed);
         let mut change = files.change(FileName::Of(LOG, self.number), len);
         let file = {
@@ -426,7 +429,7 @@ impl ChunkLog {
                 continue;
             }
             files.counters.writes_through.add(1);
-            let write = || self.write(files, start + begin as u64, bytes).map_err(io::Error::other);
+            let write = || self.write(files, start, buffer, (begin, bytes)).map_err(io::Error::other);
             match caught(write) {
                 Ok(()) => buffer.is_through(begin + bytes.len()),
                 Err(_) => {
@@ -488,12 +491,13 @@ impl ChunkLog {
         let is_awaited = writer.promised_bytes > 0 && !self.is_closed.load(Ordering::Relaxed);
         let end = start + full.as_ref().map_or(0, |full| full.len() as u64);
         let bytes = writer.buffer_bytes.max(writer.promised_bytes);
+        let flushing = full.map(Flushing::all);
         let filling = is_awaited.then(|| {
-            let next = Buffer::new(files, self.place(end), bytes);
-            full.iter().for_each(|full| next.goes_on_behind(full));
+            let next = Buffer::following(files, self.place(end), bytes, flushing.as_ref());
+            flushing.iter().for_each(|full| next.goes_on_behind(&full.buffer));
             next
         });
-        self.tail.replace(LogTail { start, flushing: full.map(Flushing::all), filling });
+        self.tail.replace(LogTail { start, flushing, filling });
         Some(WrittenOut { end, summary: self.summaries.last() })
     }
 
@@ -584,17 +588,4 @@ impl ChunkLog {
             self.let_go.store(upto, Ordering::Relaxed);
         }
     }
-}
-
-/// What there is room for of a buffer of so many bytes. If many logs are written to, all get smaller ones: a
-/// few that got hardly any would be written out again and again.
-fn fitting(bytes: usize, files: &Files) -> usize {
-    let share = files.budget.bytes_max() / BUFFER_SHARE;
-    let left = share.saturating_sub(files.budget.used(parts::LOG_BUFFERS));
-    let fitting = u128::from(left) * 2 * bytes as u128 / u128::from(share.max(1));
-    usize::try_from(fitting).unwrap_or(usize::MAX).clamp(BUFFER_BYTES_MIN.min(bytes), bytes)
-}
-
-fn have_buffers_their_share(files: &Files) -> bool {
-    files.budget.used(parts::LOG_BUFFERS) > files.budget.bytes_max() / BUFFER_SHARE
 }

@@ -40,6 +40,12 @@ const PIECE_BYTES_MAX: usize = 32 << 10;
 /// across.
 const ACROSS_SHARE: usize = 8;
 
+/// A log's first buffer; it doubles while it keeps filling up between checkpoints.
+pub(super) const BUFFER_BYTES_MIN: usize = 4 << 10;
+/// All buffers together may have this part of the memory budget; new ones are smaller, the less of it is
+/// left.
+const BUFFER_SHARE: u64 = 16;
+
 /// Bytes that are to be appended, and how large a buffer for them may be.
 #[derive(Clone, Copy)]
 pub(super) struct Wanted {
@@ -63,18 +69,29 @@ pub(super) struct Buffer {
 impl Buffer {
     /// An empty one at this place of its log, which is full when nothing more fits.
     pub(super) fn new(files: &Files, place: Place, capacity: usize) -> Arc<Self> {
-        Self::with(files, place, capacity, 0, None)
+        Self::following(files, place, capacity, None)
+    }
+
+    /// The same, behind one that was set aside.
+    pub(super) fn following(
+        files: &Files,
+        place: Place,
+        capacity: usize,
+        before: Option<&Flushing>,
+    ) -> Arc<Self> {
+        let slot = slot_behind(files, place, capacity, before);
+        Self::with(files, slot, capacity, 0, None)
     }
 
     fn with(
         files: &Files,
-        place: Place,
+        slot: Option<Slot>,
         capacity: usize,
         in_file: usize,
         piece_end: Option<usize>,
     ) -> Arc<Self> {
         let charge = files.budget.charge(parts::LOG_BUFFERS, capacity as u64);
-        let bytes = match files.slot(capacity, place) {
+        let bytes = match slot {
             Some(slot) => AppendBuffer::in_slot(slot, capacity),
             None => AppendBuffer::new(capacity),
         };
@@ -101,7 +118,8 @@ impl Buffer {
             Some(piece_end) => piece_end.max(begun + wanted.bytes) + piece_end / ACROSS_SHARE,
             None => begun + bytes.max(wanted.bytes),
         };
-        let buffer = Self::with(files, Place { log, offset: begin }, capacity, in_file, piece_end);
+        let slot = slot_behind(files, Place { log, offset: begin }, capacity, tail.flushing.as_ref());
+        let buffer = Self::with(files, slot, capacity, in_file, piece_end);
         buffer.bytes.append(carried).expect("there is room for what is carried over");
         buffer.bytes.append(first).expect("there is room for what comes first");
         buffer
@@ -114,7 +132,7 @@ impl Buffer {
         (full, len): (&Buffer, usize),
         capacity: usize,
     ) -> Arc<Self> {
-        let larger = Self::with(files, place, capacity, full.in_file, None);
+        let larger = Self::with(files, files.slot(capacity, place), capacity, full.in_file, None);
         larger.bytes.append(&full.bytes.read()[..len]).expect("the larger buffer holds the smaller");
         larger.goes_on_behind(full);
         if full.is_in_pool() && !larger.is_in_pool() {
@@ -162,6 +180,14 @@ impl Buffer {
     }
 }
 
+/// The pool's pages for a buffer; none if it is to be on the heap. What follows bytes that a kill takes is of
+/// no use to the next process, which could not tell where it belongs: so it is not in the pool either, and is
+/// written together with them.
+fn slot_behind(files: &Files, place: Place, capacity: usize, before: Option<&Flushing>) -> Option<Slot> {
+    let is_before_safe = before.is_none_or(Flushing::outlives_the_process);
+    is_before_safe.then(|| files.slot(capacity, place)).flatten()
+}
+
 /// A buffer that was set aside to be written to the file, and takes no more records.
 #[derive(Clone)]
 pub(super) struct Flushing {
@@ -188,6 +214,12 @@ impl Flushing {
             return Self::all(buffer);
         }
         Flushing { buffer, write_end, records_end }
+    }
+
+    /// Whether all of it is in the pool or in the file. What is not: records of a batch that is still being
+    /// appended; a header or a summary that no record has followed yet.
+    fn outlives_the_process(&self) -> bool {
+        self.buffer.is_in_pool() || self.to_write().1.is_empty()
     }
 
     /// What of it is to be written, and where that begins in it.
@@ -251,4 +283,18 @@ impl LogTail {
     pub(super) fn is_nothing_filled(&self) -> bool {
         self.filling.as_ref().is_none_or(|buffer| buffer.bytes.is_empty())
     }
+}
+
+/// What there is room for of a buffer of `bytes`. If many logs are written to, all get smaller ones: a
+/// few that got hardly any would be written out again and again.
+pub(super) fn fitting(bytes: usize, files: &Files) -> usize {
+    let share = files.budget.bytes_max() / BUFFER_SHARE;
+    let left = share.saturating_sub(files.budget.used(parts::LOG_BUFFERS));
+    let fitting = u128::from(left) * 2 * bytes as u128 / u128::from(share.max(1));
+    usize::try_from(fitting).unwrap_or(usize::MAX).clamp(BUFFER_BYTES_MIN.min(bytes), bytes)
+}
+
+/// Whether all buffers together have what they may have.
+pub(super) fn have_buffers_their_share(files: &Files) -> bool {
+    files.budget.used(parts::LOG_BUFFERS) > files.budget.bytes_max() / BUFFER_SHARE
 }

@@ -570,3 +570,45 @@ fn a_buffer_on_the_heap_takes_over_nothing_from_one_in_the_pool() {
     }
     assert!(heaps > 1, "{heaps}");
 }
+
+/// E-23. A summary begins a buffer that with it is too long for the pool; a checkpoint sets that aside, and
+/// leaves one to the put that relies on it, which would have room in the pool.
+#[test]
+fn what_follows_bytes_that_a_kill_takes_is_not_in_the_pool_either() {
+    let disk = HeldDisk::new();
+    let store = open(&disk);
+    let before: Vec<[u8; 1]> = (0..20).map(|i| [i]).collect();
+    for key in &before {
+        store.apply_one(Change { key, value: Some(&[7; 70]) }, IfFull::Fail).unwrap();
+    }
+    let state = store.index.load(&pin()).find(b"later").state(&pin()).clone();
+    let log = state.funk.log.as_ref().unwrap();
+    // What the pool has at most for one buffer is 1 MiB.
+    let room = (1, (1 << 20) - 10);
+    if log.reserve(&store.files, room, store.config.log_buffer_bytes_max, IfFull::Fail).unwrap() {
+        log.write_aside(&store.files);
+    }
+    let (begin, summary) = (log.end().filling_start(), log.end().filling.unwrap());
+    assert!(!summary.is_in_pool() && summary.len() > 0);
+    let holder = disk.hold_next_write();
+    let [torn, behind] = thread::scope(|scope| {
+        let out = scope.spawn(|| log.write_out(&store.files).map(drop));
+        holder.has_begun.recv().unwrap();
+        let torn = disk.inside.kill_image();
+        let half = &summary.bytes.read()[..summary.len() / 2];
+        torn.open(log.name()).unwrap().write_all_at(begin, half).unwrap();
+        append_promised(&store, log, b"later", b"value");
+        log.write_through(&store.files);
+        let behind = disk.inside.kill_image();
+        holder.outcome.send(Ok(())).unwrap();
+        out.join().unwrap().unwrap();
+        [torn, behind]
+    });
+    let has = |store: &Store, key: &[u8]| store.get(key, store.versions.current(), &mut |_| {}).unwrap();
+    for (image, is_behind) in [(torn, false), (behind, true)] {
+        let store = bed::open(image, &Options::tiny());
+        let found = before.iter().filter(|key| has(&store, &key[..])).count();
+        assert_eq!((found, has(&store, b"later")), (before.len(), is_behind));
+        assert_eq!(store.check(&mut |_| true).unwrap().damages.len(), 0);
+    }
+}
