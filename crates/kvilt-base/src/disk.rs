@@ -12,7 +12,7 @@
 
 use std::{any::Any, fmt, io, sync::Arc};
 
-use crate::{Mapping, Queue};
+use crate::{Mapping, Queue, queue::BLOCK_BYTES};
 
 /// A kind of file. An engine declares its own as constants; [`FileName`] has those that every store may have.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -284,14 +284,16 @@ pub trait File: Any + Send + Sync + fmt::Debug {
 
     /// Reads until the buffer is full or the file ends; says how much it read.
     fn read_full_at(&self, offset: u64, buffer: &mut [u8]) -> io::Result<usize> {
-        let mut done = 0;
+        let (mut done, mut begun) = (0, 0);
         while done < buffer.len() {
-            match self.read_at(offset + done as u64, &mut buffer[done..]) {
-                Ok(0) => break,
-                Ok(n) => done += n,
+            match self.read_at(offset + begun as u64, &mut buffer[begun..]) {
+                // The end of the file, or of its last block that is not whole.
+                Ok(n) if begun + n <= done => break,
+                Ok(n) => done = begun + n,
                 Err(e) if e.kind() == io::ErrorKind::Interrupted => {}
                 Err(e) => return Err(e),
             }
+            begun = whole(self.name(), done);
         }
         Ok(done)
     }
@@ -306,17 +308,23 @@ pub trait File: Any + Send + Sync + fmt::Debug {
 
     /// Writes all bytes, going on after short writes and interruptions.
     fn write_all_at(&self, offset: u64, bytes: &[u8]) -> io::Result<()> {
-        let mut done = 0;
+        let (mut done, mut begun) = (0, 0);
         while done < bytes.len() {
-            match self.write_at(offset + done as u64, &bytes[done..]) {
-                Ok(0) => return Err(io::Error::from(io::ErrorKind::WriteZero)),
-                Ok(n) => done += n,
+            match self.write_at(offset + begun as u64, &bytes[begun..]) {
+                Ok(n) if begun + n <= done => return Err(io::Error::from(io::ErrorKind::WriteZero)),
+                Ok(n) => done = begun + n,
                 Err(e) if e.kind() == io::ErrorKind::Interrupted => {}
                 Err(e) => return Err(e),
             }
+            begun = whole(self.name(), done);
         }
         Ok(())
     }
+}
+
+/// Where to go on behind `done` bytes: a file of a direct kind is read and written in whole blocks.
+fn whole(name: FileName, done: usize) -> usize {
+    if name.kind().is_direct() { done / BLOCK_BYTES * BLOCK_BYTES } else { done }
 }
 
 #[cfg(test)]

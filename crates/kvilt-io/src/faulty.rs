@@ -7,7 +7,9 @@ mod queue;
 
 use std::{any::Any, fmt, io, path::Path, sync::Arc};
 
-use kvilt_base::{Disk, File, FileName, Listed, Mapping, Queue, disk::Habitat, disk::LockFailure};
+use kvilt_base::{
+    Disk, File, FileName, Listed, Mapping, Queue, disk::Habitat, disk::LockFailure, queue::BLOCK_BYTES,
+};
 use parking_lot::Mutex;
 use rustix::io::Errno;
 
@@ -326,9 +328,12 @@ fn memory(disk: &dyn Disk) -> Option<&MemoryDisk> {
     disk.as_any().and_then(|disk| disk.downcast_ref())
 }
 
-/// How many of `len` bytes a short call moves.
-fn shortened(len: usize) -> usize {
-    len.div_ceil(2)
+/// How many of `len` bytes a short call moves: half of them, in whole blocks where a file has nothing else.
+fn shortened(name: FileName, len: usize) -> usize {
+    match name.kind().is_direct() {
+        true => (len / 2).next_multiple_of(BLOCK_BYTES).min(len),
+        false => len.div_ceil(2),
+    }
 }
 
 impl File for FaultyFile {
@@ -338,7 +343,7 @@ impl File for FaultyFile {
             None => self.inside.read_at(offset, buffer),
             Some(Some(error)) => Err(error),
             Some(None) => {
-                let len = shortened(buffer.len());
+                let len = shortened(self.name(), buffer.len());
                 self.inside.read_at(offset, &mut buffer[..len])
             }
         }
@@ -349,7 +354,7 @@ impl File for FaultyFile {
         match fault.map(Fault::error) {
             None => self.inside.write_at(offset, bytes),
             Some(Some(error)) => Err(error),
-            Some(None) => self.inside.write_at(offset, &bytes[..shortened(bytes.len())]),
+            Some(None) => self.inside.write_at(offset, &bytes[..shortened(self.name(), bytes.len())]),
         }
     }
 
