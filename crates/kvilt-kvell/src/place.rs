@@ -30,6 +30,16 @@ impl Place {
         self.0 % SLOTS
     }
 
+    /// The place as a number of 48 bits.
+    pub fn to_u64(self) -> u64 {
+        self.0
+    }
+
+    /// The place of the low 48 bits of a number.
+    pub fn from_u64(packed: u64) -> Self {
+        Place(packed % (u64::from(CLASSES) * SLOTS))
+    }
+
     /// The place as bytes.
     #[inline]
     pub fn to_bytes(self) -> [u8; PLACE_BYTES] {

@@ -1,0 +1,467 @@
+//! `Blocks`: the page cache of a shard, and its reads and writes in flight (KVell, SOSP '19, sections 4.2 and
+//! 5.3).
+//!
+//! A block is what is read and written at once: a page with several slots, or all pages of one long slot.
+//! Nothing here waits: a call leaves transfers in the outbox and returns a ticket, and whoever holds the
+//! shard submits the one, reaps, and claims the other (see `shard`).
+//!
+//! What is always true:
+//! - K-1: at most one transfer of a block is in flight. Two readers share a read; edits that come while the
+//!   block is in flight share the next write.
+//! - K-2: an image that a reader gets has every slot whose write has completed. A write changes the bytes of
+//!   free slots alone, so a reader may be given an image that is still being written, and a torn page has
+//!   every other slot whole.
+//! - K-3: a write that failed is taken back, by writing the block as it was before, and only then reported:
+//!   what was refused must not come back after the death of the process. If it cannot be taken back the
+//!   shard is spoilt, and the store takes no more writes.
+
+use std::{collections::HashMap, sync::Arc};
+
+use bytes::{Bytes, BytesMut};
+use kvilt_base::{
+    Error, ErrorKind, File, Result,
+    queue::{BLOCK_BYTES, Completed, Transfer, Work, aligned},
+};
+use parking_lot::Condvar;
+use quick_cache::{Weighter, unsync::Cache};
+
+/// Aligned buffers of one page that wait to be used again: enough for what a shard has in flight.
+const SPARE_BUFFERS_MAX: usize = 128;
+/// A longer block, in bytes, is not cached, unless it is less than a 64th of the cache.
+const CACHED_BYTES_MAX: usize = 64 << 10;
+
+/// A block of a size class.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct BlockId(u64);
+
+impl BlockId {
+    pub(crate) fn new(class: u8, block: u64) -> Self {
+        BlockId(u64::from(class) << 56 | block)
+    }
+}
+
+/// Where a block lies.
+#[derive(Clone)]
+pub(crate) struct Location {
+    pub(crate) id: BlockId,
+    pub(crate) file: Arc<dyn File>,
+    pub(crate) offset: u64,
+    pub(crate) len: usize,
+}
+
+/// Bytes of a block that are to change.
+pub(crate) struct Edit {
+    pub(crate) at: usize,
+    pub(crate) bytes: Vec<u8>,
+}
+
+/// The right to learn how a transfer ended. It must be claimed or forgotten.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub(crate) struct Ticket(u64);
+
+/// A block that was asked for.
+pub(crate) enum Found {
+    Now(Bytes),
+    Later(Ticket),
+}
+
+enum Outcome {
+    /// With whom to wake, if somebody sleeps.
+    Pending(Option<Arc<Condvar>>),
+    Done(Result<Bytes>),
+}
+
+struct Flight {
+    location: Location,
+    kind: FlightKind,
+    /// To be told how it ended.
+    tickets: Vec<Ticket>,
+    /// Edits that came meanwhile.
+    next: Vec<(Edit, Ticket)>,
+}
+
+enum FlightKind {
+    Read,
+    /// The image, and what takes it back.
+    Write {
+        image: Bytes,
+        before: Bytes,
+    },
+    /// A failed write is taken back: the image as it was, and why.
+    TakeBack {
+        before: Bytes,
+        because: Error,
+    },
+}
+
+#[derive(Clone)]
+struct ByLen;
+
+impl Weighter<BlockId, Bytes> for ByLen {
+    fn weight(&self, _: &BlockId, block: &Bytes) -> u64 {
+        block.len() as u64
+    }
+}
+
+/// What the blocks of a shard have done.
+#[derive(Clone, Copy, Default)]
+pub(crate) struct BlockFigures {
+    pub(crate) hits: u64,
+    pub(crate) misses: u64,
+    pub(crate) reads: u64,
+    pub(crate) read_bytes: u64,
+    pub(crate) writes: u64,
+    pub(crate) written_bytes: u64,
+}
+
+/// See the module.
+pub(crate) struct Blocks {
+    cache: Cache<BlockId, Bytes, ByLen>,
+    flights: HashMap<BlockId, Flight>,
+    tickets: HashMap<Ticket, Outcome>,
+    last_ticket: u64,
+    outbox: Vec<Transfer>,
+    /// Whether a write must survive a power cut when it completes.
+    writes_are_durable: bool,
+    spare: Vec<BytesMut>,
+    /// Bytes of images in flight.
+    flight_bytes: u64,
+    spoilt: Option<Error>,
+    figures: BlockFigures,
+}
+
+impl Blocks {
+    pub(crate) fn new(cache_bytes: u64, writes_are_durable: bool) -> Self {
+        Blocks {
+            cache: Cache::with_weighter(blocks_in(cache_bytes), cache_bytes, ByLen),
+            flights: HashMap::new(),
+            tickets: HashMap::new(),
+            last_ticket: 0,
+            outbox: Vec::new(),
+            writes_are_durable,
+            spare: Vec::new(),
+            flight_bytes: 0,
+            spoilt: None,
+            figures: BlockFigures::default(),
+        }
+    }
+
+    /// The block's image, or a ticket for it.
+    pub(crate) fn read(&mut self, location: &Location) -> Found {
+        // In flight first: what is cached of such a block is older.
+        match self.flights.get(&location.id).map(|flight| &flight.kind) {
+            Some(FlightKind::Write { image: block, .. } | FlightKind::TakeBack { before: block, .. })
+                if block.len() == location.len =>
+            {
+                self.figures.hits += 1;
+                return Found::Now(block.clone());
+            }
+            Some(_) => {
+                let ticket = self.ticket();
+                let flight = self.flights.get_mut(&location.id).expect("it was there just now");
+                flight.tickets.push(ticket);
+                self.figures.misses += 1;
+                return Found::Later(ticket);
+            }
+            None => {}
+        }
+        if let Some(block) = self.cache.get(&location.id) {
+            self.figures.hits += 1;
+            return Found::Now(block.clone());
+        }
+        let ticket = self.ticket();
+        self.begin_read(location.clone(), vec![ticket], Vec::new());
+        self.figures.misses += 1;
+        Found::Later(ticket)
+    }
+
+    /// Changes bytes of a block. `is_fresh`: no slot of it counts, so it need not be read.
+    pub(crate) fn edit(&mut self, location: &Location, is_fresh: bool, edit: Edit) -> Ticket {
+        let ticket = self.ticket();
+        if let Some(flight) = self.flights.get_mut(&location.id) {
+            flight.next.push((edit, ticket));
+            return ticket;
+        }
+        let cached = self.cache.get(&location.id).cloned();
+        match cached {
+            Some(before) => self.begin_edits(location.clone(), before, vec![(edit, ticket)]),
+            None if is_fresh => {
+                let before = Bytes::from(vec![0; location.len]);
+                self.begin_edits(location.clone(), before, vec![(edit, ticket)]);
+            }
+            None => self.begin_read(location.clone(), Vec::new(), vec![(edit, ticket)]),
+        }
+        ticket
+    }
+
+    /// Writes a block that is one slot. The image is aligned, see [`aligned`].
+    pub(crate) fn write(&mut self, location: &Location, image: BytesMut) -> Ticket {
+        let ticket = self.ticket();
+        if let Some(flight) = self.flights.get_mut(&location.id) {
+            // Somebody still reads what was there.
+            flight.next.push((Edit { at: 0, bytes: image.to_vec() }, ticket));
+            return ticket;
+        }
+        // What was there counts no more, so a page of zeros takes it back: it has no item.
+        let before = Bytes::from(vec![0; BLOCK_BYTES]);
+        self.begin_write(location.clone(), image.freeze(), before, vec![ticket]);
+        ticket
+    }
+
+    /// What is to be submitted.
+    pub(crate) fn take_outbox(&mut self) -> Vec<Transfer> {
+        std::mem::take(&mut self.outbox)
+    }
+
+    /// The transfer in the outbox, if it is the only one, and need not be durable.
+    pub(crate) fn take_lone(&mut self) -> Option<Transfer> {
+        match &self.outbox[..] {
+            [Transfer { work: Work::Read(_) | Work::Write { is_durable: false, .. }, .. }] => {
+                self.outbox.pop()
+            }
+            _ => None,
+        }
+    }
+
+    /// How a ticket's transfer ended, if it has. The image is the block's after it.
+    pub(crate) fn claim(&mut self, ticket: Ticket) -> Option<Result<Bytes>> {
+        match self.tickets.get(&ticket) {
+            Some(Outcome::Pending(_)) => None,
+            Some(Outcome::Done(_)) => match self.tickets.remove(&ticket) {
+                Some(Outcome::Done(outcome)) => Some(outcome),
+                _ => unreachable!("it was looked at just now"),
+            },
+            None => unreachable!("a ticket is claimed once"),
+        }
+    }
+
+    /// Nobody waits for this one any more.
+    pub(crate) fn forget(&mut self, ticket: Ticket) {
+        self.tickets.remove(&ticket);
+    }
+
+    /// What is notified when the ticket can be claimed, or somebody must reap.
+    pub(crate) fn sleep(&mut self, ticket: Ticket) -> Arc<Condvar> {
+        let condvar = Arc::new(Condvar::new());
+        self.tickets.insert(ticket, Outcome::Pending(Some(Arc::clone(&condvar))));
+        condvar
+    }
+
+    /// Somebody who sleeps, to take over the reaping.
+    pub(crate) fn sleeper(&self) -> Option<&Condvar> {
+        self.flights
+            .values()
+            .flat_map(|flight| flight.tickets.iter().chain(flight.next.iter().map(|(_, t)| t)))
+            .find_map(|ticket| match self.tickets.get(ticket) {
+                Some(Outcome::Pending(Some(condvar))) => Some(&**condvar),
+                _ => None,
+            })
+    }
+
+    /// A transfer has ended.
+    pub(crate) fn complete(&mut self, completed: Completed) {
+        let id = BlockId(completed.token);
+        let flight = self.flights.remove(&id).expect("a transfer that ended was in flight");
+        match (flight.kind, completed.work, completed.outcome) {
+            (FlightKind::Read, Work::Read(buffer), Ok(())) => {
+                self.figures.reads += 1;
+                self.figures.read_bytes += buffer.len() as u64;
+                let block = Bytes::copy_from_slice(&buffer);
+                self.recycle(buffer);
+                self.finish(flight.tickets, &Ok(block.clone()));
+                self.settle(flight.location, block, flight.next);
+            }
+            (FlightKind::Read, _, outcome) => {
+                let error = failed("read a block", &outcome, &flight.location);
+                let edits = flight.next.into_iter().map(|(_, ticket)| ticket);
+                self.finish(flight.tickets.into_iter().chain(edits), &Err(error));
+            }
+            (FlightKind::Write { image, before }, work, outcome) => {
+                self.flight_bytes -= image.len() as u64;
+                match outcome {
+                    Ok(()) => {
+                        self.figures.writes += 1;
+                        self.figures.written_bytes += image.len() as u64;
+                        // Cached blocks have memory of their own, so that the aligned buffer is free again.
+                        let block = Bytes::copy_from_slice(&image);
+                        drop(image);
+                        if let Work::Write { bytes, .. } = work
+                            && let Ok(buffer) = bytes.try_into_mut()
+                        {
+                            self.recycle(buffer);
+                        }
+                        self.finish(flight.tickets, &Ok(block.clone()));
+                        self.settle(flight.location, block, flight.next);
+                    }
+                    Err(_) => {
+                        let because = failed("write a block", &outcome, &flight.location);
+                        self.begin_take_back(flight.location, before, because, flight.tickets, flight.next);
+                    }
+                }
+            }
+            (FlightKind::TakeBack { before, because }, _, outcome) => {
+                self.finish(flight.tickets, &Err(because));
+                match outcome {
+                    Ok(()) if before.len() == flight.location.len => {
+                        self.settle(flight.location, before, flight.next);
+                    }
+                    Ok(()) => {}
+                    Err(_) => {
+                        let error = failed("take a failed write back", &outcome, &flight.location);
+                        let edits = flight.next.into_iter().map(|(_, ticket)| ticket);
+                        self.finish(edits, &Err(error.clone()));
+                        // On a full disk neither of the two was written.
+                        if error.kind() != ErrorKind::NoSpace {
+                            self.spoil(error);
+                        }
+                    }
+                }
+            }
+        }
+    }
+
+    /// Nothing may be written any more.
+    pub(crate) fn spoil(&mut self, why: Error) {
+        self.spoilt.get_or_insert(why);
+    }
+
+    /// Why nothing may be written any more, if something is wrong.
+    pub(crate) fn spoilt(&self) -> Option<&Error> {
+        self.spoilt.as_ref()
+    }
+
+    pub(crate) fn has_in_flight(&self) -> bool {
+        !self.flights.is_empty()
+    }
+
+    pub(crate) fn in_flight(&self) -> usize {
+        self.flights.len()
+    }
+
+    /// Bytes of images in flight, and of buffers that wait for the next.
+    pub(crate) fn flight_bytes(&self) -> u64 {
+        self.flight_bytes + (self.spare.len() * BLOCK_BYTES) as u64
+    }
+
+    /// Bytes of cached blocks.
+    pub(crate) fn cache_bytes(&self) -> u64 {
+        self.cache.weight()
+    }
+
+    /// Lets the cache have this many bytes.
+    pub(crate) fn set_cache_bytes(&mut self, bytes: u64) {
+        if self.cache.capacity() != bytes {
+            self.cache.set_capacity(bytes);
+        }
+    }
+
+    pub(crate) fn figures(&self) -> BlockFigures {
+        self.figures
+    }
+
+    fn ticket(&mut self) -> Ticket {
+        self.last_ticket += 1;
+        let ticket = Ticket(self.last_ticket);
+        self.tickets.insert(ticket, Outcome::Pending(None));
+        ticket
+    }
+
+    fn finish(&mut self, tickets: impl IntoIterator<Item = Ticket>, outcome: &Result<Bytes>) {
+        for ticket in tickets {
+            // One that was forgotten is not there.
+            if let Some(entry) = self.tickets.get_mut(&ticket) {
+                let before = std::mem::replace(entry, Outcome::Done(outcome.clone()));
+                if let Outcome::Pending(Some(condvar)) = before {
+                    condvar.notify_one();
+                }
+            }
+        }
+    }
+
+    /// A block's image is known: it is written with the edits that came meanwhile, or else cached.
+    fn settle(&mut self, location: Location, block: Bytes, edits: Vec<(Edit, Ticket)>) {
+        if !edits.is_empty() {
+            self.begin_edits(location, block, edits);
+        } else if block.len() <= CACHED_BYTES_MAX.max((self.cache.capacity() / 64) as usize) {
+            self.cache.insert(location.id, block);
+        } else {
+            self.cache.remove(&location.id);
+        }
+    }
+
+    fn begin_read(&mut self, location: Location, tickets: Vec<Ticket>, next: Vec<(Edit, Ticket)>) {
+        let buffer = self.buffer(location.len);
+        let flight = Flight { location, kind: FlightKind::Read, tickets, next };
+        self.begin(flight, Work::Read(buffer));
+    }
+
+    fn begin_edits(&mut self, location: Location, before: Bytes, edits: Vec<(Edit, Ticket)>) {
+        let mut image = self.buffer(location.len);
+        image.copy_from_slice(&before);
+        let mut tickets = Vec::with_capacity(edits.len());
+        for (edit, ticket) in edits {
+            image[edit.at..edit.at + edit.bytes.len()].copy_from_slice(&edit.bytes);
+            tickets.push(ticket);
+        }
+        self.begin_write(location, image.freeze(), before, tickets);
+    }
+
+    fn begin_write(&mut self, location: Location, image: Bytes, before: Bytes, tickets: Vec<Ticket>) {
+        self.flight_bytes += image.len() as u64;
+        let work = Work::Write { bytes: image.clone(), is_durable: self.writes_are_durable };
+        let kind = FlightKind::Write { image, before };
+        self.begin(Flight { location, kind, tickets, next: Vec::new() }, work);
+    }
+
+    fn begin_take_back(
+        &mut self,
+        location: Location,
+        before: Bytes,
+        because: Error,
+        tickets: Vec<Ticket>,
+        next: Vec<(Edit, Ticket)>,
+    ) {
+        let mut image = aligned(before.len());
+        image.copy_from_slice(&before);
+        let work = Work::Write { bytes: image.freeze(), is_durable: self.writes_are_durable };
+        self.begin(Flight { location, kind: FlightKind::TakeBack { before, because }, tickets, next }, work);
+    }
+
+    fn begin(&mut self, flight: Flight, work: Work) {
+        let Location { id, offset, .. } = flight.location;
+        let file = Arc::clone(&flight.location.file);
+        self.outbox.push(Transfer { token: id.0, file, offset, work });
+        let before = self.flights.insert(id, flight);
+        kvilt_base::invariant!("K-1", before.is_none(), "two transfers of block {id:?}");
+    }
+
+    fn buffer(&mut self, len: usize) -> BytesMut {
+        match self.spare.pop() {
+            Some(buffer) if buffer.len() == len => buffer,
+            Some(other) => {
+                self.spare.push(other);
+                aligned(len)
+            }
+            None => aligned(len),
+        }
+    }
+
+    fn recycle(&mut self, buffer: BytesMut) {
+        if buffer.len() == BLOCK_BYTES && self.spare.len() < SPARE_BUFFERS_MAX {
+            self.spare.push(buffer);
+        }
+    }
+}
+
+fn failed(doing: &str, outcome: &std::io::Result<()>, location: &Location) -> Error {
+    let source = match outcome {
+        Err(e) => std::io::Error::new(e.kind(), e.to_string()),
+        Ok(()) => std::io::Error::other("the queue gave back something else"),
+    };
+    Error::io(doing, source).at(location.file.name(), location.offset)
+}
+
+/// About how many blocks a cache of this size has.
+fn blocks_in(bytes: u64) -> usize {
+    usize::try_from(bytes / BLOCK_BYTES as u64).unwrap_or(usize::MAX).max(16)
+}

@@ -1,0 +1,76 @@
+//! `checkpoint_to`: a copy of the store as of now, in a directory of its own.
+//!
+//! The slabs go on changing, so nothing is linked: a view is read in order and put into a new store, which is
+//! closed at the end. The directory bears a mark until then.
+
+use std::{io, ops::ControlFlow, path::Path, sync::Arc};
+
+use kvilt_base::{
+    Budget, Direction, Disk, Durability, Engine, Error, KeyRange, Result, Unfinished, World, WriteBatch,
+    unfinished::not_empty,
+};
+
+use crate::{Options, engine::Kvell, recovery, store::Store};
+
+/// Memory of the copy while it is written, in bytes for each shard.
+const COPY_BYTES_A_SHARD: u64 = 8 << 20;
+/// Rows that are put together: not for the sake of a batch, but to have their writes in flight together.
+const BATCH_BYTES: usize = 1 << 20;
+const BATCH_ROWS: usize = 1 << 10;
+
+/// Copies the store into `directory`.
+pub(crate) fn checkpoint_to(store: &Arc<Store>, directory: &Path) -> Result<()> {
+    let place = directory.display().to_string();
+    let disk = store.disk.new_directory(directory).map_err(|e| no_directory(e, &place))?;
+    let mut unfinished = Unfinished::begin(Arc::clone(&disk))?;
+    unfinished.give_up_lock();
+    let shards = store.shards.len() as u32;
+    let world = World {
+        clock: Arc::clone(&store.clock),
+        rng: Arc::clone(&store.rng),
+        spawn: Arc::clone(&store.spawn),
+        budget: Budget::new(u64::from(shards) * COPY_BYTES_A_SHARD + store.index_bytes() * 2),
+    };
+    copy(store, &disk, &world, shards)?;
+    unfinished.finish()
+}
+
+fn copy(store: &Arc<Store>, disk: &Arc<dyn Disk>, world: &World, shards: u32) -> Result<()> {
+    let mut settings = store.settings.clone();
+    settings.durability = Durability::Async { interval: settings.durability.interval() };
+    (settings.create, settings.read_only, settings.is_unfinished) = (true, false, true);
+    let options = Options { shards, ..Options::default() };
+    let made = recovery::open(Arc::clone(disk), world, &options, &settings)?;
+    let made = Kvell::new(made);
+    let view = store.open_view();
+    let mut batch = WriteBatch::new();
+    let mut outcome = Ok(());
+    let mut rows = |key: &[u8], value: &[u8]| {
+        batch.put(key, value);
+        if batch.bytes() >= BATCH_BYTES || batch.len() >= BATCH_ROWS {
+            outcome = made.write(std::mem::take(&mut batch));
+        }
+        if outcome.is_ok() { ControlFlow::Continue(()) } else { ControlFlow::Break(()) }
+    };
+    store.scan(view.version().to_u64(), &KeyRange::all(), Direction::Forward, &mut rows)?;
+    outcome?;
+    made.write(batch)?;
+    made.close()
+}
+
+/// Why there is no directory for the copy, of the same kind as where an open finds that.
+fn no_directory(error: io::Error, place: &str) -> Error {
+    match error.kind() {
+        io::ErrorKind::DirectoryNotEmpty => not_empty(place),
+        io::ErrorKind::NotADirectory | io::ErrorKind::AlreadyExists => Error::invalid(format!(
+            "{place} is not a directory; name one that does not exist, or is empty, in a directory that is there"
+        )),
+        io::ErrorKind::InvalidFilename => Error::invalid(format!(
+            "a name in {place} is longer than the file system allows; name a shorter one"
+        )),
+        io::ErrorKind::InvalidInput => {
+            Error::invalid(format!("cannot make a store in {place}: {error}; name a directory outside of it"))
+        }
+        _ => Error::io("make a directory for the copy", error).in_file(place),
+    }
+}

@@ -1,0 +1,470 @@
+//! Opening a store: which slots count, and the index of what is in them.
+//!
+//! A store that was closed has its indexes in snapshots. Any other is read whole: slots that the map of the
+//! last cut has set count; and if nothing can be missing of what the last run did (the same boot and
+//! directory, or a run at level sync), so do items of that run behind the cut, in the order of their numbers.
+//!
+//! What is always true: nothing is changed before all of it was read and found right.
+
+use std::{
+    collections::{BTreeMap, BTreeSet, HashMap},
+    io,
+    sync::Arc,
+};
+
+use kvilt_base::{
+    Direction, Disk, Error, ErrorKind, FileName, Level, Listed, Result, Settings, Version, World,
+    directory::{self, DirectoryLock},
+    disk::Habitat,
+    engine_name,
+    queue::aligned,
+    unfinished::{not_empty, refuse_unfinished},
+};
+use kvilt_format::{
+    FileIdentity,
+    names::{MAP, ROOT, SLAB},
+    slab::{
+        CLASS_COUNT, Class, DecodedPage, MAP_PAGE_SLOTS, MapPage, MapTotal, PAGE_BYTES, ROOT_COPY_BYTES,
+        Root, check_map_header, encode_map_header, map_name, map_page_offset, newest_of_pair, pair_stamp,
+    },
+};
+
+use crate::{
+    NAME, Options,
+    cut::Cutter,
+    index::Index,
+    map::{Map, Pair},
+    parts,
+    place::Place,
+    scan::{self, Found},
+    shard::Shard,
+    slab::Slab,
+    snapshot,
+    state::{Charges, Ground, State},
+    store::{Rooted, Store},
+};
+
+/// Opens the store in `disk`, or makes one.
+pub(crate) fn open(
+    disk: Arc<dyn Disk>,
+    world: &World,
+    options: &Options,
+    settings: &Settings,
+) -> Result<(Arc<Store>, DirectoryLock)> {
+    let lock = match settings.read_only {
+        true => directory::lock_to_read(&*disk)?,
+        false => directory::lock(&*disk)?,
+    };
+    let listed = directory::list(&*disk)?;
+    if !settings.is_unfinished {
+        refuse_unfinished(&listed, &disk.place())?;
+    }
+    let root = match read_root(&*disk) {
+        // A making that was cut short: slabs are made only after the root is durable.
+        Err(error) if error.kind() == ErrorKind::Corrupted && !has_slabs(&listed) => None,
+        root => root?,
+    };
+    let root = match root {
+        Some(root) => {
+            engine_name::expect(&*disk, NAME)?;
+            root
+        }
+        None => {
+            allow_making(&*disk, &listed, settings)?;
+            directory::sign(&*disk, &lock)?;
+            make(&disk, world, options, &listed)?
+        }
+    };
+    Opening { disk, world, options, settings, listed, root }.open(lock)
+}
+
+/// The root that counts; none if there is no store.
+///
+/// Errors: `Corrupted`, `UnsupportedVersion`, `Io`.
+pub(crate) fn read_root(disk: &dyn Disk) -> Result<Option<Root>> {
+    let failed = |e| Error::io("read the root", e).in_file(ROOT);
+    let file = match disk.open(ROOT) {
+        Err(e) if e.kind() == io::ErrorKind::NotFound => return Ok(None),
+        // A link, or a directory.
+        Err(e) if e.kind() == io::ErrorKind::InvalidData => {
+            return Err(Error::corrupted(ROOT, 0, e.to_string()));
+        }
+        opened => opened.map_err(failed)?,
+    };
+    let mut bytes = vec![0; 2 * ROOT_COPY_BYTES];
+    let len = file.read_full_at(0, &mut bytes).map_err(failed)?;
+    Root::newest(&bytes[..len])
+}
+
+fn has_slabs(listed: &[Listed]) -> bool {
+    directory::numbers(listed, SLAB).next().is_some()
+}
+
+fn allow_making(disk: &dyn Disk, listed: &[Listed], settings: &Settings) -> Result<()> {
+    let has_rows = listed.iter().find_map(|item| match item {
+        Listed::Ours(name @ FileName::Of(kind, _)) if *kind == SLAB => Some(*name),
+        _ => None,
+    });
+    if let Some(name) = has_rows {
+        return Err(Error::corrupted(ROOT, 0, format!("there is no root, but {name}: a store without it")));
+    }
+    let place = disk.place();
+    if !settings.create || settings.read_only {
+        return Err(Error::invalid(format!("there is no store in {place}")));
+    }
+    let is_free = |item: &Listed| match item {
+        Listed::Ours(FileName::LOCK | FileName::UNFINISHED | FileName::ENGINE) => true,
+        // What a making left that was cut short.
+        Listed::Ours(name) => *name == ROOT || name.kind() == MAP,
+        Listed::Foreign(_) => false,
+    };
+    if listed.iter().all(is_free) { Ok(()) } else { Err(not_empty(&place)) }
+}
+
+/// Makes an empty store, durably: the root last, in both copies.
+fn make(disk: &Arc<dyn Disk>, world: &World, options: &Options, listed: &[Listed]) -> Result<Root> {
+    let failed = |name: FileName| move |e| Error::io("make a store", e).in_file(name);
+    engine_name::write(&**disk, NAME)?;
+    disk.sync_dir().map_err(failed(FileName::ENGINE))?;
+    for item in listed {
+        if let Listed::Ours(name) = item
+            && (*name == ROOT || name.kind() == MAP)
+        {
+            disk.remove(*name).map_err(failed(*name))?;
+        }
+    }
+    let store_id = world.rng.next_u64();
+    let mut hash_key = [0; 16];
+    for half in hash_key.chunks_exact_mut(8) {
+        half.copy_from_slice(&world.rng.next_u64().to_le_bytes());
+    }
+    for shard in 0..options.shards {
+        let name = map_name(shard);
+        let id = FileIdentity { store_id, number: name.number() };
+        let file = disk.create(name).map_err(failed(name))?;
+        let mut page = aligned(PAGE_BYTES);
+        page.copy_from_slice(&encode_map_header(id)[..]);
+        file.write_all_at(0, &page).and_then(|()| file.sync()).map_err(failed(name))?;
+    }
+    disk.sync_dir().map_err(failed(ROOT))?;
+    let mut root = Root {
+        store_id,
+        generation: 1,
+        cut: 0,
+        version: Version::new(0, 0),
+        in_flight: Vec::new(),
+        hash_key,
+        epoch: 0,
+        level: Level::Async,
+        habitat: NOWHERE,
+        is_clean: false,
+        maps: vec![MapTotal::default(); options.shards as usize],
+    };
+    let file = disk.create(ROOT).map_err(failed(ROOT))?;
+    for _ in 0..2 {
+        root.generation += 1;
+        file.write_all_at(root.offset(), &root.encode()[..])
+            .and_then(|()| file.sync())
+            .map_err(failed(ROOT))?;
+    }
+    disk.sync_dir().map_err(failed(ROOT))?;
+    Ok(root)
+}
+
+/// A habitat that is no one's.
+const NOWHERE: Habitat = Habitat { boot: [0xff; 16], device: u64::MAX, inode: u64::MAX };
+
+struct Opening<'o> {
+    disk: Arc<dyn Disk>,
+    world: &'o World,
+    options: &'o Options,
+    settings: &'o Settings,
+    listed: Vec<Listed>,
+    root: Root,
+}
+
+/// A shard as its files say.
+struct Loaded {
+    slabs: Vec<Option<Slab>>,
+    map: Map,
+    index: Index,
+    /// Items behind the cut that may count.
+    behind: Vec<Found>,
+    /// Keys at places that a tombstone behind the cut names.
+    named: HashMap<Place, Vec<u8>>,
+    version_max: Version,
+}
+
+impl Opening<'_> {
+    fn open(self, lock: DirectoryLock) -> Result<(Arc<Store>, DirectoryLock)> {
+        let begun = self.world.clock.now();
+        let habitat = self.disk.habitat().unwrap_or(NOWHERE);
+        let root = &self.root;
+        if !root.is_clean && root.habitat != NOWHERE && root.habitat.inode != habitat.inode {
+            let message = "the store was copied while it was open, so rows may be missing in the copy; open the \
+                           original, copy with `kvilt checkpoint`, or run `kvilt repair`";
+            return Err(Error::corrupted(ROOT, 0, message));
+        }
+        // Whether nothing can be missing of what the last run did.
+        let is_whole = root.level == Level::Sync && root.epoch > 0
+            || root.habitat != NOWHERE && root.habitat.boot == habitat.boot;
+        let mut shards = Vec::with_capacity(root.maps.len());
+        for shard in 0..root.maps.len() as u32 {
+            shards.push(self.load(shard, is_whole)?);
+        }
+        let version_max = shards.iter().map(|shard| shard.version_max).max().unwrap_or_default();
+        if !root.is_clean {
+            self.apply_behind(&mut shards)?;
+        }
+        // Above all versions that the last run gave out, also if there were more than an epoch counts.
+        let epoch = root.epoch.max(root.version.epoch()).max(version_max.epoch()) + 1;
+        let shards = shards.into_iter().enumerate();
+        let shards: Result<Vec<Shard>> =
+            shards.map(|(number, loaded)| self.shard(number as u32, loaded)).collect();
+        let file = match self.settings.read_only {
+            true => None,
+            false => {
+                directory::sign(&*self.disk, &lock)?;
+                let opened = self.disk.open(ROOT).map_err(|e| Error::io("open the root", e).in_file(ROOT))?;
+                // The copy that was read may be one that a killed process did not sync, and the other one is
+                // written over next.
+                opened.sync().map_err(|e| Error::io("sync the root", e).in_file(ROOT))?;
+                // The same holds for the names of slabs.
+                self.disk
+                    .sync_dir()
+                    .map_err(|e| Error::io("sync the directory", e).in_file(self.disk.place()))?;
+                Some(opened)
+            }
+        };
+        let rooted = Rooted { last_cut: root.cut, root: root.clone(), file, unfinished: None };
+        let store = Arc::new(Store::new(
+            Arc::clone(&self.disk),
+            self.world,
+            self.settings.clone(),
+            shards?,
+            Version::new(epoch, 0),
+            rooted,
+        ));
+        if !self.settings.read_only {
+            // Before anything is written: what was found is durable, the snapshots count no more, and the
+            // items of this run are told from those of the last.
+            let level = store.level();
+            store.cut_with(&mut store.rooted.lock(), &mut |root| {
+                (root.epoch, root.level, root.habitat, root.is_clean) = (epoch, level, habitat, false);
+            })?;
+            snapshot::remove(&*self.disk, &self.listed);
+            let worker = self.world.spawn.spawn("cutter", Box::new(Cutter::new(&store)));
+            let _ = store.worker.set(worker);
+        }
+        let micros = self.world.clock.now().saturating_sub(begun).as_micros();
+        store.counters.open_us.store(micros as u64, std::sync::atomic::Ordering::Relaxed);
+        Ok((store, lock))
+    }
+
+    fn load(&self, shard: u32, is_whole: bool) -> Result<Loaded> {
+        let (mut map, used) = load_map(&*self.disk, &self.root, shard)?;
+        let slabs = self.load_slabs(shard, &used)?;
+        for slab in slabs.iter().flatten() {
+            map.add_pairs(slab.class(), slab.slots());
+        }
+        if self.root.is_clean
+            && let Some(index) = snapshot::load(&*self.disk, &self.root, shard)?
+        {
+            return Ok(Loaded {
+                slabs,
+                map,
+                index,
+                behind: Vec::new(),
+                named: HashMap::new(),
+                version_max: Version::ZERO,
+            });
+        }
+        let queue = self
+            .disk
+            .queue(scan::PIECES_IN_FLIGHT)
+            .map_err(|e| Error::io("make an I/O queue", e).in_file(self.disk.place()))?;
+        let scanned = scan::scan(&*queue, &self.root, shard, &slabs, is_whole && !self.root.is_clean)?;
+        Ok(Loaded {
+            slabs,
+            map,
+            index: scanned.index,
+            behind: scanned.behind,
+            named: scanned.named,
+            version_max: scanned.version_max,
+        })
+    }
+
+    /// The slabs of a shard, with these slots used.
+    fn load_slabs(&self, shard: u32, used: &[(Class, u64)]) -> Result<Vec<Option<Slab>>> {
+        let mut slabs: Vec<Option<Slab>> = (0..CLASS_COUNT).map(|_| None).collect();
+        for class in Class::all() {
+            let slots = used.iter().filter(|(of, _)| *of == class).map(|(_, slot)| *slot);
+            let last = slots.clone().max();
+            slabs[usize::from(class.number())] =
+                scan::open_slab(&*self.disk, &self.root, shard, class, last)?;
+            if let Some(slab) = &mut slabs[usize::from(class.number())] {
+                slots.for_each(|slot| slab.becomes_used(slot));
+                // Where a process was killed, a slab may be visible and not durable: the cut that ends the
+                // recovery syncs it.
+                slab.has_written();
+                if self.root.is_clean {
+                    slab.is_synced();
+                }
+            }
+        }
+        Ok(slabs)
+    }
+
+    /// Applies the items behind the cut that count, in the order of their numbers: those of whole batches.
+    fn apply_behind(&self, shards: &mut [Loaded]) -> Result<()> {
+        let mut items: BTreeMap<Version, Vec<(usize, Found)>> = BTreeMap::new();
+        for (number, shard) in shards.iter_mut().enumerate() {
+            for found in std::mem::take(&mut shard.behind) {
+                items.entry(found.version).or_default().push((number, found));
+            }
+        }
+        for batch in items.into_values() {
+            let is_whole = batch.iter().all(|(_, found)| found.batch_len as usize == batch.len());
+            if !kvilt_base::planted!(PartsOfBatchCount, is_whole => true) {
+                continue;
+            }
+            for (number, found) in batch {
+                apply(shards, number, found)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn shard(&self, number: u32, loaded: Loaded) -> Result<Shard> {
+        let shards = self.root.maps.len();
+        let queue = self
+            .disk
+            .queue(self.options.queue_depth)
+            .map_err(|e| Error::io("make an I/O queue", e).in_file(self.disk.place()))?;
+        let budget = &self.world.budget;
+        let charges = Charges {
+            index: budget.charge(parts::INDEX, 0),
+            cache: budget.charge(parts::CACHE, 0),
+            work: budget.charge(parts::WORK, 0),
+        };
+        let ground = Ground {
+            disk: Arc::clone(&self.disk),
+            store_id: self.root.store_id,
+            shard: number,
+            level: self.settings.durability.level(),
+            memory_bytes: budget.bytes_max() / shards as u64,
+            writes_max: (kvilt_format::slab::IN_FLIGHT_MAX / shards).max(1),
+        };
+        Ok(Shard::new(State::new(ground, loaded.index, loaded.slabs, loaded.map, charges), queue))
+    }
+}
+
+/// The map of a shard, and the slots that it has set.
+fn load_map(disk: &dyn Disk, root: &Root, shard: u32) -> Result<(Map, Vec<(Class, u64)>)> {
+    let name = map_name(shard);
+    let id = FileIdentity { store_id: root.store_id, number: name.number() };
+    let failed = |e| Error::io("read an occupancy map", e).in_file(name);
+    let file = match disk.open(name) {
+        Err(e) if e.kind() == io::ErrorKind::NotFound => {
+            return Err(Error::corrupted(name, 0, "the file is missing"));
+        }
+        Err(e) if e.kind() == io::ErrorKind::InvalidData => {
+            return Err(Error::corrupted(name, 0, e.to_string()));
+        }
+        opened => opened.map_err(failed)?,
+    };
+    let mut page = aligned(PAGE_BYTES);
+    let len = scan::read_pages(&*file, 0, &mut page).map_err(failed)?;
+    check_map_header(&page[..len], id)?;
+    let (mut pairs, mut used, mut changed) = (Vec::new(), Vec::new(), BTreeSet::new());
+    let total = root.maps[shard as usize];
+    let mut found = MapTotal::default();
+    for number in 0.. {
+        let mut pair = aligned(2 * PAGE_BYTES);
+        scan::read_pages(&*file, map_page_offset(number, 0), &mut pair).map_err(failed)?;
+        let page = |copy: usize| pair[copy * PAGE_BYTES..].first_chunk().expect("a pair has two pages");
+        let decoded = [0, 1].map(|copy| MapPage::decode(page(copy), id, map_page_offset(number, copy)));
+        let Some(copy) = newest_of_pair([&decoded[0], &decoded[1]], root.cut) else {
+            break;
+        };
+        let DecodedPage::Page(page) = &decoded[copy] else { break };
+        // The other one may be of a cut that came to nothing, which a later one must not count.
+        if matches!(&decoded[1 - copy], DecodedPage::Page(other) if other.cut > root.cut) {
+            changed.insert(number as usize);
+        }
+        pairs.push(Pair { class: page.class, first_slot: page.first_slot, current: Some((copy, page.cut)) });
+        found.pairs += 1;
+        found.stamps = found.stamps.wrapping_add(pair_stamp(number, page.cut));
+        used.extend(
+            (0..MAP_PAGE_SLOTS).filter(|n| page.is_set(*n)).map(|n| (page.class, page.first_slot + n)),
+        );
+    }
+    if found != total {
+        let message =
+            format!("the map has {} pages that count, and the root knows of {}", found.pairs, total.pairs);
+        return Err(Error::corrupted(name, map_page_offset(u64::from(found.pairs), 0), message));
+    }
+    Ok((Map::new(file, id, pairs, changed), used))
+}
+
+/// The slots that the maps of the root's cut have set.
+///
+/// Errors: `Corrupted`, `Io`.
+pub(crate) fn used_slots(disk: &dyn Disk) -> Result<BTreeSet<(u32, Place)>> {
+    let root = read_root(disk)?.ok_or_else(|| Error::corrupted(ROOT, 0, "there is no root"))?;
+    let mut used = BTreeSet::new();
+    for shard in 0..root.maps.len() as u32 {
+        let (_, slots) = load_map(disk, &root, shard)?;
+        used.extend(slots.into_iter().map(|(class, slot)| (shard, Place::new(class.number(), slot))));
+    }
+    Ok(used)
+}
+
+/// Applies an item behind the cut.
+fn apply(shards: &mut [Loaded], number: usize, found: Found) -> Result<()> {
+    match found.content {
+        scan::Owned::Value { key } => {
+            let shard = &mut shards[number];
+            use_slot(shard, found.place);
+            if let Some(before) = shard.index.insert(&key, found.place) {
+                free_slot(shard, before);
+            }
+        }
+        scan::Owned::Tombstone { place } => {
+            let shard = &mut shards[number];
+            if let Some(key) = shard.named.get(&place)
+                && shard.index.get(key) == Some(place)
+            {
+                shard.index.remove(key);
+                free_slot(shard, place);
+            }
+        }
+        scan::Owned::RangeDelete { range } => {
+            for shard in shards {
+                let removed = shard.index.take_range(&range);
+                let mut entries = crate::index::Entries::default();
+                removed.walk(&range, Direction::Forward, usize::MAX, &mut entries);
+                for (_, place) in entries.iter() {
+                    free_slot(shard, place);
+                }
+            }
+        }
+    }
+    Ok(())
+}
+
+fn use_slot(shard: &mut Loaded, place: Place) {
+    let class = Class::new(place.class()).expect("a place is of a class");
+    let slab = shard.slabs[usize::from(place.class())].as_mut().expect("an item was found in a slab");
+    slab.becomes_used(place.slot());
+    shard.map.changes(class, place.slot());
+}
+
+fn free_slot(shard: &mut Loaded, place: Place) {
+    let class = Class::new(place.class()).expect("a place is of a class");
+    let slab = shard.slabs[usize::from(place.class())].as_mut().expect("a place is in a slab");
+    slab.becomes_unused(place.slot());
+    shard.map.changes(class, place.slot());
+    // K-4: not free before the cut that ends the recovery is durable. Nothing takes a slot before that.
+    slab.becomes_free(place.slot());
+}

@@ -1,0 +1,186 @@
+//! What is left of a damaged store: every slot of every slab is looked at, and of each key the newest item
+//! is saved.
+//!
+//! If root and maps are sound, slots that they have set are saved, and it is known that nothing newer was
+//! lost but what is damaged. If not, any item may be one that was deleted since, and the report says so.
+
+use std::{
+    any::Any,
+    collections::{BTreeMap, BTreeSet},
+};
+
+use kvilt_base::{
+    Damage, Disk, Error, FileName, KeyRange, Listed, RepairReport, Result, Salvaged, Version, directory,
+    queue::aligned,
+};
+use kvilt_format::{
+    FileIdentity,
+    names::{ROOT, SLAB},
+    slab::{Class, Content, Decoded, Item, PAGE_BYTES, slab_of},
+};
+
+use crate::{place::Place, recovery, scan};
+
+/// Takes the reader's lock.
+pub(crate) fn lock_to_salvage(disk: &dyn Disk) -> Result<Box<dyn Any + Send + Sync>> {
+    let listed = directory::list(disk)?;
+    let has_rows = |item: &Listed| matches!(item, Listed::Ours(name) if *name == ROOT || name.kind() == SLAB);
+    if !listed.iter().any(has_rows) {
+        return Err(Error::invalid(format!("there is nothing of a store in {}", disk.place())));
+    }
+    directory::lock_to_read(disk)
+}
+
+/// The newest item of a key.
+#[derive(Clone, Copy)]
+struct Newest {
+    version: Version,
+    shard: u32,
+    place: Place,
+}
+
+/// Gives all that can be saved to `save`.
+pub(crate) fn salvage(
+    disk: &dyn Disk,
+    save: &mut dyn FnMut(Salvaged<'_>) -> Result<()>,
+    progress: &mut dyn FnMut(u64, u64),
+) -> Result<RepairReport> {
+    let _lock = lock_to_salvage(disk)?;
+    let mut salvage =
+        Salvage { disk, report: RepairReport::default(), counted: None, found: BTreeMap::new() };
+    salvage.counted = salvage.counted()?;
+    salvage.report.is_proven = salvage.counted.is_some();
+    let names: Vec<FileName> =
+        directory::numbers(&directory::list(disk)?, SLAB).map(|number| FileName::Of(SLAB, number)).collect();
+    let total = names.iter().filter_map(|name| disk.len(*name).ok()).sum::<u64>().max(1);
+    let mut done = 0;
+    for name in names {
+        salvage.look_at(name, &mut |bytes| {
+            done += bytes;
+            progress(done.min(total), total);
+        })?;
+    }
+    salvage.save(save)?;
+    if !salvage.report.is_proven {
+        salvage.report.losses.insert(
+            0,
+            Damage {
+                what: "root".to_string(),
+                file: Some(ROOT.to_string()),
+                offset: None,
+                range: Some(KeyRange::all()),
+                message:
+                    "root or occupancy maps are damaged: what was saved may be older than it was, or deleted \
+                      since"
+                        .to_string(),
+            },
+        );
+    }
+    Ok(salvage.report)
+}
+
+struct Salvage<'s> {
+    disk: &'s dyn Disk,
+    report: RepairReport,
+    /// The slots that count, by shard; none if that is not known.
+    counted: Option<BTreeSet<(u32, Place)>>,
+    found: BTreeMap<Vec<u8>, Newest>,
+}
+
+impl Salvage<'_> {
+    fn counted(&self) -> Result<Option<BTreeSet<(u32, Place)>>> {
+        match recovery::used_slots(self.disk) {
+            Ok(used) => Ok(Some(used)),
+            Err(error) if error.kind() == kvilt_base::ErrorKind::Corrupted => Ok(None),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Looks at all slots of a slab.
+    fn look_at(&mut self, name: FileName, progress: &mut dyn FnMut(u64)) -> Result<()> {
+        let failed = |e| Error::io("read a slab", e).in_file(name);
+        let Some((shard, class)) = slab_of(name.number()) else { return Ok(()) };
+        let file = self.disk.open(name).map_err(failed)?;
+        let mut page = aligned(PAGE_BYTES);
+        let len = scan::read_pages(&*file, 0, &mut page).map_err(failed)?;
+        let Some(id) = identity(&page[..len], name) else {
+            self.lose(name, 0, "the first page is damaged, so its rows are not known");
+            return Ok(());
+        };
+        let blocks = class.blocks_in(file.len().map_err(failed)?);
+        let mut buffer = aligned(class.block_bytes());
+        for block in 0..blocks {
+            progress(class.block_bytes() as u64);
+            if let Err(e) = file.read_exact_at(class.block_offset(block), &mut buffer) {
+                self.lose(name, class.block_offset(block), &format!("it cannot be read: {e}"));
+                continue;
+            }
+            let first = block * class.slots_a_block();
+            for slot in first..first + class.slots_a_block() {
+                let begin = class.offset_in_block(slot);
+                self.take(name, id, shard, class, slot, &buffer[begin..begin + class.slot_bytes()]);
+            }
+        }
+        Ok(())
+    }
+
+    fn take(&mut self, name: FileName, id: FileIdentity, shard: u32, class: Class, slot: u64, bytes: &[u8]) {
+        let place = Place::new(class.number(), slot);
+        let counts = self.counted.as_ref().map(|counted| counted.contains(&(shard, place)));
+        if counts == Some(false) {
+            return;
+        }
+        let offset = class.slot_offset(slot);
+        match Item::decode(bytes, id, offset) {
+            Decoded::Item(Item { content: Content::Value { key, .. }, version, .. }) => {
+                let newest = Newest { version, shard, place };
+                let entry = self.found.entry(key.to_vec()).or_insert(newest);
+                if entry.version < version {
+                    *entry = newest;
+                }
+            }
+            Decoded::Item(_) => {}
+            Decoded::Empty if counts == Some(true) => self.lose(name, offset, "a row is missing"),
+            Decoded::Bad(why) if counts == Some(true) => self.lose(name, offset, why),
+            Decoded::Empty | Decoded::Bad(_) => {}
+        }
+    }
+
+    fn lose(&mut self, name: FileName, offset: u64, message: &str) {
+        self.report.losses.push(Damage {
+            what: "checksum".to_string(),
+            file: Some(name.to_string()),
+            offset: Some(offset),
+            range: Some(KeyRange::all()),
+            message: message.to_string(),
+        });
+    }
+
+    /// Reads the rows again that were found, in the order of keys.
+    fn save(&mut self, save: &mut dyn FnMut(Salvaged<'_>) -> Result<()>) -> Result<()> {
+        for (key, newest) in std::mem::take(&mut self.found) {
+            let class = Class::new(newest.place.class()).expect("a place is of a class");
+            let name = kvilt_format::slab::slab_name(newest.shard, class);
+            let failed = |e| Error::io("read a slab", e).in_file(name);
+            let file = self.disk.open(name).map_err(failed)?;
+            let mut block = aligned(class.block_bytes());
+            let slot = newest.place.slot();
+            file.read_exact_at(class.block_offset(class.block_of(slot)), &mut block).map_err(failed)?;
+            let begin = class.offset_in_block(slot);
+            let item = Item::decode_verified(&block[begin..begin + class.slot_bytes()]);
+            if let Ok(Some(Item { content: Content::Value { value, .. }, .. })) = item {
+                save(Salvaged::Row(&key, value))?;
+                self.report.rows += 1;
+                self.report.bytes += (key.len() + value.len()) as u64;
+            }
+        }
+        Ok(())
+    }
+}
+
+/// The identity that a slab's own first page tells.
+fn identity(page: &[u8], name: FileName) -> Option<FileIdentity> {
+    let id = kvilt_format::read_identity(page, name).ok()?;
+    kvilt_format::slab::check_slab_header(page, id).ok()?;
+    (id.number == name.number()).then_some(id)
+}
