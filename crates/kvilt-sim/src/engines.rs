@@ -1,9 +1,9 @@
 //! The one list of the engines that are tested.
 
-use crate::{even::EVEN, fuzzing::Target, kvell, subject::Tested};
+use crate::{even::EVEN, fuzzing::Target, kvell::KVELL, subject::Tested};
 
 /// All of them; the first is the one that is tested if none is named.
-pub const ALL: &[&dyn Tested] = &[&EVEN];
+pub const ALL: &[&dyn Tested] = &[&EVEN, &KVELL];
 
 /// The engine of this name, or an error that names those there are.
 pub fn named(name: &str) -> Result<&'static dyn Tested, String> {
@@ -15,7 +15,7 @@ pub fn named(name: &str) -> Result<&'static dyn Tested, String> {
 
 /// The fuzz targets of all engines, and of the files of one that is not among them yet.
 pub fn fuzz_targets() -> impl Iterator<Item = &'static Target> {
-    ALL.iter().flat_map(|engine| engine.fuzz_targets()).chain(kvell::fuzzing::TARGETS)
+    ALL.iter().flat_map(|engine| engine.fuzz_targets())
 }
 
 #[cfg(test)]
