@@ -40,7 +40,7 @@ const ROOMS: &[Room] = &[
     Room {
         name: "kvilt",
         floor: 3,
-        imports: &["kvilt-base", "kvilt-io", "kvilt-sync", "kvilt-even"],
+        imports: &["kvilt-base", "kvilt-io", "kvilt-sync", "kvilt-even", "kvilt-kvell"],
         test_imports: &["kvilt-example-engine"],
     },
     Room { name: "kvilt-cli", floor: 4, imports: &["kvilt"], test_imports: &[] },

@@ -4,7 +4,7 @@ use kvilt_base::{
     Descriptor, Disk, Error, ErrorKind, FileName, Listed, Recognised, Result, disk::FileKind, engine_name,
 };
 
-use crate::even;
+use crate::{even, kvell};
 
 /// Which engine keeps the rows, with its own settings. It is chosen when a store is made, and the same ever
 /// after.
@@ -14,6 +14,9 @@ pub enum Engine {
     /// EvenDB (EuroSys '20): for data with spatial locality, where popular keys lie side by side. Chunks of
     /// the key order are cached in memory whole; writes go to one log a chunk; opening reads metadata only.
     Even(even::Options),
+    /// KVell (SOSP '19): for random reads and updates of data far beyond memory on a fast drive. Rows lie
+    /// unsorted, the index is in memory; one read of the drive for each row that is not cached.
+    Kvell(kvell::Options),
 }
 
 impl Default for Engine {
@@ -27,16 +30,28 @@ impl Engine {
     pub(crate) fn descriptor(&self) -> &dyn Descriptor {
         match self {
             Engine::Even(options) => &options.0,
+            Engine::Kvell(options) => &options.0,
         }
     }
 }
 
 /// The kinds of files of all engines.
-pub(crate) const KINDS: &[FileKind] = kvilt_even::KINDS;
+pub(crate) const KINDS: &[FileKind] = &{
+    let mut kinds = [kvilt_even::KINDS[0]; kvilt_even::KINDS.len() + kvilt_kvell::KINDS.len()];
+    let mut at = 0;
+    while at < kinds.len() {
+        kinds[at] = match at.checked_sub(kvilt_even::KINDS.len()) {
+            None => kvilt_even::KINDS[at],
+            Some(at) => kvilt_kvell::KINDS[at],
+        };
+        at += 1;
+    }
+    kinds
+};
 
 /// Every engine, with its defaults.
-fn all() -> [Engine; 1] {
-    [Engine::default()]
+fn all() -> [Engine; 2] {
+    [Engine::default(), Engine::Kvell(kvell::Options::default())]
 }
 
 /// The engine, with its defaults, whose store is in a directory with these files: the one whose name the

@@ -166,6 +166,7 @@ mod engines;
 mod env;
 pub mod even;
 mod keyspace;
+pub mod kvell;
 mod machine;
 mod options;
 mod pool;

@@ -1,4 +1,5 @@
-//! How much memory this process may use: the machine's, or less if a control group says so.
+//! How many cores this process may use, and how much memory: the machine's, or less if a control group says
+//! so.
 //!
 //! A container's limit stands in a file of its control group or of one above it, in version 1 or 2 of that
 //! interface. The smallest number found wins. What cannot be read is left out; a machine about which nothing
@@ -8,6 +9,11 @@ use std::path::{Path, PathBuf};
 
 /// Taken if nothing can be read.
 const UNKNOWN_MACHINE_BYTES: u64 = 1 << 30;
+
+/// Cores that this process may use.
+pub(crate) fn cores() -> u32 {
+    std::thread::available_parallelism().map_or(1, |cores| u32::try_from(cores.get()).unwrap_or(u32::MAX))
+}
 
 /// Memory that this process may use, in bytes.
 pub(crate) fn memory_bytes() -> u64 {
