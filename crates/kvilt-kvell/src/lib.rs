@@ -21,7 +21,7 @@
 //! | `blocks` | the page cache, and reads and writes in flight |
 //! | `history` | what keys had before, for views |
 //! | `write`, `read`, `cut` | puts, batches, range deletes; gets and scans; making durable |
-//! | `recovery`, `scan`, `snapshot` | opening; reading all slabs; the index of a store that was closed |
+//! | `recovery`, `load`, `scan`, `snapshot` | opening; a shard's files; all slabs read; the index of a closed store |
 //! | `check`, `copy`, `salvage` | verification; a consistent copy; what is left of a damaged store |
 //!
 //! What is always true (`docs/invariants.md` has the reasons, and where each is kept):
@@ -46,6 +46,7 @@ mod engine;
 mod figures;
 mod history;
 pub mod index;
+mod load;
 mod map;
 #[doc(hidden)]
 pub mod mutants;

@@ -7,7 +7,7 @@
 //! What is always true: nothing is changed before all of it was read and found right.
 
 use std::{
-    collections::{BTreeMap, BTreeSet, HashMap},
+    collections::{BTreeMap, BTreeSet},
     io,
     sync::Arc,
 };
@@ -23,22 +23,17 @@ use kvilt_base::{
 use kvilt_format::{
     FileIdentity,
     names::{MAP, ROOT, SLAB},
-    slab::{
-        CLASS_COUNT, Class, DecodedPage, MAP_PAGE_SLOTS, MapPage, MapTotal, PAGE_BYTES, ROOT_COPY_BYTES,
-        Root, check_map_header, encode_map_header, map_name, map_page_offset, newest_of_pair, pair_stamp,
-    },
+    slab::{Class, MapTotal, PAGE_BYTES, ROOT_COPY_BYTES, Root, encode_map_header, map_name},
 };
 
 use crate::{
     NAME, Options,
     cut::Cutter,
-    index::Index,
-    map::{Map, Pair},
+    load::{self, Loaded},
     parts,
     place::Place,
     scan::{self, Found},
     shard::Shard,
-    slab::Slab,
     snapshot,
     state::{Charges, Ground, State},
     store::{Rooted, Store},
@@ -183,18 +178,6 @@ struct Opening<'o> {
     root: Root,
 }
 
-/// A shard as its files say.
-struct Loaded {
-    slabs: Vec<Option<Slab>>,
-    map: Map,
-    index: Index,
-    /// Items behind the cut that may count.
-    behind: Vec<Found>,
-    /// Keys at places that a tombstone behind the cut names.
-    named: HashMap<Place, Vec<u8>>,
-    version_max: Version,
-}
-
 impl Opening<'_> {
     fn open(self, lock: DirectoryLock) -> Result<(Arc<Store>, DirectoryLock)> {
         let begun = self.world.clock.now();
@@ -208,10 +191,7 @@ impl Opening<'_> {
         // Whether nothing can be missing of what the last run did.
         let is_whole = root.level == Level::Sync && root.epoch > 0
             || root.habitat != NOWHERE && root.habitat.boot == habitat.boot;
-        let mut shards = Vec::with_capacity(root.maps.len());
-        for shard in 0..root.maps.len() as u32 {
-            shards.push(self.load(shard, is_whole)?);
-        }
+        let mut shards = load::load_all(&*self.world.spawn, &self.disk, root, is_whole)?;
         let version_max = shards.iter().map(|shard| shard.version_max).max().unwrap_or_default();
         if !root.is_clean {
             self.apply_behind(&mut shards)?;
@@ -261,60 +241,6 @@ impl Opening<'_> {
         Ok((store, lock))
     }
 
-    fn load(&self, shard: u32, is_whole: bool) -> Result<Loaded> {
-        let (mut map, used) = load_map(&*self.disk, &self.root, shard)?;
-        let slabs = self.load_slabs(shard, &used)?;
-        for slab in slabs.iter().flatten() {
-            map.add_pairs(slab.class(), slab.slots());
-        }
-        if self.root.is_clean
-            && let Some(index) = snapshot::load(&*self.disk, &self.root, shard)?
-        {
-            return Ok(Loaded {
-                slabs,
-                map,
-                index,
-                behind: Vec::new(),
-                named: HashMap::new(),
-                version_max: Version::ZERO,
-            });
-        }
-        let queue = self
-            .disk
-            .queue(scan::PIECES_IN_FLIGHT)
-            .map_err(|e| Error::io("make an I/O queue", e).in_file(self.disk.place()))?;
-        let scanned = scan::scan(&*queue, &self.root, shard, &slabs, is_whole && !self.root.is_clean)?;
-        Ok(Loaded {
-            slabs,
-            map,
-            index: scanned.index,
-            behind: scanned.behind,
-            named: scanned.named,
-            version_max: scanned.version_max,
-        })
-    }
-
-    /// The slabs of a shard, with these slots used.
-    fn load_slabs(&self, shard: u32, used: &[(Class, u64)]) -> Result<Vec<Option<Slab>>> {
-        let mut slabs: Vec<Option<Slab>> = (0..CLASS_COUNT).map(|_| None).collect();
-        for class in Class::all() {
-            let slots = used.iter().filter(|(of, _)| *of == class).map(|(_, slot)| *slot);
-            let last = slots.clone().max();
-            slabs[usize::from(class.number())] =
-                scan::open_slab(&*self.disk, &self.root, shard, class, last)?;
-            if let Some(slab) = &mut slabs[usize::from(class.number())] {
-                slots.for_each(|slot| slab.becomes_used(slot));
-                // Where a process was killed, a slab may be visible and not durable: the cut that ends the
-                // recovery syncs it.
-                slab.has_written();
-                if self.root.is_clean {
-                    slab.is_synced();
-                }
-            }
-        }
-        Ok(slabs)
-    }
-
     /// Applies the items behind the cut that count, in the order of their numbers: those of whole batches.
     fn apply_behind(&self, shards: &mut [Loaded]) -> Result<()> {
         let mut items: BTreeMap<Version, Vec<(usize, Found)>> = BTreeMap::new();
@@ -359,54 +285,6 @@ impl Opening<'_> {
     }
 }
 
-/// The map of a shard, and the slots that it has set.
-fn load_map(disk: &dyn Disk, root: &Root, shard: u32) -> Result<(Map, Vec<(Class, u64)>)> {
-    let name = map_name(shard);
-    let id = FileIdentity { store_id: root.store_id, number: name.number() };
-    let failed = |e| Error::io("read an occupancy map", e).in_file(name);
-    let file = match disk.open(name) {
-        Err(e) if e.kind() == io::ErrorKind::NotFound => {
-            return Err(Error::corrupted(name, 0, "the file is missing"));
-        }
-        Err(e) if e.kind() == io::ErrorKind::InvalidData => {
-            return Err(Error::corrupted(name, 0, e.to_string()));
-        }
-        opened => opened.map_err(failed)?,
-    };
-    let mut page = aligned(PAGE_BYTES);
-    let len = scan::read_pages(&*file, 0, &mut page).map_err(failed)?;
-    check_map_header(&page[..len], id)?;
-    let (mut pairs, mut used, mut changed) = (Vec::new(), Vec::new(), BTreeSet::new());
-    let total = root.maps[shard as usize];
-    let mut found = MapTotal::default();
-    for number in 0.. {
-        let mut pair = aligned(2 * PAGE_BYTES);
-        scan::read_pages(&*file, map_page_offset(number, 0), &mut pair).map_err(failed)?;
-        let page = |copy: usize| pair[copy * PAGE_BYTES..].first_chunk().expect("a pair has two pages");
-        let decoded = [0, 1].map(|copy| MapPage::decode(page(copy), id, map_page_offset(number, copy)));
-        let Some(copy) = newest_of_pair([&decoded[0], &decoded[1]], root.cut) else {
-            break;
-        };
-        let DecodedPage::Page(page) = &decoded[copy] else { break };
-        // The other one may be of a cut that came to nothing, which a later one must not count.
-        if matches!(&decoded[1 - copy], DecodedPage::Page(other) if other.cut > root.cut) {
-            changed.insert(number as usize);
-        }
-        pairs.push(Pair { class: page.class, first_slot: page.first_slot, current: Some((copy, page.cut)) });
-        found.pairs += 1;
-        found.stamps = found.stamps.wrapping_add(pair_stamp(number, page.cut));
-        used.extend(
-            (0..MAP_PAGE_SLOTS).filter(|n| page.is_set(*n)).map(|n| (page.class, page.first_slot + n)),
-        );
-    }
-    if found != total {
-        let message =
-            format!("the map has {} pages that count, and the root knows of {}", found.pairs, total.pairs);
-        return Err(Error::corrupted(name, map_page_offset(u64::from(found.pairs), 0), message));
-    }
-    Ok((Map::new(file, id, pairs, changed), used))
-}
-
 /// The slots that the maps of the root's cut have set.
 ///
 /// Errors: `Corrupted`, `Io`.
@@ -414,8 +292,9 @@ pub(crate) fn used_slots(disk: &dyn Disk) -> Result<BTreeSet<(u32, Place)>> {
     let root = read_root(disk)?.ok_or_else(|| Error::corrupted(ROOT, 0, "there is no root"))?;
     let mut used = BTreeSet::new();
     for shard in 0..root.maps.len() as u32 {
-        let (_, slots) = load_map(disk, &root, shard)?;
-        used.extend(slots.into_iter().map(|(class, slot)| (shard, Place::new(class.number(), slot))));
+        for (class, slots) in load::load_map(disk, &root, shard)?.1 {
+            used.extend(slots.into_iter().map(|slot| (shard, Place::new(class.number(), slot))));
+        }
     }
     Ok(used)
 }
