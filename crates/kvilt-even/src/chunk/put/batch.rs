@@ -107,6 +107,7 @@ impl Store {
         logs().for_each(|log| log.write_through(&self.files));
         half_done.done();
         drop(batch);
+        logs().for_each(|log| log.batch_is_whole());
         // Only now, when gets find the new entries, may rows be cached again.
         drop(writing);
     }
@@ -114,14 +115,14 @@ impl Store {
 
 /// A batch that goes to logs: announced, and noted for the next process. Dropped when all of it is there: it
 /// is whole for that first, before anybody sees it in this one.
-pub(super) struct InHand<'s> {
+pub(crate) struct InHand<'s> {
     _noted: Option<pool::Batch<'s>>,
-    pub(super) pending: Pending<'s>,
+    pub(crate) pending: Pending<'s>,
 }
 
 impl Store {
     /// Announces a batch that goes to these logs.
-    pub(super) fn begin_batch<'l>(&self, logs: impl Iterator<Item = &'l Arc<ChunkLog>>) -> InHand<'_> {
+    pub(crate) fn begin_batch<'l>(&self, logs: impl Iterator<Item = &'l Arc<ChunkLog>>) -> InHand<'_> {
         let pending = self.versions.announce_batch();
         let noted = self.files.pool.as_ref().and_then(|pool| pool.begin_batch(pending.batch()));
         if noted.is_some() {

@@ -147,6 +147,7 @@ impl Store {
         logs().for_each(|log| log.write_through(&self.files));
         half_done.done();
         drop(batch);
+        logs().for_each(|log| log.batch_is_whole());
     }
 }
 

@@ -34,7 +34,9 @@ use parking_lot::MutexGuard;
 use super::super::ascent::Ascent;
 use super::{
     ChunkLog, Span, sync_failed,
-    tail::{BUFFER_BYTES_MIN, Buffer, Flushing, LogTail, Wanted, fitting, have_buffers_their_share},
+    tail::{
+        BUFFER_BYTES_MIN, Buffer, Flushing, LogTail, Wanted, WrittenOut, fitting, have_buffers_their_share,
+    },
 };
 use crate::{
     files::Files,
@@ -86,6 +88,8 @@ pub(super) struct Writer {
     /// between must leave one with this much room.
     promised_bytes: usize,
     promised_records: usize,
+    /// Where a batch begins that is not whole yet: no checkpoint names it, so recovery can leave it out.
+    batch_begin: Option<u64>,
     /// Where in the buffer that is filling the record begins in which its piece ends.
     across: Option<usize>,
     /// Whether the file took nothing the last time.
@@ -103,6 +107,7 @@ impl Writer {
             buffer_bytes: BUFFER_BYTES_MIN,
             promised_bytes: 0,
             promised_records: 0,
+            batch_begin: None,
             across: None,
             has_failed: false,
             ascent,
@@ -114,13 +119,6 @@ impl Writer {
     fn grow_next(&mut self, wanted: Wanted) {
         self.buffer_bytes = (self.buffer_bytes * 2).min(wanted.buffer_bytes_max);
     }
-}
-
-/// What of a log was written out to be synced.
-pub(crate) struct WrittenOut {
-    end: u64,
-    /// Where the last summary before the end lies.
-    summary: Option<u64>,
 }
 
 /// Whether a full buffer was set aside.
@@ -498,7 +496,10 @@ impl ChunkLog {
             next
         });
         self.tail.replace(LogTail { start, flushing, filling });
-        Some(WrittenOut { end, summary: self.summaries.last() })
+        let whole = end.min(writer.batch_begin.unwrap_or(end));
+        // A log is named when it has a record.
+        let named = if whole > HEADER_BYTES as u64 { whole } else { 0 };
+        Some(WrittenOut { end: named, summary: self.summaries.last() })
     }
 
     /// After a failed write: one buffer with everything that is not in the file, and with the room that was
@@ -525,11 +526,17 @@ impl ChunkLog {
     /// and it has a pin until the batch is whole: so the buffer with the note is not given back before,
     /// though a checkpoint may write it.
     pub(crate) fn note_batch(&self, id: u64) {
-        let _writer = self.writer.lock();
+        let mut writer = self.writer.lock();
+        writer.batch_begin = Some(self.len());
         let tail = self.end();
         if let Some(slot) = tail.filling.as_ref().and_then(|filling| filling.bytes.slot()) {
             slot.note_batch(id, self.len());
         }
+    }
+
+    /// The batch that was noted is whole for the next process. The caller has the gate still.
+    pub(crate) fn batch_is_whole(&self) {
+        self.writer.lock().batch_begin = None;
     }
 
     fn place(&self, offset: u64) -> Place {

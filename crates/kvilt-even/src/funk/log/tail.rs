@@ -53,6 +53,14 @@ pub(super) struct Wanted {
     pub(super) buffer_bytes_max: usize,
 }
 
+/// What of a log was written out to be synced.
+pub(crate) struct WrittenOut {
+    /// Whole batches end here.
+    pub(super) end: u64,
+    /// Where the last summary before the end lies.
+    pub(super) summary: Option<u64>,
+}
+
 /// Records that follow one another in a log.
 pub(super) struct Buffer {
     pub(super) bytes: AppendBuffer,

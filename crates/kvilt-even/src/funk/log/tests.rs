@@ -11,7 +11,7 @@ use std::{
 use crate::parts;
 use kvilt_base::{Disk, Listed, disk::LockFailure};
 use kvilt_format::{
-    log::{Decoded, decode_record, record_len_max},
+    log::{Decoded, decode_record, encode_record, record_len_max},
     names::LOG,
 };
 use kvilt_io::{Keep, MemoryDisk};
@@ -610,5 +610,46 @@ fn what_follows_bytes_that_a_kill_takes_is_not_in_the_pool_either() {
         let found = before.iter().filter(|key| has(&store, &key[..])).count();
         assert_eq!((found, has(&store, b"later")), (before.len(), is_behind));
         assert_eq!(store.check(&mut |_| true).unwrap().damages.len(), 0);
+    }
+}
+
+/// A checkpoint that began before a batch names nothing of it while it is not whole, else a kill finds less
+/// of the log than the manifest names, or a part of the batch.
+#[test]
+fn a_checkpoint_beside_a_batch_names_nothing_of_it() {
+    // For one in the pool, and for one that has no room there.
+    for pool_bytes_max in [u64::MAX, 0] {
+        let disk = HeldDisk::new();
+        let options = Options { pool_bytes_max, ..Options::tiny() };
+        let store = bed::open(disk.clone(), &options);
+        let put = |key| store.apply_one(Change { key, value: Some(b"value") }, IfFull::Fail).unwrap();
+        // The checkpoint writes this log first.
+        let first = ChunkLog::create(&store.files, store.epoch_base);
+        append(&store, &first, b"key", b"value").unwrap();
+        first.becomes_dirty();
+        store.dirty.lock().push(Arc::clone(&first));
+        put(b"before".as_slice());
+        let state = store.index.load(&pin()).find(b"batch").state(&pin()).clone();
+        let log = state.funk.log.as_ref().unwrap();
+        let holder = disk.hold_next_write();
+        let image = thread::scope(|scope| {
+            let checkpoint = scope.spawn(|| store.checkpoint_now(false));
+            holder.has_begun.recv().unwrap();
+            put(b"between");
+            let room = (2, 2 * record_len_max(6, 5));
+            log.reserve(&store.files, room, store.config.log_buffer_bytes_max, IfFull::Fail).unwrap();
+            let batch = store.begin_batch(std::iter::once(log));
+            let (offset, mut record) = (log.len(), Vec::new());
+            let (version, id) = (batch.pending.version(), batch.pending.batch());
+            let entry = EntryRef { key: b"batch", version, kind: Kind::Put, value: b"value" };
+            encode_record(&mut record, log.identity, offset, log.base(), entry, id);
+            log.append(entry, [&record, &[]], offset);
+            holder.outcome.send(Ok(())).unwrap();
+            checkpoint.join().unwrap().unwrap();
+            disk.inside.kill_image()
+        });
+        let store = bed::open(image, &options);
+        let has = |key: &[u8]| store.get(key, store.versions.current(), &mut |_| {}).unwrap();
+        assert_eq!([&b"before"[..], b"between", b"batch"].map(has), [true, true, false], "{pool_bytes_max}");
     }
 }
