@@ -213,6 +213,10 @@ impl Blocks {
         std::mem::take(&mut self.outbox)
     }
 
+    pub(crate) fn has_outbox(&self) -> bool {
+        !self.outbox.is_empty()
+    }
+
     /// The transfer in the outbox, if it is the only one, and need not be durable.
     pub(crate) fn take_lone(&mut self) -> Option<Transfer> {
         match &self.outbox[..] {

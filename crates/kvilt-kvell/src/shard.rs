@@ -90,28 +90,44 @@ impl Shard {
         }
     }
 
-    /// Waits for the transfer of a ticket, and reaps for others meanwhile if nobody does.
+    /// Waits for the transfer of a ticket, and does for others meanwhile what nobody does: their transfers in
+    /// the outbox, and the reaping.
     pub(crate) fn wait(&self, state: &mut Locked<'_>, ticket: Ticket) -> Result<Bytes> {
         loop {
-            match state.blocks.take_lone() {
-                // Nobody else to wait with: the caller's own call to the system costs less than a queue's.
-                Some(transfer) => self.transfer_alone(state, transfer),
-                None => self.submit(state),
-            }
             if let Some(outcome) = state.blocks.claim(ticket) {
-                if !state.is_reaping
-                    && let Some(sleeper) = state.blocks.sleeper()
-                {
-                    sleeper.notify_one();
-                }
+                self.hand_over(state);
                 return outcome;
             }
-            if state.is_reaping {
+            if let Some(transfer) = state.blocks.take_lone() {
+                // Nobody else to wait with: the caller's own call to the system costs less than a queue's.
+                self.transfer_alone(state, transfer);
+            } else if state.blocks.has_outbox() {
+                self.submit(state);
+            } else if state.queued > 0 && !state.is_reaping {
+                self.reap(state);
+            } else {
                 let condvar = state.blocks.sleep(ticket);
                 condvar.wait(state);
-            } else {
-                self.reap(state);
             }
+        }
+    }
+
+    /// Wakes somebody who sleeps if there is something that nobody does.
+    fn hand_over(&self, state: &Locked<'_>) {
+        let is_left = state.blocks.has_outbox() || state.queued > 0 && !state.is_reaping;
+        if is_left && let Some(sleeper) = state.blocks.sleeper() {
+            sleeper.notify_one();
+        }
+    }
+
+    /// Lets transfers end that nobody waits for, such as reads that a scan began and did not need.
+    pub(crate) fn settle(&self, state: &mut Locked<'_>) {
+        loop {
+            self.submit(state);
+            if state.queued == 0 || state.is_reaping {
+                return;
+            }
+            self.reap(state);
         }
     }
 
@@ -119,6 +135,7 @@ impl Shard {
     pub(crate) fn submit(&self, state: &mut Locked<'_>) {
         let transfers = state.blocks.take_outbox();
         if !transfers.is_empty() {
+            state.queued += transfers.len();
             MutexGuard::unlocked(state, || self.queue.submit(transfers));
         }
     }
@@ -155,6 +172,11 @@ struct Alone<'r, 's> {
 impl Drop for Alone<'_, '_> {
     fn drop(&mut self) {
         self.state.blocks.complete(self.done.take().expect("it is given back"));
+        if std::thread::panicking()
+            && let Some(sleeper) = self.state.blocks.sleeper()
+        {
+            sleeper.notify_one();
+        }
     }
 }
 
@@ -168,6 +190,7 @@ struct Reaping<'r, 's> {
 impl Drop for Reaping<'_, '_> {
     fn drop(&mut self) {
         self.state.is_reaping = false;
+        self.state.queued -= self.done.len();
         for completed in self.done.drain(..) {
             self.state.blocks.complete(completed);
         }

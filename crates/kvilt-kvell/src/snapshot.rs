@@ -25,6 +25,9 @@ const ENTRIES_A_WALK: usize = 1024;
 /// Makes everything durable, and leaves snapshots.
 pub(crate) fn close(store: &Store, rooted: &mut Rooted) -> Result<()> {
     store.cut_with(rooted, &mut |_| {})?;
+    for shard in &store.shards {
+        shard.settle(&mut shard.lock());
+    }
     if store.shards.iter().any(|shard| shard.lock().blocks.has_in_flight()) {
         // A write that was begun before the close; the next open reads the slabs.
         return Ok(());

@@ -63,6 +63,8 @@ pub(crate) struct State {
     pub(crate) unused_before_cut: Vec<Place>,
     /// Versions of the writes that were begun and are neither applied nor given up.
     pub(crate) in_flight: BTreeSet<Version>,
+    /// Transfers that were submitted to the queue and have not been reaped.
+    pub(crate) queued: usize,
     pub(crate) is_reaping: bool,
     charges: Charges,
     busy: HashSet<Box<[u8]>>,
@@ -98,6 +100,7 @@ impl State {
             unused: Vec::new(),
             unused_before_cut: Vec::new(),
             in_flight: BTreeSet::new(),
+            queued: 0,
             is_reaping: false,
             charges,
             busy: HashSet::new(),
