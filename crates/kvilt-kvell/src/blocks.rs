@@ -469,3 +469,70 @@ fn failed(doing: &str, outcome: &std::io::Result<()>, location: &Location) -> Er
 fn blocks_in(bytes: u64) -> usize {
     usize::try_from(bytes / BLOCK_BYTES as u64).unwrap_or(usize::MAX).max(16)
 }
+
+#[cfg(test)]
+mod tests {
+    use kvilt_base::{Disk as _, FileName};
+    use kvilt_format::names::SLAB;
+    use kvilt_io::MemoryDisk;
+
+    use super::*;
+
+    fn location(disk: &MemoryDisk) -> Location {
+        let file = disk.create(FileName::Of(SLAB, 1)).unwrap();
+        Location { id: BlockId::new(1, 7), file, offset: 0, len: BLOCK_BYTES }
+    }
+
+    fn done(transfer: Transfer) -> Completed {
+        transfer.complete(Ok(()))
+    }
+
+    /// K-1, and what comes of edits that come meanwhile: one write for all of them, with all bytes.
+    #[test]
+    fn of_a_block_one_transfer_is_in_flight_and_what_comes_meanwhile_shares_the_next() {
+        let mut blocks = Blocks::new(1 << 20, false);
+        let location = location(&MemoryDisk::new(1));
+        let edit = |at: usize, byte: u8| Edit { at, bytes: vec![byte; 2] };
+        let Found::Later(read) = blocks.read(&location) else { panic!("nothing is cached") };
+        let Found::Later(again) = blocks.read(&location) else { panic!("nothing has arrived") };
+        let edits = [blocks.edit(&location, false, edit(0, 1)), blocks.edit(&location, false, edit(2, 2))];
+        let mut outbox = blocks.take_outbox();
+        assert_eq!(outbox.len(), 1);
+        blocks.complete(done(outbox.pop().unwrap()));
+        for ticket in [read, again] {
+            assert_eq!(blocks.claim(ticket).unwrap().unwrap()[..], [0; BLOCK_BYTES]);
+        }
+        let mut outbox = blocks.take_outbox();
+        assert_eq!(outbox.len(), 1, "both edits share a write");
+        let late = blocks.edit(&location, false, edit(1, 3));
+        assert!(blocks.take_outbox().is_empty(), "K-1");
+        let Found::Now(seen) = blocks.read(&location) else { panic!("the image that is written is there") };
+        assert_eq!(seen[..4], [1, 1, 2, 2]);
+        blocks.complete(done(outbox.pop().unwrap()));
+        assert!(edits.into_iter().all(|ticket| blocks.claim(ticket).unwrap().is_ok()));
+        assert!(blocks.claim(late).is_none());
+        let mut outbox = blocks.take_outbox();
+        assert_eq!(outbox.pop().unwrap().work.bytes()[..4], [1, 3, 3, 2]);
+    }
+
+    /// K-3: nothing is reported before the block is as it was, and what comes meanwhile is built on that.
+    #[test]
+    fn a_failed_write_is_reported_when_it_has_been_taken_back() {
+        let mut blocks = Blocks::new(1 << 20, false);
+        let location = location(&MemoryDisk::new(1));
+        let ticket = blocks.edit(&location, true, Edit { at: 0, bytes: vec![1] });
+        let transfer = blocks.take_outbox().pop().unwrap();
+        let next = blocks.edit(&location, false, Edit { at: 1, bytes: vec![2] });
+        blocks.complete(transfer.complete(Err(std::io::Error::other("the drive"))));
+        assert!(blocks.claim(ticket).is_none());
+        let take_back = blocks.take_outbox().pop().unwrap();
+        assert_eq!(take_back.work.bytes()[..2], [0, 0]);
+        blocks.complete(done(take_back));
+        assert!(blocks.claim(ticket).unwrap().is_err());
+        let last = blocks.take_outbox().pop().unwrap();
+        assert_eq!(last.work.bytes()[..2], [0, 2]);
+        blocks.complete(done(last));
+        assert_eq!(blocks.claim(next).unwrap().unwrap()[..2], [0, 2]);
+        assert!(blocks.spoilt().is_none());
+    }
+}

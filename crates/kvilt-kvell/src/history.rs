@@ -229,3 +229,126 @@ impl History {
 
 /// Entries of a range delete that are copied at a time while a scan looks through them.
 const REMOVED_WALK_ENTRIES: usize = 256;
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+
+    use proptest::prelude::*;
+
+    use super::*;
+
+    const KEYS: u8 = 5;
+
+    fn index_of(places: &BTreeMap<u8, Place>) -> Index {
+        let mut index = Index::new();
+        for (key, place) in places {
+            index.insert(&[*key], *place);
+        }
+        index
+    }
+
+    /// A history beside what each open view saw when it was opened.
+    #[derive(Default)]
+    struct Bench {
+        history: History,
+        now: BTreeMap<u8, Place>,
+        views: BTreeMap<u64, BTreeMap<u8, Place>>,
+        clock: u64,
+        last_slot: u64,
+        /// Places that are nobody's any more.
+        freed: Vec<Place>,
+    }
+
+    impl Bench {
+        fn replaces(&mut self, key: u8, has_value: bool) {
+            let before = match has_value {
+                true => {
+                    self.last_slot += 1;
+                    self.now.insert(key, Place::new(1, self.last_slot))
+                }
+                false => self.now.remove(&key),
+            };
+            if !self.history.note(&[key], before, self.clock) {
+                self.freed.extend(before);
+            }
+        }
+
+        fn deletes(&mut self, keys: std::ops::Range<u8>) {
+            let removed: BTreeMap<u8, Place> =
+                self.now.range(keys.clone()).map(|(key, place)| (*key, *place)).collect();
+            self.now.retain(|key, _| !keys.contains(key));
+            if !removed.is_empty() {
+                self.history.remove(index_of(&removed), self.clock);
+            }
+        }
+
+        fn step(&mut self, what: u8, key: u8, other: u8) {
+            match what {
+                0..5 => self.replaces(key, true),
+                5 => self.replaces(key, false),
+                6 => self.deletes(key..other.max(key + 1)),
+                7 | 8 => {
+                    self.clock += 1;
+                    self.history.open(self.clock);
+                    self.views.insert(self.clock, self.now.clone());
+                }
+                9 => {
+                    let nth = usize::from(other) % self.views.len().max(1);
+                    if let Some(view) = self.views.keys().nth(nth).copied() {
+                        self.views.remove(&view);
+                        self.history.close(view);
+                    }
+                }
+                10 => self.freed.extend(self.history.deal_with_removed(usize::from(other) + 1).unneeded),
+                _ => self.history.prune(&mut self.freed),
+            }
+        }
+
+        fn check(&self) -> Result<(), TestCaseError> {
+            let all = KeyRange::all();
+            for (view, seen) in &self.views {
+                let mut noted = Vec::new();
+                self.history.keys_in(&all, *view, &mut noted);
+                for key in 0..KEYS {
+                    let beside = self.history.get(&[key], *view);
+                    let found = beside.unwrap_or(self.now.get(&key).copied());
+                    prop_assert_eq!(found, seen.get(&key).copied(), "K-5, view {}, key {}", view, key);
+                    prop_assert!(beside.is_none() || noted.contains(&vec![key]));
+                    prop_assert!(found.is_none_or(|place| !self.freed.contains(&place)));
+                }
+            }
+            Ok(())
+        }
+    }
+
+    proptest! {
+        /// K-5, and no place that a view sees is nobody's.
+        #[test]
+        fn a_view_sees_what_there_was(
+            steps in prop::collection::vec((0u8..12, 0..KEYS, 0..KEYS), 0..80),
+        ) {
+            let mut bench = Bench::default();
+            for (what, key, other) in steps {
+                bench.step(what, key, other);
+                bench.check()?;
+            }
+            // When no view is left, nothing is kept, and each place is given back once.
+            for view in std::mem::take(&mut bench.views).into_keys() {
+                bench.history.close(view);
+            }
+            while bench.history.has_removed() {
+                let dealt = bench.history.deal_with_removed(3);
+                bench.freed.extend(dealt.unneeded);
+            }
+            bench.history.prune(&mut bench.freed);
+            prop_assert!(bench.history.is_empty());
+            prop_assert_eq!(bench.history.bytes(), 0);
+            let places = bench.freed.len() + bench.now.len();
+            bench.freed.extend(bench.now.values().copied());
+            bench.freed.sort_unstable();
+            bench.freed.dedup();
+            prop_assert_eq!((bench.freed.len(), places as u64), (places, bench.last_slot));
+        }
+    }
+}

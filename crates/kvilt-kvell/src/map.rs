@@ -172,3 +172,46 @@ pub(crate) fn write(file: &dyn File, images: &[PageImage]) -> Result<()> {
     }
     Ok(())
 }
+
+#[cfg(test)]
+mod tests {
+    use kvilt_base::{Disk as _, FileName};
+    use kvilt_format::names::{MAP, SLAB};
+    use kvilt_io::MemoryDisk;
+
+    use super::*;
+
+    /// K-6: the cut that comes to nothing, and the one after it, write the copy that does not count.
+    #[test]
+    fn a_page_is_written_beside_the_copy_that_counts() {
+        let disk = MemoryDisk::new(1);
+        let class = Class::new(3).unwrap();
+        let mut slab = Slab::new(class, disk.create(FileName::Of(SLAB, 1)).unwrap());
+        slab.has_grown(64 << 10);
+        let slots = slab.slots();
+        let mut slabs: Vec<Option<Slab>> = (0..CLASS_COUNT).map(|_| None).collect();
+        slabs[3] = Some(slab);
+        let id = FileIdentity { store_id: 1, number: 0 };
+        let file = disk.create(FileName::Of(MAP, 0)).unwrap();
+        let mut map = Map::new(file, id, Vec::new(), BTreeSet::new());
+        map.grow(class, slots).unwrap();
+        let copies = |images: &[PageImage]| images.iter().map(|image| image.copy).collect::<Vec<_>>();
+        let first = map.take_images(&slabs, 1);
+        assert_eq!(copies(&first), [0]);
+        map.is_durable(&first, 1);
+        assert!(map.take_images(&slabs, 2).is_empty(), "nothing has changed");
+        map.changes(class, 5);
+        for cut in 2..5 {
+            let failed = map.take_images(&slabs, cut);
+            assert_eq!(copies(&failed), [1], "cut {cut}");
+            let total = map.total_with(&failed, cut);
+            assert_eq!((total.pairs, total.stamps), (1, pair_stamp(0, cut)));
+            map.is_not_durable(&failed);
+            assert_eq!(map.total_with(&[], cut).stamps, pair_stamp(0, 1));
+        }
+        let second = map.take_images(&slabs, 5);
+        map.is_durable(&second, 5);
+        map.changes(class, 5);
+        assert_eq!(copies(&map.take_images(&slabs, 6)), [0]);
+    }
+}
