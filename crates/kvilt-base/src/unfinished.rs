@@ -118,7 +118,7 @@ pub fn refuse_unfinished(listed: &[Listed], place: &str) -> Result<()> {
         return Ok(());
     }
     Err(Error::invalid(format!(
-        "{place} holds a copy or a repaired store that was not finished (file {}): make it again, which replaces it, or \
+        "{place} holds a copy, or a repaired or converted store, that was not finished (file {}): make it again, which replaces it, or \
          remove the directory",
         FileName::UNFINISHED
     )))

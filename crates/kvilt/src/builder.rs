@@ -9,8 +9,8 @@ use std::{
 };
 
 use kvilt_base::{
-    Disk, Error, ErrorKind, Listed, Recognised, Result, Settings, directory, engine_name,
-    unfinished::refuse_unfinished,
+    Disk, Error, ErrorKind, FileName, Listed, Recognised, Result, Settings, Unfinished, directory,
+    engine_name, limits, unfinished::refuse_unfinished,
 };
 use kvilt_io::NativeDisk;
 
@@ -262,8 +262,28 @@ impl Builder {
             }
         };
         let settings = self.settings(!has_store, is_unfinished);
-        let engine = engine.descriptor().open(disk, env.world()?, &settings)?;
-        Ok(Db::over(engine, self.path))
+        let opened = engine.descriptor().open(disk, env.world()?, &settings)?;
+        Ok(Db::named(opened, engine.descriptor().name(), self.path))
+    }
+
+    /// For a store that a job makes and fills: there may be none yet, and the limits on batches are ours.
+    pub(crate) fn for_a_job(self) -> Self {
+        let operations_max = limits::BATCH_OPERATIONS_USUAL;
+        self.error_if_exists(true)
+            .batch_operations_max(operations_max)
+            .batch_bytes_max(limits::BATCH_BYTES_USUAL)
+    }
+
+    /// The directory for a new store, marked as unfinished.
+    ///
+    /// Errors: `InvalidArgument` if there is a store already, or anything else.
+    pub(crate) fn begin_unfinished(&self) -> Result<Unfinished> {
+        let new = self.made_disk()?;
+        let listed = directory::list(&*new)?;
+        if !listed.contains(&Listed::Ours(FileName::UNFINISHED)) && self.made_by(&*new)?.is_some() {
+            return Err(self.refuse("there is a store already").by_setting("error_if_exists"));
+        }
+        Unfinished::begin(new)
     }
 
     /// Refuses to make a store where none may be made.

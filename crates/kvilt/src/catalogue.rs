@@ -293,6 +293,11 @@ fn name_key(name: &str) -> Vec<u8> {
     [&[NAME_TAG], name.as_bytes()].concat()
 }
 
+/// Whether this key of the catalogue's keyspace is a keyspace's name.
+pub(crate) fn is_name(key: &[u8]) -> bool {
+    key.first() == Some(&NAME_TAG)
+}
+
 fn dropped_key(id: u32) -> Vec<u8> {
     [&[DROPPED_TAG][..], &id.to_be_bytes()].concat()
 }

@@ -13,6 +13,7 @@ use crate::{
     batch::WriteBatch,
     bounds::KeyBounds,
     builder::Builder,
+    convert::{ConvertReport, convert},
     description::{Description, describe},
     keyspace::Keyspace,
     range::Range,
@@ -71,7 +72,15 @@ impl Db {
     /// their own.
     #[doc(hidden)]
     pub fn over(engine: Arc<dyn kvilt_base::Engine>, path: impl Into<PathBuf>) -> Db {
-        let store = Store::new(engine, path.into());
+        Db::named(engine, "", path)
+    }
+
+    pub(crate) fn named(
+        engine: Arc<dyn kvilt_base::Engine>,
+        name: &'static str,
+        path: impl Into<PathBuf>,
+    ) -> Db {
+        let store = Store::new(engine, name, path.into());
         Db { default: Keyspace::new(&store, &Arc::new(Space::new(DEFAULT_ID, ""))) }
     }
 
@@ -440,12 +449,60 @@ impl Db {
         self.engine().checkpoint_to(directory.as_ref())
     }
 
+    /// Copies the store, as of now, into a new store that another engine keeps; see
+    /// [`Db::convert_to_with`].
+    ///
+    /// ```
+    /// # fn main() -> kvilt::Result<()> {
+    /// # let dir = tempfile::tempdir().unwrap();
+    /// # let (path, new) = (dir.path().join("events"), dir.path().join("new"));
+    /// use kvilt::{Db, Engine, kvell};
+    ///
+    /// let db = Db::open(path)?;
+    /// db.put("k", "v")?;
+    /// let report = db.convert_to(Db::builder(&new).engine(Engine::Kvell(kvell::Options::default())))?;
+    /// assert_eq!(report.rows, 1);
+    /// assert_eq!(Db::open(&new)?.get("k")?.unwrap(), b"v");
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn convert_to(&self, into: Builder) -> Result<ConvertReport> {
+        self.convert_to_with(into, |_| true)
+    }
+
+    /// [`Db::convert_to`] that tells how far it is, in bytes, and stops early when `progress` returns false.
+    ///
+    /// `into` names the new store's directory, which must not exist or be empty, its engine and its settings.
+    /// All keyspaces are copied, at one moment; reads and writes go on meanwhile. At the end the new store is
+    /// closed, opened again and read, and has to have the same rows, by their number and by a checksum over
+    /// all keys and values.
+    ///
+    /// A conversion that fails or is cancelled removes what it made. One that is killed leaves a directory
+    /// with the file `UNFINISHED`, which no open takes for a store, and which the next conversion into it
+    /// replaces.
+    ///
+    /// Errors: `InvalidArgument` if the directory holds a store or anything else, or is inside of a store's;
+    /// `Busy` if another job fills it; `Corrupted` if this store is damaged, or the copy is not the same; and
+    /// as for any write.
+    pub fn convert_to_with(
+        &self,
+        into: Builder,
+        mut progress: impl FnMut(Progress) -> bool,
+    ) -> Result<ConvertReport> {
+        convert(self, into, &mut progress)
+    }
+
     /// Makes everything durable, ends the background work and lets go of the directory.
     ///
     /// Every later call, through any handle, fails as [`crate::ErrorKind::Closed`]; closing again is no
     /// error. Dropping the last handle closes too, but cannot tell of an error.
     pub fn close(&self) -> Result<()> {
         self.engine().close()
+    }
+
+    /// The name of the engine that keeps it, such as `even`. Empty if it came by `Db::over`.
+    pub fn engine_name(&self) -> &'static str {
+        self.default.store.engine_name
     }
 
     /// The directory it was opened with.

@@ -91,10 +91,11 @@ impl Description {
         self.files.values().map(|kind| kind.bytes).sum()
     }
 
-    /// What tables and logs have beside rows: dead rows, old versions, and what it takes to find rows.
+    /// What tables and logs, or slabs, have beside rows: dead rows, old versions, free slots, and what it
+    /// takes to find rows.
     pub fn beside_rows_bytes(&self) -> u64 {
         let of = |kind| self.files.get(kind).map_or(0, |kind| kind.bytes);
-        (of("table") + of("log")).saturating_sub(self.row_bytes())
+        (of("table") + of("log") + of("slab")).saturating_sub(self.row_bytes())
     }
 }
 

@@ -143,7 +143,8 @@
 //! ```
 //!
 //! [`Db::check`] reads and verifies every byte; [`Db::stats`] shows what the store is doing;
-//! [`Db::checkpoint_to`] makes a copy while it runs. Of a damaged store, [`repair`] copies what is provably
+//! [`Db::checkpoint_to`] makes a copy while it runs, and
+//! [`Db::convert_to`] one by another engine. Of a damaged store, [`repair`] copies what is provably
 //! intact.
 //!
 //! # 10. Close
@@ -160,6 +161,7 @@ mod batch;
 mod bounds;
 mod builder;
 mod catalogue;
+mod convert;
 mod db;
 mod description;
 mod engines;
@@ -179,6 +181,7 @@ mod store;
 pub use batch::WriteBatch;
 pub use bounds::KeyBounds;
 pub use builder::Builder;
+pub use convert::ConvertReport;
 pub use db::Db;
 pub use description::{Description, KeyspaceFigures, LargeRow};
 pub use engines::Engine;

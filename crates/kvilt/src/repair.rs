@@ -1,10 +1,10 @@
 //! Repair: what is left of a damaged store, in a new one.
 
-use std::{io, path::Path, sync::Arc};
+use std::{io, path::Path};
 
 use kvilt_base::{
-    Descriptor, Disk, Engine, Error, FileName, Listed, Progress, RepairReport, Result, Salvaged, Unfinished,
-    WriteBatch, directory,
+    Descriptor, Disk, Engine, Error, Progress, RepairReport, Result, Salvaged, WriteBatch, directory,
+    limits::BATCH_OPERATIONS_USUAL,
 };
 use kvilt_io::NativeDisk;
 
@@ -77,15 +77,10 @@ pub fn repair_with(
         return Err(Error::invalid(reason).by_setting("engine").in_file(dir.display().to_string()));
     }
     let _lock = source.lock_to_salvage(&*disk)?;
-    let into = into.error_if_exists(true);
+    let into = into.for_a_job();
     let engine = into.engine_or(&made_by);
     let env = into.checked_env(&engine)?;
-    let new = into.made_disk()?;
-    let listed = directory::list(&*new)?;
-    if !listed.contains(&Listed::Ours(FileName::UNFINISHED)) && into.made_by(&*new)?.is_some() {
-        return Err(into.refuse("there is a store already").by_setting("error_if_exists"));
-    }
-    let mut unfinished = Unfinished::begin(Arc::clone(&new))?;
+    let mut unfinished = into.begin_unfinished()?;
     unfinished.give_up_lock();
     // By a handle of its own, for the store closes what it was given.
     let handle = into.made_disk()?;
@@ -132,7 +127,8 @@ impl Copy<'_> {
                 return self.engine.delete_range(&range);
             }
         };
-        if self.batch.bytes() >= BATCH_BYTES { self.write() } else { Ok(()) }
+        let is_full = self.batch.bytes() >= BATCH_BYTES || self.batch.len() >= BATCH_OPERATIONS_USUAL;
+        if is_full { self.write() } else { Ok(()) }
     }
 
     fn write(&mut self) -> Result<()> {

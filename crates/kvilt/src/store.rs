@@ -15,6 +15,8 @@ use crate::{catalogue::Catalogue, space::Space};
 /// An open store. Shared by all handles; every method may be called from several threads.
 pub(crate) struct Store {
     engine: Arc<dyn Engine>,
+    /// Empty if the caller brought the engine.
+    pub(crate) engine_name: &'static str,
     pub(crate) path: PathBuf,
     pub(crate) catalogue: Catalogue,
     /// The engine looks after itself; this is for locks of ours.
@@ -22,8 +24,8 @@ pub(crate) struct Store {
 }
 
 impl Store {
-    pub(crate) fn new(engine: Arc<dyn Engine>, path: PathBuf) -> Arc<Self> {
-        Arc::new(Store { engine, path, catalogue: Catalogue::default(), home: Home::here() })
+    pub(crate) fn new(engine: Arc<dyn Engine>, engine_name: &'static str, path: PathBuf) -> Arc<Self> {
+        Arc::new(Store { engine, engine_name, path, catalogue: Catalogue::default(), home: Home::here() })
     }
 
     /// The engine itself, for what concerns the store as a whole.

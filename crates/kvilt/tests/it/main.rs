@@ -4,6 +4,7 @@
 
 mod batches;
 mod closing;
+mod converting;
 mod damage;
 mod describing;
 mod engines;
