@@ -1,6 +1,7 @@
 //! The commands, one file each: its options, and what it does.
 
 pub(crate) mod check;
+pub(crate) mod convert;
 pub(crate) mod count;
 pub(crate) mod delete;
 pub(crate) mod delete_range;

@@ -122,6 +122,7 @@ fn setting_advice(setting: &str) -> Option<&'static str> {
             Some("name the directory of a store; `kvilt put` and `kvilt load` make one")
         }
         "error_if_exists" => Some("name a directory that does not exist, or is empty"),
+        "engine" => Some("leave --engine away, or copy the store by `kvilt convert`"),
         "memory_budget" => Some("give --memory more"),
         _ => None,
     }

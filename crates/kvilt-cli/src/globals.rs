@@ -3,9 +3,11 @@
 use std::{ffi::OsStr, path::Path, time::Duration};
 
 use clap::{Args, ValueEnum};
-use kvilt::{Builder, Db, Durability, KEY_BYTES_MAX, KEYSPACE_NAME_BYTES_MAX, Keyspace, VALUE_BYTES_MAX};
+use kvilt::{
+    Builder, Db, Durability, Env, KEY_BYTES_MAX, KEYSPACE_NAME_BYTES_MAX, Keyspace, VALUE_BYTES_MAX,
+};
 
-use crate::{failure::Failure, notation::Notation};
+use crate::{engine::EngineOption, failure::Failure, notation::Notation};
 
 /// Options that every command takes.
 #[derive(Clone, Debug, Args)]
@@ -68,8 +70,17 @@ impl Globals {
     }
 
     /// Opens the store in `dir`, or makes one.
-    pub(crate) fn open_or_create(&self, dir: &Path) -> Result<Db, Failure> {
-        self.builder(dir).open().map_err(Failure::of_open)
+    pub(crate) fn open_or_create(&self, dir: &Path, engine: EngineOption) -> Result<Db, Failure> {
+        engine.apply(self.builder(dir)).open().map_err(Failure::of_open)
+    }
+
+    /// Two stores with these options, yet to be opened, which share the memory budget.
+    pub(crate) fn builders(&self, dirs: [&Path; 2]) -> Result<[Builder; 2], Failure> {
+        let env = match self.memory {
+            Some(bytes) => Env::new(bytes)?,
+            None => Env::process()?,
+        };
+        Ok(dirs.map(|dir| Globals { memory: None, ..self.clone() }.builder(dir).env(&env)))
     }
 
     /// A store in `dir` with these options, yet to be opened.

@@ -5,6 +5,7 @@
 #![forbid(unsafe_code)]
 
 mod command;
+mod engine;
 mod failure;
 mod globals;
 mod interrupt;
@@ -18,8 +19,8 @@ use std::process::ExitCode;
 use clap::{Parser, Subcommand, error::ErrorKind};
 
 use command::{
-    check::Check, count::Count, delete::Delete, delete_range::DeleteRange, demo::Demo, demo::child::Child,
-    get::Get, load::Load, put::Put, repair::Repair, scan::Scan, stats::Stats,
+    check::Check, convert::Convert, count::Count, delete::Delete, delete_range::DeleteRange, demo::Demo,
+    demo::child::Child, get::Get, load::Load, put::Put, repair::Repair, scan::Scan, stats::Stats,
 };
 use failure::Failure;
 use globals::Globals;
@@ -63,6 +64,7 @@ enum Command {
     Stats(Stats),
     Check(Check),
     Repair(Repair),
+    Convert(Convert),
     Load(Load),
     Demo(Demo),
     #[command(hide = true)]
@@ -88,6 +90,7 @@ impl Command {
             Command::Stats(_) => Some("stats"),
             Command::Check(_) => Some("check"),
             Command::Repair(_) => Some("repair"),
+            Command::Convert(_) => Some("convert"),
             Command::Demo(_) => Some("demo"),
             Command::Put(_)
             | Command::Get(_)
@@ -112,6 +115,7 @@ fn run(command: Command, globals: &Globals) -> Result<(), Failure> {
         Command::Stats(stats) => stats.run(globals),
         Command::Check(check) => check.run(globals),
         Command::Repair(repair) => repair.run(globals),
+        Command::Convert(convert) => convert.run(globals),
         Command::Load(load) => load.run(globals),
         Command::Demo(demo) => demo.run(globals),
         Command::DemoChild(child) => child.run(globals),

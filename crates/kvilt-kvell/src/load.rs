@@ -1,4 +1,4 @@
-//! What the files of a shard say: map and slabs, and the index, from a snapshot or from all of the slabs.
+//! What the files of a shard say: its map, its slabs, and the index, from a snapshot or from all of the slabs.
 //!
 //! Shards are loaded at the same time, by a worker each.
 

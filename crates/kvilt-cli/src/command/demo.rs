@@ -12,9 +12,10 @@ mod report;
 use std::path::{Path, PathBuf};
 
 use clap::Args;
-use kvilt::Db;
+use kvilt::{Db, Stats};
 
 use crate::{
+    engine::EngineOption,
     failure::Failure,
     globals::{DurabilityChoice, Globals},
     stopwatch::{Stopwatch, grouped},
@@ -36,12 +37,14 @@ pub(crate) struct Demo {
     /// Where to make the store: a directory that does not exist, is empty, or is of an earlier demo.
     #[arg(default_value = "demo-store")]
     dir: PathBuf,
+    #[command(flatten)]
+    engine: EngineOption,
 }
 
 impl Demo {
     pub(crate) fn run(self, globals: &Globals) -> Result<(), Failure> {
         let mut report = Report::new(globals);
-        let db = open_empty(globals, &self.dir)?;
+        let db = open_empty(globals, &self.dir, self.engine)?;
         let mut flights = Flights::load(&db, &mut report)?;
         flights.scan_a_day(&db, &mut report)?;
         flights.hold_a_snapshot(&db, &mut report)?;
@@ -63,8 +66,8 @@ fn ensure(is_right: bool, wrong: impl FnOnce() -> String) -> Result<(), Failure>
 }
 
 /// Opens a new store, or one of an earlier demo, emptied. Any other store is left alone.
-fn open_empty(globals: &Globals, dir: &Path) -> Result<Db, Failure> {
-    let db = globals.open_or_create(dir)?;
+fn open_empty(globals: &Globals, dir: &Path, engine: EngineOption) -> Result<Db, Failure> {
+    let db = globals.open_or_create(dir, engine)?;
     let keyspaces = db.keyspaces()?;
     let is_ours = keyspaces.iter().any(|name| name == KEYSPACE);
     let is_empty = keyspaces.is_empty() && db.iter().limit(1).next().transpose()?.is_none();
@@ -83,19 +86,23 @@ fn open_empty(globals: &Globals, dir: &Path) -> Result<Db, Failure> {
 fn tell_costs(db: &Db, report: &mut Report) -> Result<(), Failure> {
     db.sync()?;
     let stats = db.stats();
-    let written = stats["log_bytes_written"]
-        + stats["table_bytes_written"]
-        + stats["manifest_bytes_written"]
-        + stats["commit_bytes_written"];
-    let amplification = stats.write_amplification();
     report.line(
         "write amplification",
         &[
-            ("times", report::number(amplification, 2), "×"),
+            ("times", report::number(stats.write_amplification(), 2), "×"),
             ("user bytes", report::count(stats.user_bytes), "bytes given"),
-            ("written bytes", report::count(written), "bytes written"),
+            ("written bytes", report::count(stats.bytes_written), "bytes written"),
         ],
     );
+    if db.engine_name() == "kvell" {
+        tell_kvell(&stats, report)
+    } else {
+        tell_even(&stats, report)
+    }
+    Ok(())
+}
+
+fn tell_even(stats: &Stats, report: &mut Report) {
     let share = |hits: u64| report::number(100.0 * hits as f64 / stats.gets.max(1) as f64, 1);
     report.line(
         "gets answered by",
@@ -116,7 +123,38 @@ fn tell_costs(db: &Db, report: &mut Report) -> Result<(), Failure> {
             ("checkpoints", report::count(stats["checkpoints"]), "checkpoints"),
         ],
     );
-    Ok(())
+}
+
+fn tell_kvell(stats: &Stats, report: &mut Report) {
+    let (hits, misses) = (stats["cache_hits"], stats["cache_misses"]);
+    let share = report::number(100.0 * hits as f64 / (hits + misses).max(1) as f64, 1);
+    report.line(
+        "blocks",
+        &[
+            ("cached percent", share, "% found in the page cache"),
+            ("read", report::count(misses), "read"),
+            ("written", report::count(stats["blocks_written"]), "written"),
+        ],
+    );
+    report.line(
+        "structure",
+        &[
+            ("shards", report::count(stats["shards_now"]), "shards"),
+            ("keys", report::count(stats["index_keys_now"]), "keys"),
+            ("index bytes", report::count(stats["index_bytes_now"]), "bytes of index and maps"),
+            ("cuts", report::count(stats["cuts"]), "cuts"),
+        ],
+    );
+    let through = if stats["io_uring_now"] == 1 { "io_uring" } else { "a pool of threads" };
+    let cache = if stats["io_direct_now"] == 1 { "past" } else { "through" };
+    report.line(
+        "reads and writes",
+        &[(
+            "io uring",
+            report::text(format!("by {through},"), stats["io_uring_now"]),
+            &format!("{cache} the kernel's page cache"),
+        )],
+    );
 }
 
 fn check_all(globals: &Globals, dir: &Path, report: &mut Report) -> Result<(), Failure> {

@@ -24,6 +24,7 @@ use kvilt::{KEY_BYTES_MAX, Keyspace, VALUE_BYTES_MAX, WriteBatch};
 use serde_json::{Value, json};
 
 use crate::{
+    engine::EngineOption,
     failure::Failure,
     globals::{DurabilityChoice, Globals, parse_size},
     interrupt,
@@ -112,6 +113,9 @@ pub(crate) struct Load {
     /// What to do with a malformed row: stop there and keep the rows before it, or skip it and go on.
     #[arg(long, value_enum, default_value = "stop")]
     on_error: OnError,
+
+    #[command(flatten)]
+    engine: EngineOption,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
@@ -176,7 +180,7 @@ impl Load {
                 "{told}; the 0 rows before it are stored, so no store was made"
             )));
         }
-        let db = globals.open_or_create(&self.dir)?;
+        let db = globals.open_or_create(&self.dir, self.engine)?;
         let keyspace = globals.keyspace_to_write(&db)?;
         let part_of = |budget: u64| (budget / SEEN_PART_OF_BUDGET).clamp(SEEN_BYTES_MIN, SEEN_BYTES_MAX);
         let seen_bytes_max = globals.memory.map_or(SEEN_BYTES_MAX, part_of);

@@ -10,6 +10,7 @@ use clap::Args;
 use kvilt::VALUE_BYTES_MAX;
 
 use crate::{
+    engine::EngineOption,
     failure::Failure,
     globals::{Globals, within},
     output::Output,
@@ -26,6 +27,8 @@ pub(crate) struct Put {
     /// The value. Without one, standard input is the value, byte for byte.
     #[arg(allow_hyphen_values = true)]
     value: Option<OsString>,
+    #[command(flatten)]
+    engine: EngineOption,
 }
 
 impl Put {
@@ -36,7 +39,7 @@ impl Put {
             Some(value) => globals.value(value)?,
             None => read_value()?,
         };
-        let db = globals.open_or_create(&self.dir)?;
+        let db = globals.open_or_create(&self.dir, self.engine)?;
         globals.keyspace_to_write(&db)?.put(key, value)?;
         db.close()?;
         let mut output = Output::new(globals);

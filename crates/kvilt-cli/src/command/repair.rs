@@ -7,7 +7,7 @@ use kvilt::RepairReport;
 use serde_json::{Value, json};
 
 use super::check::{damage_to_json, describe, progress_bar};
-use crate::{failure::Failure, globals::Globals, output::Output, stopwatch::counted};
+use crate::{engine::EngineOption, failure::Failure, globals::Globals, output::Output, stopwatch::counted};
 
 /// Copy everything provably intact of a damaged store into a new one. Exit code 3 if anything may be lost.
 #[derive(Debug, Args)]
@@ -17,12 +17,15 @@ pub(crate) struct Repair {
     /// The new store's directory, which must not exist, or be empty.
     #[arg(long, value_name = "NEW")]
     to: PathBuf,
+    #[command(flatten)]
+    engine: EngineOption,
 }
 
 impl Repair {
     pub(crate) fn run(self, globals: &Globals) -> Result<(), Failure> {
         let bar = progress_bar();
-        let report = kvilt::repair_with(&self.dir, globals.builder(&self.to), |progress| {
+        let into = self.engine.apply(globals.builder(&self.to));
+        let report = kvilt::repair_with(&self.dir, into, |progress| {
             bar.set_length(progress.total);
             bar.set_position(progress.done);
         });

@@ -19,9 +19,6 @@ use crate::{
     stopwatch::{counted, grouped},
 };
 
-/// The name of the engine that every store has so far.
-const ENGINE: &str = "even";
-
 /// So many keyspaces are shown to people, those with most bytes first.
 const KEYSPACES_SHOWN_MAX: usize = 20;
 
@@ -95,7 +92,7 @@ impl Shown<'_> {
         let about = if d.is_exact { "" } else { "about " };
         let mut lines = vec![
             line("store", &self.db.path().display().to_string()),
-            line("engine", &format!("{ENGINE}, format version {}", d.format_version)),
+            line("engine", &format!("{}, format version {}", self.db.engine_name(), d.format_version)),
             line("last checkpoint", &self.checkpoint.map_or("unknown".to_string(), checkpoint_text)),
             line("rows", &format!("{about}{}{}", grouped(d.rows()), self.how_counted())),
             line("rows' bytes", &format!("{about}{} of keys and values", size(d.row_bytes()))),
@@ -108,12 +105,12 @@ impl Shown<'_> {
                 &format!("{} in {}", size(files.bytes), files_text(files.files)),
             ));
         }
-        let beside = format!(
-            "{about}{} of logs and tables: dead rows, old versions, and what it takes to find rows",
-            size(d.beside_rows_bytes())
-        );
-        lines.push(line("beside rows", &beside));
-        lines.push(line("chunks", &grouped(d.chunks)));
+        let parts = match self.db.engine_name() {
+            "kvell" => "slabs: free slots, headers, and what rows leave empty of their slots",
+            _ => "logs and tables: dead rows, old versions, and what it takes to find rows",
+        };
+        lines.push(line("beside rows", &format!("{about}{} of {parts}", size(d.beside_rows_bytes()))));
+        lines.extend(self.structure());
         if d.chunks_damaged > 0 {
             lines.push(line("damaged", &format!("{} chunks; see `kvilt check`", grouped(d.chunks_damaged))));
         }
@@ -158,6 +155,17 @@ impl Shown<'_> {
                 name => format!(" of keyspace `{}`", escape(name.as_bytes())),
             };
             lines.push(format!("  {}: {key}{more}{of}", size(row.bytes)));
+        }
+    }
+
+    /// What the engine cuts the keys into.
+    fn structure(&self) -> Vec<String> {
+        let own = |name| self.figures.own(name).map(grouped);
+        match (own("shards_now"), own("slots_used_now"), own("slots_free_now")) {
+            (Some(shards), Some(used), Some(free)) => {
+                vec![line("shards", &shards), line("slots", &format!("{used} in use, {free} free"))]
+            }
+            _ => vec![line("chunks", &grouped(self.description.chunks))],
         }
     }
 
@@ -208,7 +216,7 @@ impl Shown<'_> {
         let seconds = |at: SystemTime| at.duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs());
         let description = json!({
             "store": self.db.path().to_string_lossy(),
-            "engine": ENGINE,
+            "engine": self.db.engine_name(),
             "format_version": d.format_version,
             "last_checkpoint_unix_seconds": self.checkpoint.map(seconds),
             "rows": d.rows(),
@@ -258,17 +266,17 @@ fn size(bytes: u64) -> String {
     format!("{scaled:.1} {}", UNITS[unit])
 }
 
-/// When the newest manifest was written to last: each checkpoint ends with that. None if there is none to be
-/// seen.
+/// When the newest manifest, or root, was written to last: each checkpoint ends with that. None if there is
+/// none to be seen.
 #[expect(
     clippy::disallowed_methods,
     reason = "looks at times in the user's own directory, and opens no file"
 )]
 fn last_checkpoint(dir: &Path) -> Option<SystemTime> {
     let entries = std::fs::read_dir(dir).ok()?;
-    let manifests = entries
-        .filter_map(Result::ok)
-        .filter(|entry| entry.path().extension().is_some_and(|extension| extension == "manifest"));
+    let manifests = entries.filter_map(Result::ok).filter(|entry| {
+        entry.path().extension().is_some_and(|is| is == "manifest") || entry.file_name() == "ROOT"
+    });
     manifests.filter_map(|entry| entry.metadata().ok()?.modified().ok()).max()
 }
 

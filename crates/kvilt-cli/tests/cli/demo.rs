@@ -22,6 +22,25 @@ fn the_demo_passes_twice_on_one_directory() {
 }
 
 #[test]
+fn the_demo_passes_on_the_other_engine_too() {
+    let store = Store::new();
+    let told = store.run("demo", &["--engine", "kvell", "--memory", "4MiB"]).ok();
+    for part in [
+        "27,004 rows",
+        "old ones still seen",
+        "no batch seen in part",
+        "numbers kept",
+        "found in the page cache",
+    ] {
+        assert!(told.contains(part), "{part}: {told}");
+    }
+    let again = store.run("demo", &["--json"]).ok();
+    let report: serde_json::Value = serde_json::from_str(&again).unwrap();
+    assert_eq!(report["ok"], true);
+    assert!(report["blocks"]["written"].as_u64() > Some(0), "{report}");
+}
+
+#[test]
 fn the_demo_refuses_a_store_with_other_rows() {
     let store = Store::new();
     store.run("put", &["precious", "row"]).ok();

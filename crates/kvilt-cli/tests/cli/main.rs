@@ -8,6 +8,7 @@
 
 mod damage;
 mod demo;
+mod engines;
 mod kvilt;
 mod load;
 mod read_only;

@@ -1,0 +1,81 @@
+//! --engine and convert: which engine a store gets, and how it gets another.
+
+use crate::kvilt::{Store, kvilt};
+
+const ROWS: &[u8] = b"{\"k\":\"a\"}\n{\"k\":\"b\"}\n{\"k\":\"c\"}\n";
+
+fn engine_of(store: &Store) -> String {
+    let told: serde_json::Value = serde_json::from_str(&store.run("stats", &["--json"]).ok()).unwrap();
+    told["engine"].as_str().unwrap().to_string()
+}
+
+#[test]
+fn each_command_that_makes_a_store_makes_it_by_the_engine_it_is_given() {
+    for engine in ["even", "kvell"] {
+        let (put, load) = (Store::new(), Store::new());
+        put.run("put", &["k", "v", "--engine", engine]).ok();
+        load.run_with("load", &["-", "--key", "k", "--engine", engine], ROWS).ok();
+        for (store, rows) in [(&put, "1\n"), (&load, "3\n")] {
+            assert_eq!(engine_of(store), engine);
+            // Later on nobody has to say it.
+            store.run("put", &["more", "rows"]).ok();
+            store.run("delete", &["more"]).ok();
+            assert_eq!(store.run("count", &[]).ok(), rows);
+            assert!(store.run("check", &[]).ok().contains("sound"));
+        }
+        let new = load.path().with_file_name("new");
+        let (from, to) = (load.path(), new.to_str().unwrap().to_string());
+        kvilt(&["repair", from.to_str().unwrap(), "--to", &to, "--engine", engine], b"").ok();
+        assert_eq!(kvilt(&["count", &to], b"").ok(), "3\n");
+    }
+    assert!(Store::new().run("put", &["k", "v", "--engine", "odd"]).failed(2).contains("kvell"));
+}
+
+#[test]
+fn a_store_of_another_engine_is_refused_with_both_names() {
+    let store = Store::new();
+    store.run("put", &["k", "v", "--engine", "kvell"]).ok();
+    let told = store.run("put", &["k", "w", "--engine", "even"]).failed(2);
+    assert!(told.contains("`kvell`") && told.contains("`even`") && told.contains("kvilt convert"), "{told}");
+    let told = store.run_with("load", &["-", "--key", "k", "--engine", "even", "--json"], ROWS).failed(2);
+    let told: serde_json::Value = serde_json::from_str(&told).unwrap();
+    assert_eq!(told["error"]["kind"], "invalid-argument");
+    assert_eq!(store.run("demo", &["--engine", "even"]).code, 2);
+    assert_eq!(store.run("scan", &[]).ok(), "k\tv\n");
+    assert_eq!(engine_of(&store), "kvell");
+}
+
+#[test]
+fn a_store_is_converted_and_compared() {
+    let store = Store::new();
+    store.run_with("load", &["-", "--key", "k"], ROWS).ok();
+    store.run("put", &["ada", "1815", "--keyspace", "users"]).ok();
+    let path = |name: &str| store.path().with_file_name(name).to_str().unwrap().to_string();
+    let from = path("store");
+    let told = kvilt(&["convert", &from, &path("kvell"), "--engine", "kvell"], b"").ok();
+    assert!(told.starts_with("the same in both: 4 rows with ") && told.contains("2 keyspaces"), "{told}");
+    let back = ["convert", &path("kvell"), &path("back"), "--engine", "even", "--memory", "2MiB", "--json"];
+    let told: serde_json::Value = serde_json::from_str(&kvilt(&back, b"").ok()).unwrap();
+    assert_eq!((&told["same"], &told["rows"], &told["keyspaces"]), (&true.into(), &4.into(), &2.into()));
+    assert_eq!((&told["from"], &told["to"]), (&"kvell".into(), &"even".into()));
+    assert_eq!(kvilt(&["scan", &path("back")], b"").ok(), store.run("scan", &[]).ok());
+    assert_eq!(kvilt(&["get", &path("back"), "ada", "--keyspace", "users"], b"").ok(), "1815\n");
+
+    for (to, words) in [
+        (path("back"), "there is a store already"),
+        (format!("{from}/below"), "inside"),
+        (from.clone(), "there is a store already"),
+    ] {
+        let told = kvilt(&["convert", &from, &to, "--engine", "kvell"], b"").failed(2);
+        assert!(told.contains(words), "{to}: {told}");
+    }
+    let none = path("none");
+    let told = kvilt(&["convert", &none, &path("new"), "--engine", "kvell"], b"").failed(2);
+    assert!(told.contains("there is no such directory"), "{told}");
+    kvilt(&["convert", &from, &path("new"), "--engine", "kvell", "--keyspace", "users"], b"").failed(2);
+    let held = ::kvilt::Db::open(&from).unwrap();
+    let told = kvilt(&["convert", &from, &path("new"), "--engine", "kvell"], b"").failed(3);
+    assert!(told.contains("stop the other process"), "{told}");
+    held.close().unwrap();
+    assert!(!store.path().with_file_name("new").exists());
+}
