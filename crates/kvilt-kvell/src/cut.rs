@@ -87,6 +87,7 @@ impl Store {
             let mut state = shard.lock();
             state.map.is_durable(images, cut.root.cut);
             state.frees();
+            state.charge();
         }
         rooted.root = cut.root.clone();
         rooted.unfinished = None;

@@ -153,15 +153,21 @@ fn close(store: &Store) -> Result<()> {
         worker.wake();
         worker.join();
     }
+    // Writes that were let in before are over when the last cut is taken, and those that wait are refused.
+    for shard in &store.shards {
+        shard.reserve_range(&mut shard.lock(), &KeyRange::all());
+    }
     let mut rooted = store.rooted.lock();
     let outcome = match store.settings.read_only {
         true => Ok(()),
         false => store.ensure_healthy().and_then(|()| snapshot::close(store, &mut rooted)),
     };
-    for shard in &store.shards {
-        shard.lock().blocks.set_cache_bytes(0);
-    }
     rooted.file = None;
+    for shard in &store.shards {
+        let mut state = shard.lock();
+        state.blocks.set_cache_bytes(0);
+        shard.release_range(&mut state);
+    }
     outcome
 }
 

@@ -278,6 +278,8 @@ impl Opening<'_> {
             store_id: self.root.store_id,
             shard: number,
             level: self.settings.durability.level(),
+            budget: Arc::clone(budget),
+            shards: shards as u64,
             memory_bytes: budget.bytes_max() / shards as u64,
             writes_max: (kvilt_format::slab::IN_FLIGHT_MAX / shards).max(1),
         };

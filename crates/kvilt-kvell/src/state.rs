@@ -7,7 +7,7 @@ use std::{
     sync::Arc,
 };
 
-use kvilt_base::{Charge, Disk, Error, ErrorKind, KeyRange, Level, Result, Version, planted};
+use kvilt_base::{Budget, Charge, Disk, Error, ErrorKind, KeyRange, Level, Result, Version, planted};
 use kvilt_format::{
     FileIdentity,
     slab::{CLASS_COUNT, Class, Content, Item, PAGE_BYTES, encode_slab_header, slab_name},
@@ -33,6 +33,8 @@ pub(crate) struct Ground {
     pub(crate) store_id: u64,
     pub(crate) shard: u32,
     pub(crate) level: Level,
+    pub(crate) budget: Arc<Budget>,
+    pub(crate) shards: u64,
     /// Memory of this shard, in bytes.
     pub(crate) memory_bytes: u64,
     /// Writes that may be in flight at once.
@@ -372,7 +374,11 @@ impl State {
         self.charged_index_bytes = self.index.bytes();
         let index = self.index_bytes();
         let work = self.history.bytes() + self.blocks.flight_bytes();
-        let cache = self.ground.memory_bytes.saturating_sub(index + work).max(CACHE_BYTES_MIN);
+        let own = self.ground.memory_bytes.saturating_sub(index + work);
+        // Other stores may share the budget.
+        let budget = &self.ground.budget;
+        let room = budget.bytes_max().saturating_sub(budget.used_in_all()) / self.ground.shards;
+        let cache = own.min(self.charges.cache.bytes() + room).max(CACHE_BYTES_MIN);
         self.blocks.set_cache_bytes(cache);
         set(&mut self.charges.index, index);
         set(&mut self.charges.work, work);
