@@ -1,4 +1,4 @@
-//! What the files of a shard say: its map, its slabs, and the index, from a snapshot or from all of the slabs.
+//! What the files of a shard say: its map, its slabs, and the index, from a snapshot or from all the slabs.
 //!
 //! Shards are loaded at the same time, by a worker each.
 
@@ -165,7 +165,8 @@ pub(crate) fn load_map(disk: &dyn Disk, root: &Root, shard: u32) -> Result<(Map,
     let (mut pairs, mut used, mut changed) = (Vec::new(), Used::new(), BTreeSet::new());
     let total = root.maps[shard as usize];
     let mut found = MapTotal::default();
-    for number in 0.. {
+    // What stands behind these is of cuts that came to nothing: a later cut may have the number of one.
+    for number in 0..u64::from(total.pairs) {
         let mut pair = aligned(2 * PAGE_BYTES);
         scan::read_pages(&*file, map_page_offset(number, 0), &mut pair).map_err(failed)?;
         let page = |copy: usize| pair[copy * PAGE_BYTES..].first_chunk().expect("a pair has two pages");
