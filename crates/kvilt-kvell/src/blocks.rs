@@ -15,7 +15,11 @@
 //!   what was refused must not come back after the death of the process. If it cannot be taken back the
 //!   shard is spoilt, and the store takes no more writes.
 
-use std::{collections::HashMap, sync::Arc};
+use std::{
+    collections::HashMap,
+    hash::{BuildHasherDefault, Hasher},
+    sync::Arc,
+};
 
 use bytes::{Bytes, BytesMut};
 use kvilt_base::{
@@ -23,7 +27,10 @@ use kvilt_base::{
     queue::{BLOCK_BYTES, Completed, Transfer, Work, aligned},
 };
 use parking_lot::Condvar;
-use quick_cache::{Weighter, unsync::Cache};
+use quick_cache::{
+    Weighter,
+    unsync::{Cache, DefaultLifecycle},
+};
 
 /// Aligned buffers of one page that wait to be used again: enough for what a shard has in flight.
 const SPARE_BUFFERS_MAX: usize = 128;
@@ -94,6 +101,29 @@ enum FlightKind {
     },
 }
 
+/// Mixes the bits of a number: blocks and tickets are numbered by us, so nobody can choose ones that collide.
+#[derive(Clone, Copy, Default)]
+struct MixHasher(u64);
+
+impl Hasher for MixHasher {
+    fn finish(&self) -> u64 {
+        self.0
+    }
+
+    fn write(&mut self, bytes: &[u8]) {
+        for byte in bytes {
+            self.write_u64(u64::from(*byte));
+        }
+    }
+
+    fn write_u64(&mut self, number: u64) {
+        let mixed = (self.0 ^ number).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+        self.0 = mixed ^ mixed >> 32;
+    }
+}
+
+type Mix = BuildHasherDefault<MixHasher>;
+
 #[derive(Clone)]
 struct ByLen;
 
@@ -116,9 +146,9 @@ pub(crate) struct BlockFigures {
 
 /// See the module.
 pub(crate) struct Blocks {
-    cache: Cache<BlockId, Bytes, ByLen>,
-    flights: HashMap<BlockId, Flight>,
-    tickets: HashMap<Ticket, Outcome>,
+    cache: Cache<BlockId, Bytes, ByLen, Mix>,
+    flights: HashMap<BlockId, Flight, Mix>,
+    tickets: HashMap<Ticket, Outcome, Mix>,
     last_ticket: u64,
     outbox: Vec<Transfer>,
     /// Whether a write must survive a power cut when it completes.
@@ -133,9 +163,15 @@ pub(crate) struct Blocks {
 impl Blocks {
     pub(crate) fn new(cache_bytes: u64, writes_are_durable: bool) -> Self {
         Blocks {
-            cache: Cache::with_weighter(blocks_in(cache_bytes), cache_bytes, ByLen),
-            flights: HashMap::new(),
-            tickets: HashMap::new(),
+            cache: Cache::with(
+                blocks_in(cache_bytes),
+                cache_bytes,
+                ByLen,
+                Mix::default(),
+                DefaultLifecycle::default(),
+            ),
+            flights: HashMap::default(),
+            tickets: HashMap::default(),
             last_ticket: 0,
             outbox: Vec::new(),
             writes_are_durable,

@@ -40,8 +40,14 @@ impl Store {
         limits::check_value(value.unwrap_or_default())?;
         self.allow_writes()?;
         let shard = self.shard_of(key);
-        let _reserved = Reserved::key(self, shard, key);
-        let outcome = self.change(shard, &mut shard.lock(), key, value);
+        // Made before the shard is locked: see there.
+        let mut reserved = Reserved { store: self, held: Held::Nothing };
+        let mut state = shard.lock();
+        shard.reserve(&mut state, once(key));
+        reserved.held = Held::Key(shard, key);
+        let outcome = self.change(shard, &mut state, key, value);
+        reserved.release_with(&mut state);
+        drop(state);
         self.has_made_work();
         self.counters.count_put(key, value);
         outcome
@@ -57,8 +63,13 @@ impl Store {
         limits::check_value(new.unwrap_or_default())?;
         self.allow_writes()?;
         let shard = self.shard_of(key);
-        let _reserved = Reserved::key(self, shard, key);
-        let outcome = self.swap(shard, &mut shard.lock(), key, expected, new);
+        let mut reserved = Reserved { store: self, held: Held::Nothing };
+        let mut state = shard.lock();
+        shard.reserve(&mut state, once(key));
+        reserved.held = Held::Key(shard, key);
+        let outcome = self.swap(shard, &mut state, key, expected, new);
+        reserved.release_with(&mut state);
+        drop(state);
         self.has_made_work();
         self.counters.count_put(key, new);
         outcome
@@ -159,11 +170,11 @@ impl Store {
         for (key, value) in by_key {
             by_shard.entry(self.shard_number(key)).or_default().push(Change { key, value });
         }
-        let mut reserved = Reserved { store: self, keys: Vec::new(), has_range: false };
+        let mut reserved = Reserved { store: self, held: Held::Keys(Vec::new()) };
         for (shard, changes) in &by_shard {
             let shard = &self.shards[*shard];
             shard.reserve(&mut shard.lock(), changes.iter().map(|change| change.key));
-            reserved.keys.push((shard, changes.iter().map(|change| change.key).collect()));
+            reserved.also(shard, changes.iter().map(|change| change.key).collect());
         }
         let outcome = self.write_reserved(&by_shard);
         self.has_made_work();
@@ -254,10 +265,10 @@ impl Store {
         if range.is_empty() {
             return Ok(());
         }
-        let mut reserved = Reserved { store: self, keys: Vec::new(), has_range: true };
+        let mut reserved = Reserved { store: self, held: Held::Ranges(Vec::new()) };
         for shard in &self.shards {
             shard.reserve_range(&mut shard.lock(), range);
-            reserved.keys.push((shard, Vec::new()));
+            reserved.also(shard, Vec::new());
         }
         let outcome = self.delete_reserved(range);
         self.has_made_work();
@@ -303,28 +314,46 @@ impl Store {
 /// locked: it locks them when it goes, also if a panic ends the write.
 struct Reserved<'s, 'k> {
     store: &'s Store,
-    keys: Vec<(&'s Shard, Vec<&'k [u8]>)>,
-    /// The keys are those of the range that the shards have closed.
-    has_range: bool,
+    held: Held<'s, 'k>,
+}
+
+enum Held<'s, 'k> {
+    Nothing,
+    Key(&'s Shard, &'k [u8]),
+    Keys(Vec<(&'s Shard, Vec<&'k [u8]>)>),
+    /// The range that each of these shards has closed.
+    Ranges(Vec<&'s Shard>),
 }
 
 impl<'s, 'k> Reserved<'s, 'k> {
-    fn key(store: &'s Store, shard: &'s Shard, key: &'k [u8]) -> Self {
-        shard.reserve(&mut shard.lock(), once(key));
-        Reserved { store, keys: vec![(shard, vec![key])], has_range: false }
+    fn also(&mut self, shard: &'s Shard, keys: Vec<&'k [u8]>) {
+        match &mut self.held {
+            Held::Keys(held) => held.push((shard, keys)),
+            Held::Ranges(held) => held.push(shard),
+            Held::Nothing | Held::Key(..) => unreachable!("a key alone has one shard"),
+        }
+    }
+
+    /// Gives a key back under the lock of its shard.
+    fn release_with(&mut self, state: &mut Locked<'_>) {
+        if let Held::Key(shard, key) = std::mem::replace(&mut self.held, Held::Nothing) {
+            shard.release(state, once(key));
+        }
     }
 }
 
 impl Drop for Reserved<'_, '_> {
     fn drop(&mut self) {
         drop(PanicGuard(self.store));
-        for (shard, keys) in &self.keys {
-            let mut state = shard.lock();
-            if self.has_range {
-                shard.release_range(&mut state);
-            } else {
-                shard.release(&mut state, keys.iter().copied());
+        match &self.held {
+            Held::Nothing => {}
+            Held::Key(shard, key) => shard.release(&mut shard.lock(), once(*key)),
+            Held::Keys(held) => {
+                for (shard, keys) in held {
+                    shard.release(&mut shard.lock(), keys.iter().copied());
+                }
             }
+            Held::Ranges(held) => held.iter().for_each(|shard| shard.release_range(&mut shard.lock())),
         }
     }
 }
