@@ -197,6 +197,45 @@ fn a_recovery_applies_the_writes_of_a_key_in_the_order_that_readers_saw() {
     }
 }
 
+/// A store is closed among writers: what returned is there when it is opened, whatever the snapshots say.
+#[test]
+fn a_close_among_writers_loses_nothing_that_returned() {
+    for seed in 0..24 {
+        let disk = MemoryDisk::new(seed);
+        let db = open_with(disk.clone(), 2, ASYNC).unwrap();
+        let written: Vec<u32> = thread::scope(|scope| {
+            let writer = |thread: u32| {
+                let db = &db;
+                scope.spawn(move || {
+                    let mut last = 0;
+                    for i in 1_u32.. {
+                        let mut batch = kvilt_base::WriteBatch::new();
+                        for j in 0..6 {
+                            batch.put(key(thread * 10 + j), i.to_be_bytes());
+                        }
+                        match db.write(batch) {
+                            Ok(()) => last = i,
+                            Err(_) => break,
+                        }
+                    }
+                    last
+                })
+            };
+            let writers: Vec<_> = (0..3).map(writer).collect();
+            (0..seed * 20).for_each(|_| thread::yield_now());
+            db.close().unwrap();
+            writers.into_iter().map(|writer| writer.join().unwrap()).collect()
+        });
+        let found = rows_of(disk);
+        for (thread, last) in written.into_iter().enumerate().filter(|(_, last)| *last > 0) {
+            for j in 0..6 {
+                let key = key(thread as u32 * 10 + j);
+                assert_eq!(found[&key], last.to_be_bytes(), "seed {seed}, key {key:?}");
+            }
+        }
+    }
+}
+
 fn work(db: &dyn Engine, thread: u32, keys: u32) {
     for i in 0..250_u32 {
         let number = i.wrapping_mul(2_654_435_761).wrapping_add(thread * 40_503) >> 7;
