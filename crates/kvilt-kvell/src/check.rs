@@ -34,14 +34,20 @@ pub(crate) fn check(store: &Store, progress: &mut dyn FnMut(Progress) -> bool) -
                 }
                 done += class.block_bytes() as u64;
                 let offset = class.block_offset(block);
-                let used = used_slots(&shard.lock(), class, block);
-                if used.is_empty() {
-                    continue;
+                loop {
+                    let (used, times_freed) = used_slots(&shard.lock(), class, block);
+                    if used.is_empty() {
+                        break;
+                    }
+                    file.read_exact_at(offset, &mut buffer)
+                        .map_err(|e| Error::io("read a slab", e).at(file.name(), offset))?;
+                    let state = shard.lock();
+                    // Else a slot may have been freed, and written and used again, while it was read.
+                    if state.times_freed == times_freed {
+                        verify(&state, class, &used, &buffer, &mut report);
+                        break;
+                    }
                 }
-                file.read_exact_at(offset, &mut buffer)
-                    .map_err(|e| Error::io("read a slab", e).at(file.name(), offset))?;
-                let state = shard.lock();
-                verify(&state, class, &used, &buffer, &mut report);
             }
         }
     }
@@ -49,10 +55,12 @@ pub(crate) fn check(store: &Store, progress: &mut dyn FnMut(Progress) -> bool) -
     Ok(report)
 }
 
-fn used_slots(state: &Locked<'_>, class: Class, block: u64) -> Vec<u64> {
-    let Some(slab) = state.slab(class.number()) else { return Vec::new() };
+/// The used slots of a block, and how often slots were freed until now.
+fn used_slots(state: &Locked<'_>, class: Class, block: u64) -> (Vec<u64>, u64) {
+    let Some(slab) = state.slab(class.number()) else { return (Vec::new(), state.times_freed) };
     let first = block * class.slots_a_block();
-    (first..first + class.slots_a_block()).filter(|slot| slab.used().get(*slot)).collect()
+    let used = (first..first + class.slots_a_block()).filter(|slot| slab.used().get(*slot));
+    (used.collect(), state.times_freed)
 }
 
 /// Verifies the slots that were used before the block was read and still are.

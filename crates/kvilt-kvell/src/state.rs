@@ -67,6 +67,8 @@ pub(crate) struct State {
     pub(crate) in_flight: BTreeSet<Version>,
     /// Transfers that were submitted to the queue and have not been reaped.
     pub(crate) queued: usize,
+    /// How often a cut has freed slots.
+    pub(crate) times_freed: u64,
     pub(crate) is_reaping: bool,
     charges: Charges,
     busy: HashSet<Box<[u8]>>,
@@ -103,6 +105,7 @@ impl State {
             unused_before_cut: Vec::new(),
             in_flight: BTreeSet::new(),
             queued: 0,
+            times_freed: 0,
             is_reaping: false,
             charges,
             busy: HashSet::new(),
@@ -219,6 +222,7 @@ impl State {
 
     /// A cut is durable.
     pub(crate) fn frees(&mut self) {
+        self.times_freed += 1;
         for place in std::mem::take(&mut self.unused_before_cut) {
             self.slab_mut(place).becomes_free(place.slot());
         }
