@@ -13,7 +13,7 @@
 
 use std::{collections::BTreeSet, sync::Arc, sync::atomic::Ordering};
 
-use kvilt_base::{Error, File, Next, Result, Version, Worker, planted};
+use kvilt_base::{Error, ErrorKind, File, Next, Result, Version, Worker, planted};
 use kvilt_format::slab::Root;
 
 use crate::{
@@ -36,9 +36,24 @@ struct Cut {
     images: Vec<PageImage>,
     map_file: Arc<dyn File>,
     slab_files: Vec<(usize, Arc<dyn File>)>,
+    /// Whether slots wait for it to be free.
+    has_waiting: bool,
 }
 
 impl Store {
+    /// Writes, and on a full disk once more behind a cut, which frees what was superseded before it, and the
+    /// slots of tombstones.
+    pub(crate) fn with_room<T>(&self, write: &mut dyn FnMut() -> Result<T>) -> Result<T> {
+        match write() {
+            Err(error) if error.kind() == ErrorKind::NoSpace => {
+                // The first error is the one to report.
+                self.cut().map_err(|_| error)?;
+                write()
+            }
+            outcome => outcome,
+        }
+    }
+
     /// Makes everything durable that has completed.
     pub(crate) fn cut(&self) -> Result<()> {
         let mut rooted = self.rooted.lock();
@@ -126,7 +141,8 @@ impl Store {
                     Some((class, Arc::clone(slab.file())))
                 });
                 let slab_files = written.collect();
-                cuts.push(Cut { images, map_file: Arc::clone(state.map.file()), slab_files });
+                let has_waiting = !state.unused_before_cut.is_empty();
+                cuts.push(Cut { images, map_file: Arc::clone(state.map.file()), slab_files, has_waiting });
             }
             return cuts;
         }
@@ -187,7 +203,7 @@ impl Store {
 }
 
 fn has_something(cut: &Cut) -> bool {
-    !cut.images.is_empty() || !cut.slab_files.is_empty()
+    !cut.images.is_empty() || !cut.slab_files.is_empty() || cut.has_waiting
 }
 
 /// Takes a cut each interval while there is something to be made durable.

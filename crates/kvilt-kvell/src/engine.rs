@@ -52,27 +52,27 @@ impl Engine for Kvell {
 
     fn put(&self, key: &[u8], value: &[u8]) -> Result<()> {
         self.home.allow_write()?;
-        self.store.put(key, Some(value))
+        self.store.with_room(&mut || self.store.put(key, Some(value)))
     }
 
     fn delete(&self, key: &[u8]) -> Result<()> {
         self.home.allow_write()?;
-        self.store.put(key, None)
+        self.store.with_room(&mut || self.store.put(key, None))
     }
 
     fn write(&self, batch: WriteBatch) -> Result<()> {
         self.home.allow_write()?;
-        self.store.write(&batch)
+        self.store.with_room(&mut || self.store.write(&batch))
     }
 
     fn compare_and_swap(&self, key: &[u8], expected: Option<&[u8]>, new: Option<&[u8]>) -> Result<Swap> {
         self.home.allow_write()?;
-        self.store.compare_and_swap(key, expected, new)
+        self.store.with_room(&mut || self.store.compare_and_swap(key, expected, new))
     }
 
     fn delete_range(&self, range: &KeyRange) -> Result<()> {
         self.home.allow_write()?;
-        self.store.delete_range(range)
+        self.store.with_room(&mut || self.store.delete_range(range))
     }
 
     fn view(&self) -> Result<ReadView> {

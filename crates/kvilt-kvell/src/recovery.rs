@@ -226,6 +226,9 @@ impl Opening<'_> {
             rooted,
         ));
         if !self.settings.read_only {
+            for shard in &store.shards {
+                shard.lock().make_room_for_deletes()?;
+            }
             // Before anything is written: what was found is durable, the snapshots count no more, and the
             // items of this run are told from those of the last.
             let level = store.level();

@@ -271,11 +271,31 @@ impl State {
         FileIdentity { store_id: self.ground.store_id, number: slab_name(self.ground.shard, class).number() }
     }
 
-    fn take_slot(&mut self, class: Class) -> Result<(u64, bool)> {
+    /// Takes room for tombstones, so that deletes go on when the disk is full: each cut frees their slots.
+    ///
+    /// Errors: `Io`. A disk that is full already is none.
+    pub(crate) fn make_room_for_deletes(&mut self) -> Result<()> {
+        let class = Class::TOMBSTONES;
+        let mut made = self.ensure_slab(class);
+        if made.is_ok() && self.slab(class.number()).is_some_and(|slab| slab.slots() == 0) {
+            made = self.grow(class);
+        }
+        match made {
+            Err(error) if error.kind() == ErrorKind::NoSpace && self.blocks.spoilt().is_none() => Ok(()),
+            made => made,
+        }
+    }
+
+    fn ensure_slab(&mut self, class: Class) -> Result<()> {
         if self.slabs[usize::from(class.number())].is_none() {
             let slab = self.new_slab(class)?;
             self.slabs[usize::from(class.number())] = Some(slab);
         }
+        Ok(())
+    }
+
+    fn take_slot(&mut self, class: Class) -> Result<(u64, bool)> {
+        self.ensure_slab(class)?;
         let taken = self.slabs[usize::from(class.number())].as_mut().and_then(Slab::take);
         match taken {
             Some(taken) => Ok(taken),
