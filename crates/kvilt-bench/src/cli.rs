@@ -4,18 +4,20 @@ use std::{
     collections::BTreeSet,
     fmt, fs,
     io::{self, Write},
-    path::PathBuf,
+    path::{Path, PathBuf},
     process::ExitCode,
     time::Duration,
 };
 
 use anyhow::{Context, Result, ensure};
 use clap::{Args, Parser, Subcommand};
+use kvilt_io::QueueBy;
 use serde_json::{Value, json};
 
 use crate::{
     compare::Comparison,
     contestants::DEFAULT_ENGINE,
+    drive::{self, Drive},
     run::{run, write_for_ever},
     scenario::{Scenario, works_of},
     store::Contestant,
@@ -39,6 +41,12 @@ pub enum Command {
     /// Runs a scenario on several stores in turn, each run in a process of its own; prints a table of
     /// medians.
     Compare(Compare),
+    /// Measures what the drive does by itself, by each kind of queue; prints a JSON object a kind.
+    Drive {
+        /// Where; a directory beside it is made and removed.
+        #[arg(long)]
+        dir: PathBuf,
+    },
     /// Writes until it is killed.
     #[command(hide = true)]
     WriteForEver(One),
@@ -82,12 +90,13 @@ pub struct Compare {
 /// A scenario, and what is different from it.
 #[derive(Args)]
 struct Changes {
-    /// memory, limited, ingest, rows, sync, steady or small.
+    /// memory, limited, ingest, rows, drive, sync, steady or small.
     #[arg(long, default_value = "small")]
     scenario: String,
-    /// The engine of the stores that are ours.
-    #[arg(long, default_value = DEFAULT_ENGINE)]
-    engine: String,
+    /// The engine of the stores that are ours; without it, that of the store's entry, and of several entries
+    /// of that name the default one's.
+    #[arg(long)]
+    engine: Option<String>,
     /// The phases, as in `A@composite,E100@zipf,P@uniform`.
     #[arg(long)]
     works: Option<String>,
@@ -109,6 +118,9 @@ struct Changes {
     /// Mebibytes of data.
     #[arg(long)]
     data_mb: Option<u64>,
+    /// Bytes of a value; a key has 14.
+    #[arg(long)]
+    value_bytes: Option<usize>,
     /// Mebibytes that a store gets for what it caches and buffers.
     #[arg(long)]
     budget_mb: Option<u64>,
@@ -129,6 +141,7 @@ impl Command {
             Command::Stores => stores(contestants),
             Command::One(one) => one.run(contestants),
             Command::Compare(compare) => compare.run(contestants),
+            Command::Drive { dir } => measure_drive(dir),
             Command::WriteForEver(one) => one.write_for_ever(contestants),
         }
     }
@@ -161,25 +174,40 @@ fn stores(contestants: &[Box<dyn Contestant>]) -> Result<()> {
     Ok(())
 }
 
-/// The store of this name; of those of ours, that of this engine.
+fn measure_drive(directory: &Path) -> Result<()> {
+    let drive = Drive::beside(directory, u64::MAX, Duration::MAX)?;
+    for by in [QueueBy::Best, QueueBy::Threads] {
+        writeln!(io::stdout(), "{}", drive.measure(drive::PLANS, by)?)?;
+    }
+    Ok(())
+}
+
+/// The store of this name; of those of ours, that of this engine, if one is given.
 fn contestant<'a>(
     contestants: &'a [Box<dyn Contestant>],
     name: &str,
-    engine: &str,
+    engine: Option<&str>,
 ) -> Result<&'a dyn Contestant, Unknown> {
     let engines: BTreeSet<&str> = contestants.iter().filter_map(|contestant| contestant.engine()).collect();
-    if !engines.contains(engine) {
+    if let Some(engine) = engine.filter(|engine| !engines.contains(engine)) {
         let engines = Vec::from_iter(engines).join(", ");
         return Err(Unknown(format!("there is no engine {engine:?}; there are: {engines}")));
     }
-    let mut all = contestants.iter().map(|contestant| &**contestant);
-    let found = all.find(|one| one.name() == name && one.engine().is_none_or(|own| own == engine));
-    found.ok_or_else(|| Unknown(format!("no store is called {name}, with engine {engine}; see `stores`")))
+    let of_name = || contestants.iter().map(|contestant| &**contestant).filter(|one| one.name() == name);
+    let of_engine = |engine| of_name().find(|one| one.engine().is_none_or(|own| own == engine));
+    let found = match engine {
+        Some(engine) => of_engine(engine),
+        None => of_engine(DEFAULT_ENGINE).or_else(|| of_name().next()),
+    };
+    found.ok_or_else(|| {
+        let engine = engine.map_or(String::new(), |engine| format!(", with engine {engine}"));
+        Unknown(format!("no store is called {name}{engine}; see `stores`"))
+    })
 }
 
 impl One {
     fn run(&self, contestants: &[Box<dyn Contestant>]) -> Result<()> {
-        let contestant = contestant(contestants, &self.store, &self.changes.engine)?;
+        let contestant = contestant(contestants, &self.store, self.changes.engine.as_deref())?;
         let mut tell = |measured: Value| {
             // A pipe is a block of bytes to Rust: whoever reads along must see each line when it is there.
             let mut out = io::stdout().lock();
@@ -195,7 +223,7 @@ impl One {
 
     fn write_for_ever(&self, contestants: &[Box<dyn Contestant>]) -> Result<()> {
         write_for_ever(
-            contestant(contestants, &self.store, &self.changes.engine)?,
+            contestant(contestants, &self.store, self.changes.engine.as_deref())?,
             &self.scenario()?,
             &self.dir,
         )
@@ -209,7 +237,7 @@ impl One {
 impl Compare {
     fn run(&self, contestants: &[Box<dyn Contestant>]) -> Result<()> {
         for store in &self.stores {
-            contestant(contestants, store, &self.changes.engine)?;
+            contestant(contestants, store, self.changes.engine.as_deref())?;
         }
         self.changes.scenario()?;
         let mut kept: Box<dyn Write> = match &self.out {
@@ -250,6 +278,7 @@ impl Changes {
         }
         scenario.threads = self.threads.unwrap_or(scenario.threads).max(1);
         scenario.data_bytes = self.data_mb.map_or(scenario.data_bytes, mib);
+        scenario.value_bytes = self.value_bytes.unwrap_or(scenario.value_bytes);
         scenario.budget_bytes = self.budget_mb.map_or(scenario.budget_bytes, mib);
         scenario.limit_bytes = match self.limit_mb {
             None => scenario.limit_bytes,
@@ -261,13 +290,13 @@ impl Changes {
 
     /// The same again for a process that runs one store.
     fn as_arguments(&self) -> Vec<String> {
-        let mut arguments =
-            ["--scenario", &self.scenario, "--engine", &self.engine].map(str::to_owned).to_vec();
+        let mut arguments = ["--scenario", &self.scenario].map(str::to_owned).to_vec();
         let mut add = |name: &str, value: Option<String>| {
             if let Some(value) = value {
                 arguments.extend([name.to_owned(), value]);
             }
         };
+        add("--engine", self.engine.clone());
         add("--works", self.works.clone());
         add("--seconds", self.seconds.map(|seconds| seconds.to_string()));
         add("--warm-seconds", self.warm_seconds.map(|seconds| seconds.to_string()));
@@ -275,6 +304,7 @@ impl Changes {
         add("--rest-seconds", self.rest_seconds.map(|seconds| seconds.to_string()));
         add("--threads", self.threads.map(|threads| threads.to_string()));
         add("--data-mb", self.data_mb.map(|megabytes| megabytes.to_string()));
+        add("--value-bytes", self.value_bytes.map(|bytes| bytes.to_string()));
         add("--budget-mb", self.budget_mb.map(|megabytes| megabytes.to_string()));
         add("--limit-mb", self.limit_mb.map(|megabytes| megabytes.to_string()));
         arguments
@@ -289,8 +319,13 @@ mod tests {
     #[test]
     fn a_name_that_there_is_not_is_a_mistake_of_the_command_line() {
         let all = contestants();
-        let refused = |store, engine| contestant(&all, store, engine).map(|found| found.name()).unwrap_err();
-        assert_eq!(refused("kvilt", "nobody").0, "there is no engine \"nobody\"; there are: even");
+        let named = |store, engine| contestant(&all, store, engine).map(|found| found.name());
+        let refused = |store, engine| named(store, Some(engine)).unwrap_err();
+        assert_eq!(refused("kvilt", "nobody").0, "there is no engine \"nobody\"; there are: even, kvell");
+        assert!(
+            refused("kvilt-kvell", "even").0.contains("no store is called kvilt-kvell, with engine even")
+        );
+        assert_eq!(named("kvilt-kvell", None).unwrap(), "kvilt-kvell", "its entry knows its engine");
         assert!(refused("nobody", DEFAULT_ENGINE).0.contains("no store is called nobody"));
         assert_eq!(exit_code(Err(refused("kvilt", "nobody").into())), ExitCode::from(2));
         assert_eq!(exit_code(Scenario::named("nothing").map(drop)), ExitCode::from(2));

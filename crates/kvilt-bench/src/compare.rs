@@ -27,11 +27,16 @@ pub struct Comparison<'a> {
 type Figures = BTreeMap<(usize, String, &'static str), BTreeMap<String, Vec<f64>>>;
 
 /// Figures of a phase that the table shows: name in the table, where it stands, whether more is better.
-const SHOWN: [(&str, &str); 12] = [
+const SHOWN: [(&str, &str); 17] = [
     ("ops/s", "/operations_a_second"),
+    ("pages read/s", "/pages_read_each_second"),
+    ("pages written/s", "/pages_written_each_second"),
+    ("drive reads/s", "/drive/random reads, depth 64/each_second"),
+    ("drive mixed/s", "/drive/reads and writes, depth 64/each_second"),
     ("worst second", "/worst_second"),
     ("put p99.9 us", "/latency_micros/put/p99.9"),
     ("get p99.9 us", "/latency_micros/get/p99.9"),
+    ("get longest us", "/latency_micros/get/max"),
     ("write amp", "/write_amplification"),
     ("write amp and rest", "/steady/write_amplification_with_rest"),
     ("write amp, own count", "/steady/store_write_amplification"),

@@ -6,14 +6,17 @@ use anyhow::Result;
 use kvilt::{Builder, Db, Durability, WriteBatch};
 use serde_json::{Map, Value, json};
 
-use crate::store::{Contestant, Store};
+use crate::{
+    keys::KEY_BYTES,
+    store::{Contestant, Store},
+};
 
 /// The engine that is measured if none is named.
 pub const DEFAULT_ENGINE: &str = "even";
 
 /// All of Kvilt's entries.
 pub fn contestants() -> Vec<Box<dyn Contestant>> {
-    even().into_iter().map(|one| Box::new(one) as Box<dyn Contestant>).collect()
+    even().into_iter().chain(kvell()).map(|one| Box::new(one) as Box<dyn Contestant>).collect()
 }
 
 /// As it comes, with each put synced, and with other limits of cold logs than its default, which is 2 MiB.
@@ -39,6 +42,30 @@ fn even() -> [Kvilt; 6] {
         as_it_comes("kvilt-log-1m", |builder| with_log(builder, 1 << 20)),
         as_it_comes("kvilt-log-4m", |builder| with_log(builder, 4 << 20)),
     ]
+}
+
+/// As it comes, and with each put synced.
+fn kvell() -> [Kvilt; 2] {
+    [
+        Kvilt {
+            name: "kvilt-kvell",
+            engine: "kvell",
+            promise: "after a kill everything; after a power cut a prefix, half a second old at most",
+            is_synced: false,
+            set: with_kvell,
+        },
+        Kvilt {
+            name: "kvilt-kvell-sync",
+            engine: "kvell",
+            promise: "every acknowledged put survives a power cut",
+            is_synced: true,
+            set: |builder| with_kvell(builder).durability(Durability::Sync),
+        },
+    ]
+}
+
+fn with_kvell(builder: Builder) -> Builder {
+    builder.engine(kvilt::Engine::Kvell(kvilt::kvell::Options::default()))
 }
 
 struct Kvilt {
@@ -93,6 +120,15 @@ impl Store for Opened {
 
     fn get(&self, key: &[u8], shown: &mut dyn FnMut(&[u8])) -> Result<bool> {
         Ok(self.db.get_with(key, shown)?.is_some())
+    }
+
+    fn get_many(&self, keys: &[[u8; KEY_BYTES]], shown: &mut dyn FnMut(&[u8])) -> Result<u64> {
+        let mut found = 0;
+        for value in self.db.get_many(keys)?.into_iter().flatten() {
+            shown(&value);
+            found += 1;
+        }
+        Ok(found)
     }
 
     fn scan(

@@ -26,7 +26,8 @@ use crate::{
 /// The longest latency told apart, in nanoseconds.
 const LATENCY_NANOS_MAX: u64 = 600_000_000_000;
 
-/// Random bytes that values are cut out of: no two alike soon, and nothing to compress.
+/// Random bytes that the values of a thread are cut out of: no two alike soon, and nothing to compress. Of
+/// more than two threads, each has its part of what two have.
 const NOISE_BYTES: usize = 1 << 20;
 
 /// What all phases on one store share.
@@ -98,20 +99,24 @@ pub struct Played {
 }
 
 /// Latencies by operation.
-struct Latencies([(&'static str, Histogram<u64>); 3]);
+struct Latencies([(&'static str, Histogram<u64>); 4]);
 
 const PUT: usize = 0;
 const GET: usize = 1;
 const SCAN: usize = 2;
+const GET_MANY: usize = 3;
 
 impl Latencies {
     fn new() -> Result<Self> {
-        let histogram = || Histogram::new_with_max(LATENCY_NANOS_MAX, 3).context("a histogram");
-        Ok(Latencies([("put", histogram()?), ("get", histogram()?), ("scan", histogram()?)]))
+        // They grow with what they are told: of many threads, those that stay empty take little.
+        let histogram = || Histogram::new(3).context("a histogram");
+        let [put, get, scan, get_many] = [histogram()?, histogram()?, histogram()?, histogram()?];
+        Ok(Latencies([("put", put), ("get", get), ("scan", scan), ("get_many", get_many)]))
     }
 
     fn note(&mut self, kind: usize, begun: Instant) {
-        self.0[kind].1.saturating_record(begun.elapsed().as_nanos() as u64);
+        let nanos = (begun.elapsed().as_nanos() as u64).min(LATENCY_NANOS_MAX);
+        self.0[kind].1.record(nanos).expect("a histogram grows");
     }
 
     fn add(&mut self, other: &Latencies) -> Result<()> {
@@ -307,7 +312,8 @@ struct Player<'a> {
 impl<'a> Player<'a> {
     fn new(stage: &'a Stage<'a>, work: Work, thread: usize) -> Result<Self> {
         let mut chance = SmallRng::seed_from_u64(stage.seed ^ (thread as u64 + 1) << 40);
-        let mut noise = vec![0; NOISE_BYTES + stage.value_bytes];
+        let noise_bytes = (2 * NOISE_BYTES / stage.threads).min(NOISE_BYTES);
+        let mut noise = vec![0; noise_bytes + stage.value_bytes];
         chance.fill_bytes(&mut noise);
         let chooser = match work {
             Work::Keys { pattern, .. } => Some(Chooser::new(pattern, stage.records)),
@@ -369,6 +375,8 @@ impl<'a> Player<'a> {
             let number = self.draw();
             let rows = self.chance.random_range(1..=rows_max);
             self.scan(&key_of(number), None, rows)
+        } else if is(mix.get_many) {
+            self.get_many(rows_max)
         } else if is(mix.change) {
             let key = key_of(self.draw());
             self.get(&key)?;
@@ -406,7 +414,7 @@ impl<'a> Player<'a> {
     }
 
     fn put(&mut self, key: &[u8]) -> Result<()> {
-        let at = self.chance.random_range(0..NOISE_BYTES);
+        let at = self.chance.random_range(0..self.noise.len() - self.stage.value_bytes);
         let value = &self.noise[at..at + self.stage.value_bytes];
         let begun = Instant::now();
         self.stage.store.put(key, value)?;
@@ -423,6 +431,19 @@ impl<'a> Player<'a> {
         })?;
         self.played.latencies.note(GET, begun);
         self.played.missing += u64::from(!found);
+        Ok(())
+    }
+
+    /// Each key is an operation; the call's last is counted by who calls this.
+    fn get_many(&mut self, count: u64) -> Result<()> {
+        let keys: Vec<_> = (0..count).map(|_| key_of(self.draw())).collect();
+        let begun = Instant::now();
+        let found = self.stage.store.get_many(&keys, &mut |value| {
+            black_box(sum(value));
+        })?;
+        self.played.latencies.note(GET_MANY, begun);
+        self.played.operations += count - 1;
+        self.played.missing += count - found;
         Ok(())
     }
 

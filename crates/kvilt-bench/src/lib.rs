@@ -7,6 +7,7 @@
 //! | [`work`] | what the threads do: `P`, `A` … `F`, `ingest`, `analytics`, `readseq` |
 //! | [`store`] | what a store must offer to take part, Kvilt's and others' |
 //! | [`contestants`] | Kvilt's own entries |
+//! | [`drive`] | what the drive does by itself |
 //! | [`driver`] | threads on a store for some seconds |
 //! | [`meter`] | what the process used: memory, processor, device, system calls |
 //! | [`limit`] | a ceiling on the memory of the process, page cache included |
@@ -29,6 +30,7 @@
 pub mod cli;
 pub mod compare;
 pub mod contestants;
+pub mod drive;
 pub mod driver;
 pub mod errand;
 pub mod events;

@@ -3,18 +3,22 @@
 
 use std::{
     io,
+    ops::Range,
     path::Path,
     process::{Command, Stdio},
     sync::atomic::AtomicU64,
+    thread,
     time::{Duration, Instant},
 };
 
 use anyhow::{Context, Result, ensure};
 use indicatif::{ProgressBar, ProgressStyle};
+use kvilt_io::QueueBy;
 use rand::{Rng, RngExt, SeedableRng, rngs::SmallRng};
 use serde_json::{Value, json};
 
 use crate::{
+    drive::{self, Drive},
     driver::{Played, Stage, Until, play},
     keys::{key_of, scattered},
     limit::Limit,
@@ -52,12 +56,22 @@ pub fn run(
         "scenario": scenario.to_json(),
     }))?;
     let store = contestant.open(directory, scenario.budget_bytes)?;
-    let stage = Stage {
+    let drive =
+        scenario.is_drive_measured.then(|| Drive::beside(directory, scenario.data_bytes, scenario.phase));
+    let drive = drive.transpose()?;
+    if let Some(drive) = &drive {
+        told(
+            json!({"kind": "drive", "load": load_average(), "plans": drive.measure(drive::PLANS, QueueBy::Best)?}),
+        )?;
+    }
+    let threads_max =
+        scenario.works.iter().filter_map(|work| work.threads).fold(scenario.threads, usize::max);
+    let mut stage = Stage {
         store: &*store,
         directory,
         records: scenario.records(),
         newest: AtomicU64::new(scenario.records()),
-        inserting: (0..scenario.threads).map(|_| AtomicU64::new(u64::MAX)).collect(),
+        inserting: (0..threads_max).map(|_| AtomicU64::new(u64::MAX)).collect(),
         events: AtomicU64::new(0),
         value_bytes: scenario.value_bytes,
         threads: scenario.threads,
@@ -66,40 +80,49 @@ pub fn run(
     };
     let mut data_bytes = scenario.data_bytes;
     if !scenario.has_events() {
-        let phase = measured(&stage, directory, data_bytes, || load(&*store, scenario))?;
+        let phase = measured(&stage, data_bytes, || load(&*store, scenario))?;
         told(named(if scenario.is_load_random { "fillrandom" } else { "load" }, phase, &*store))?;
-        let phase = measured(&stage, directory, data_bytes, || warm(&stage, scenario))?;
+        let phase = measured(&stage, data_bytes, || warm(&stage, scenario))?;
         told(named("warm", phase, &*store))?;
     }
     for work in &scenario.works {
-        let of_work = || format!("{} of {work}", contestant.name());
-        let steady = scenario.steady.filter(|_| work.work.puts_over());
-        let reached = steady.map(|steady| {
-            let progress = progress_bar(&work.name, steady.until(&stage));
-            let reached = steady.reach(&stage, work, &progress);
-            progress.finish_and_clear();
-            reached
-        });
-        let reached = reached.transpose().with_context(of_work)?;
-        let until = until(work, scenario);
-        let mut phase = measured(&stage, directory, data_bytes, || {
-            let progress = progress_bar(&work.name, until);
-            let played = play(&stage, &work.work, until, &progress);
-            progress.finish_and_clear();
-            played
-        })
-        .with_context(of_work)?;
-        if let Some(reached) = reached {
-            phase["steady"] = reached.figures(&stage, &phase).with_context(of_work)?;
-        }
+        stage.threads = work.threads.unwrap_or(scenario.threads);
+        let beside = drive.as_ref().map(|drive| drive.measure(drive::BESIDE, QueueBy::Best)).transpose()?;
+        let mut phase = phase_of(&stage, work, scenario, data_bytes)
+            .with_context(|| format!("{} of {work}", contestant.name()))?;
+        phase["drive"] = json!(beside);
         if matches!(work.work, Work::Ingest) {
             data_bytes = phase["put_bytes"].as_u64().unwrap_or(data_bytes);
         }
         told(named(&work.name, phase, &*store))?;
     }
     told(opens(contestant, scenario, store, directory)?)?;
+    drop(drive);
     drop(limit);
     Ok(())
+}
+
+/// Plays one work, in steady state if the scenario wants that.
+fn phase_of(stage: &Stage, work: &NamedWork, scenario: &Scenario, data_bytes: u64) -> Result<Value> {
+    let steady = scenario.steady.filter(|_| work.work.puts_over());
+    let reached = steady.map(|steady| {
+        let progress = progress_bar(&work.name, steady.until(stage));
+        let reached = steady.reach(stage, work, &progress);
+        progress.finish_and_clear();
+        reached
+    });
+    let reached = reached.transpose()?;
+    let until = until(work, scenario);
+    let mut phase = measured(stage, data_bytes, || {
+        let progress = progress_bar(&work.name, until);
+        let played = play(stage, &work.work, until, &progress);
+        progress.finish_and_clear();
+        played
+    })?;
+    if let Some(reached) = reached {
+        phase["steady"] = reached.figures(stage, &phase)?;
+    }
+    Ok(phase)
 }
 
 fn until(work: &NamedWork, scenario: &Scenario) -> Until {
@@ -122,24 +145,25 @@ fn progress_bar(name: &str, until: Until) -> ProgressBar {
 }
 
 /// Measures a phase and, apart from it, what settling afterwards costs: its bytes count for the phase.
-fn measured(
-    stage: &Stage,
-    directory: &Path,
-    data_bytes: u64,
-    phase: impl FnOnce() -> Result<Played>,
-) -> Result<Value> {
-    let before = Meter::now();
+fn measured(stage: &Stage, data_bytes: u64, phase: impl FnOnce() -> Result<Played>) -> Result<Value> {
+    let (before, figures_before) = (Meter::now(), stage.store.figures());
     let played = phase()?;
     let used = Meter::now().since(&before);
+    let figures_each_second = rates(&figures_before, &stage.store.figures(), played.elapsed);
     let settling = Instant::now();
     stage.store.settle()?;
     let settled = settling.elapsed();
     let in_all = Meter::now().since(&before);
     let (resident, resident_max) = resident_bytes();
-    let disk = disk_bytes(directory);
+    let disk = disk_bytes(stage.directory);
     let mut figures = played.to_json();
     let part = |bytes: u64, of: u64| if of == 0 { Value::Null } else { json!(bytes as f64 / of as f64) };
+    figures["threads"] = json!(stage.threads);
     figures["used"] = used.to_json();
+    let pages_each_second = |bytes: u64| json!(bytes as f64 / 4096.0 / played.elapsed.as_secs_f64());
+    figures["pages_read_each_second"] = pages_each_second(used.read_bytes);
+    figures["pages_written_each_second"] = pages_each_second(used.written_bytes);
+    figures["figures_each_second"] = figures_each_second;
     figures["settle_seconds"] = json!(settled.as_secs_f64());
     figures["write_amplification"] = part(in_all.written_bytes, played.put_bytes);
     figures["written_bytes"] = json!(in_all.written_bytes);
@@ -152,6 +176,16 @@ fn measured(
     Ok(figures)
 }
 
+/// How fast each of the store's counters grew; what is a state, and no counter, ends in `_now`.
+fn rates(before: &Value, after: &Value, time: Duration) -> Value {
+    let grown = after.as_object().into_iter().flatten().filter_map(|(name, after)| {
+        let grown = after.as_u64()?.checked_sub(before[name].as_u64()?)?;
+        (!name.ends_with("_now") && grown > 0)
+            .then(|| (name.clone(), json!((grown as f64 / time.as_secs_f64()).round())))
+    });
+    Value::Object(grown.collect())
+}
+
 fn named(name: &str, mut phase: Value, store: &dyn Store) -> Value {
     phase["kind"] = json!("phase");
     phase["phase"] = json!(name);
@@ -159,30 +193,57 @@ fn named(name: &str, mut phase: Value, store: &dyn Store) -> Value {
     phase
 }
 
-/// Loads all records in the order of their keys, many together; or in random order, each alone.
+/// Loads all records in the order of their keys, many together; or in random order, each alone, by several
+/// threads if the scenario says so.
 fn load(store: &dyn Store, scenario: &Scenario) -> Result<Played> {
     let records = scenario.records();
     let progress = progress_bar("load", Until::Operations(records));
-    let mut chance = SmallRng::seed_from_u64(scenario.seed);
     let begun = Instant::now();
-    let (mut rows, mut put_bytes) = (Vec::with_capacity(LOADED_TOGETHER), 0);
-    for number in 0..records {
+    let shares = if scenario.is_load_random { scenario.load_threads as u64 } else { 1 };
+    let put_bytes: u64 = thread::scope(|scope| {
+        let progress = &progress;
+        let share = |number| number * records / shares..(number + 1) * records / shares;
+        let hands: Vec<_> = (0..shares)
+            .map(|number| scope.spawn(move || load_share(store, scenario, share(number), progress)))
+            .collect();
+        hands.into_iter().map(|hand| hand.join().expect("no thread of a benchmark panics")).sum::<Result<_>>()
+    })?;
+    progress.finish_and_clear();
+    Played::of_load(records, begun.elapsed(), put_bytes)
+}
+
+/// Loads the records with these numbers, and says how many bytes that were.
+fn load_share(
+    store: &dyn Store,
+    scenario: &Scenario,
+    numbers: Range<u64>,
+    progress: &ProgressBar,
+) -> Result<u64> {
+    let records = scenario.records();
+    let mut chance = SmallRng::seed_from_u64(scenario.seed ^ numbers.start);
+    // Many threads hold no more rows ready than one: under a ceiling their memory is the stores'.
+    let together = if scenario.is_load_random {
+        LOADED_TOGETHER / scenario.load_threads.max(1)
+    } else {
+        LOADED_TOGETHER
+    };
+    let (mut rows, mut put_bytes) = (Vec::with_capacity(together), 0);
+    for number in numbers.clone() {
         let place = if scenario.is_load_random { scattered(number, records) } else { number };
         let mut value = vec![0; scenario.value_bytes];
         chance.fill_bytes(&mut value);
         put_bytes += (key_of(place).len() + value.len()) as u64;
         rows.push((key_of(place).to_vec(), value));
-        if rows.len() == LOADED_TOGETHER || number + 1 == records {
+        if rows.len() == together || number + 1 == numbers.end {
             match scenario.is_load_random {
                 true => rows.iter().try_for_each(|(key, value)| store.put(key, value))?,
                 false => store.load(&rows)?,
             }
+            progress.inc(rows.len() as u64);
             rows.clear();
-            progress.set_position(number);
         }
     }
-    progress.finish_and_clear();
-    Played::of_load(records, begun.elapsed(), put_bytes)
+    Ok(put_bytes)
 }
 
 /// Gets random records, as many as there are or for as long as the scenario says, so that caches hold what
@@ -211,7 +272,7 @@ fn opens(
     let (open_clean, first_get, store) = open_once(contestant, scenario, directory)?;
     let looks = first_looks(&*store, scenario)?;
     store.close()?;
-    work_and_be_killed(contestant.name(), scenario, directory)?;
+    work_and_be_killed(contestant, scenario, directory)?;
     let (open_killed, first_get_killed, store) = open_once(contestant, scenario, directory)?;
     store.close()?;
     Ok(json!({
@@ -257,17 +318,19 @@ fn open_once(contestant: &dyn Contestant, scenario: &Scenario, directory: &Path)
 }
 
 /// Starts this program again as a writer, and kills it at work.
-fn work_and_be_killed(store: &str, scenario: &Scenario, directory: &Path) -> Result<()> {
+fn work_and_be_killed(contestant: &dyn Contestant, scenario: &Scenario, directory: &Path) -> Result<()> {
     let mut writer = Command::new(std::env::current_exe()?)
-        .args(["write-for-ever", "--store", store, "--scenario", &scenario.name, "--dir"])
+        .args(["write-for-ever", "--store", contestant.name(), "--scenario", &scenario.name, "--dir"])
         .arg(directory)
         .args(["--budget-mb", &(scenario.budget_bytes >> 20).to_string()])
+        .args(["--data-mb", &(scenario.data_bytes >> 20).to_string()])
+        .args(["--value-bytes", &scenario.value_bytes.to_string()])
         // It ends with its standard input, so that nobody writes for ever if this process is killed first.
         .stdin(Stdio::piped())
         .stdout(Stdio::null())
         .spawn()
         .context("a writer to be killed")?;
-    std::thread::sleep(WORK_BEFORE_KILL);
+    thread::sleep(WORK_BEFORE_KILL);
     ensure!(writer.try_wait()?.is_none(), "the writer ended before it was killed");
     writer.kill()?;
     writer.wait()?;
@@ -276,7 +339,7 @@ fn work_and_be_killed(store: &str, scenario: &Scenario, directory: &Path) -> Res
 
 /// What the writer does until it is killed, or nobody is there to kill it: puts random records.
 pub fn write_for_ever(contestant: &dyn Contestant, scenario: &Scenario, directory: &Path) -> Result<()> {
-    std::thread::spawn(|| {
+    thread::spawn(|| {
         let _ = io::copy(&mut io::stdin(), &mut io::sink());
         std::process::exit(1);
     });

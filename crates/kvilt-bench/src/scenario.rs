@@ -29,6 +29,10 @@ pub struct Scenario {
     pub limit_bytes: Option<u64>,
     /// Whether rows are put in a random order, each alone, and not loaded in order and together.
     pub is_load_random: bool,
+    /// Threads that load in a random order.
+    pub load_threads: usize,
+    /// Whether what the drive does by itself is measured before the first phase and beside each.
+    pub is_drive_measured: bool,
     /// The longest time that caches get to fill before the first phase; else a get a record.
     pub warm: Option<Duration>,
     /// The phases.
@@ -52,22 +56,29 @@ impl Scenario {
             "limited" => (4096, 512, Some(1024), 15, LIMITED),
             "ingest" => (4096, 512, Some(1024), 40, "ingest,analytics"),
             "rows" => (272, 1024, None, 5, "readrandom,readseq,seekrandom"),
+            "drive" => (2000, 800, Some(1300), 10, DRIVE),
             "sync" => (16, 128, None, 5, "P@uniform"),
             "steady" => (512, 128, None, 20, "P@uniform,P@zipf,A@uniform,A@zipf"),
             "small" => (64, 128, None, 1, "C,A,E100,P,readseq"),
             _ => {
-                let names = "memory, limited, ingest, rows, sync, steady, small";
+                let names = "memory, limited, ingest, rows, drive, sync, steady, small";
                 return Err(Unknown(format!("no scenario is called {name:?}; there are: {names}")).into());
             }
         };
         Ok(Scenario {
             name: name.to_owned(),
             data_bytes: mib(data),
-            value_bytes: if name == "rows" { 256 } else { 800 },
+            value_bytes: match name {
+                "rows" => 256,
+                "drive" => 1024 - KEY_BYTES,
+                _ => 800,
+            },
             budget_bytes: mib(budget),
             limit_bytes: limit.map(mib),
-            is_load_random: name == "rows",
-            warm: None,
+            is_load_random: matches!(name, "rows" | "drive"),
+            load_threads: if name == "drive" { 64 } else { 1 },
+            is_drive_measured: name == "drive",
+            warm: (name == "drive").then_some(Duration::from_secs(15)),
             works: works_of(works)?,
             phase: Duration::from_secs(seconds),
             steady: (name == "steady").then(Steady::default),
@@ -112,6 +123,10 @@ const MEMORY: &str = "C@composite,C@zipf,E100@composite,E100@zipf,E10@composite,
 const LIMITED: &str = "C@composite,C@zipf,E100@composite,E100@zipf,B@composite,B@zipf,D,F@composite,A@composite,A@zipf,\
                        P@composite,P@zipf,P@uniform";
 
+/// Uniform keys of data beyond memory; calls in flight at once by threads or by calls for many keys.
+const DRIVE: &str = "C@uniform*64,C64@uniform*1,C64@uniform*2,A@uniform*64,P@uniform*64,C@uniform*8,A@uniform*8,\
+                     B@uniform*8,E99@uniform*8,E99@uniform*2";
+
 /// Works by their names, with commas between.
 pub fn works_of(names: &str) -> Result<Vec<NamedWork>> {
     names
@@ -126,7 +141,7 @@ mod tests {
 
     #[test]
     fn every_scenario_can_be_built() {
-        for name in ["memory", "limited", "ingest", "rows", "sync", "steady", "small"] {
+        for name in ["memory", "limited", "ingest", "rows", "drive", "sync", "steady", "small"] {
             let scenario = Scenario::named(name).unwrap();
             assert!(scenario.records() > 10_000 && !scenario.works.is_empty());
             assert_eq!(scenario.has_events(), name == "ingest");

@@ -6,6 +6,8 @@ use std::path::Path;
 use anyhow::Result;
 use serde_json::Value;
 
+use crate::keys::KEY_BYTES;
+
 /// An open store, used by several threads at once.
 pub trait Store: Send + Sync {
     /// Puts one row, alone.
@@ -18,6 +20,12 @@ pub trait Store: Send + Sync {
 
     /// Looks a key up and shows its value, if there is one.
     fn get(&self, key: &[u8], shown: &mut dyn FnMut(&[u8])) -> Result<bool>;
+
+    /// Looks several keys up in one call, shows the values that there are, and says how many. One after the
+    /// other where the store has no such call.
+    fn get_many(&self, keys: &[[u8; KEY_BYTES]], shown: &mut dyn FnMut(&[u8])) -> Result<u64> {
+        keys.iter().try_fold(0, |found, key| Ok(found + u64::from(self.get(key, shown)?)))
+    }
 
     /// Shows rows in order, from the first at or behind `from` to the last before `end`, at most `rows_max`.
     fn scan(

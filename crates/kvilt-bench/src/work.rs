@@ -1,8 +1,8 @@
 //! What the threads of a phase do: YCSB's mixes A to F, EvenDB's P, the events of [`crate::events`], and a
 //! whole scan. Written as in the paper, with the pattern behind an at sign: `A@composite`, `E100@zipf`,
-//! `P@uniform`.
+//! `P@uniform`. `C64` gets 64 keys in one call; `C@uniform*64` has 64 threads of its own.
 
-use std::{fmt, str::FromStr};
+use std::{fmt, num::NonZeroUsize, str::FromStr};
 
 use anyhow::{Result, bail};
 
@@ -18,6 +18,8 @@ pub struct Mix {
     pub put: u32,
     /// Gets.
     pub get: u32,
+    /// Gets of several keys in one call.
+    pub get_many: u32,
     /// Scans.
     pub scan: u32,
     /// A get, then a put of the same key.
@@ -35,7 +37,7 @@ pub enum Work {
         mix: Mix,
         /// On which keys.
         pattern: Pattern,
-        /// Rows of a scan: any number up to this.
+        /// Rows of a scan: any number up to this; keys of a call that gets several: this number.
         rows_max: u64,
     },
     /// Events written in the order of time.
@@ -53,6 +55,8 @@ pub struct NamedWork {
     pub name: String,
     /// The work.
     pub work: Work,
+    /// Threads, if other than the scenario's.
+    pub threads: Option<usize>,
 }
 
 impl fmt::Display for NamedWork {
@@ -65,7 +69,11 @@ impl FromStr for NamedWork {
     type Err = anyhow::Error;
 
     fn from_str(name: &str) -> Result<Self> {
-        let work = match name {
+        let (of_work, threads) = match name.split_once('*') {
+            Some((of_work, threads)) => (of_work, Some(threads.parse::<NonZeroUsize>()?.get())),
+            None => (name, None),
+        };
+        let work = match of_work {
             "ingest" => Work::Ingest,
             "analytics" => Work::Analytics,
             "readseq" => Work::ReadSeq,
@@ -73,11 +81,11 @@ impl FromStr for NamedWork {
             "readrandom" => keys("C", Pattern::Uniform)?,
             "seekrandom" => keys("S", Pattern::Uniform)?,
             _ => {
-                let (mix, pattern) = name.split_once('@').unwrap_or((name, default_pattern(name)));
+                let (mix, pattern) = of_work.split_once('@').unwrap_or((of_work, default_pattern(of_work)));
                 keys(mix, pattern_named(pattern)?)?
             }
         };
-        Ok(NamedWork { name: name.to_owned(), work })
+        Ok(NamedWork { name: name.to_owned(), work, threads })
     }
 }
 
@@ -112,10 +120,11 @@ fn keys(name: &str, pattern: Pattern) -> Result<Work> {
         "F" => (Mix { get: 50, change: 50, ..none }, 0),
         // A seek: a scan of one row, and no puts.
         "S" => (Mix { scan: 100, ..none }, 1),
-        _ => match name.strip_prefix('E').and_then(|rows| rows.parse().ok()) {
-            Some(rows) if rows > 0 => (Mix { scan: 95, put: 5, ..none }, rows),
+        _ => match (name.get(..1), name.get(1..).and_then(|rows| rows.parse().ok())) {
+            (Some("E"), Some(rows)) if rows > 0 => (Mix { scan: 95, put: 5, ..none }, rows),
+            (Some("C"), Some(keys)) if keys > 0 => (Mix { get_many: 100, ..none }, keys),
             _ => bail!(
-                "no work is called {name}: P, A, B, C, D, E10, E100, E1000, F, S, ingest, analytics, readseq"
+                "no work is called {name}: P, A, B, C, C64, D, E10, E100, E1000, F, S, ingest, analytics, readseq"
             ),
         },
     };
@@ -154,10 +163,14 @@ mod tests {
         let reads: NamedWork = "C".parse().unwrap();
         assert!(!reads.work.writes() && !reads.work.puts_over());
         assert!(matches!(reads.work, Work::Keys { pattern: Pattern::Composite { .. }, .. }));
+        let many: NamedWork = "C64@uniform*2".parse().unwrap();
+        let mix = Mix { get_many: 100, ..Mix::default() };
+        assert_eq!(many.work, Work::Keys { mix, pattern: Pattern::Uniform, rows_max: 64 });
+        assert_eq!((many.threads, reads.threads), (Some(2), None));
         for name in ["D", "ingest", "analytics", "readseq"] {
             assert!(!name.parse::<NamedWork>().unwrap().work.puts_over(), "{name}");
         }
-        for wrong in ["", "Z", "E", "E0", "A@", "A@sideways", "A@zipf:x"] {
+        for wrong in ["", "Z", "E", "E0", "C0", "C@uniform*0", "C*", "A@", "A@sideways", "A@zipf:x"] {
             assert!(wrong.parse::<NamedWork>().is_err(), "{wrong}");
         }
     }

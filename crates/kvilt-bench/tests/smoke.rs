@@ -62,6 +62,29 @@ fn a_random_load_is_called_so() {
     check(&arguments, &["fillrandom", "warm", "readrandom"]);
 }
 
+#[test]
+fn the_drive_is_measured_beside_each_phase() {
+    for store in ["kvilt", "kvilt-kvell"] {
+        let directory = tempfile::tempdir().unwrap();
+        let works = "C@uniform*3,C64@uniform*2,A@uniform";
+        let arguments =
+            "one --dir store --scenario drive --data-mb 4 --budget-mb 32 --seconds 0.1 --limit-mb 0";
+        let arguments =
+            arguments.split(' ').chain(["--warm-seconds", "0.1", "--works", works, "--store", store]);
+        let told = lines(&bench(&arguments.collect::<Vec<_>>(), directory.path()));
+        let reads = |figures: &Value| figures["random reads, depth 64"]["each_second"].as_f64().unwrap();
+        let drive = told.iter().find(|line| line["kind"] == "drive").unwrap();
+        assert!(reads(&drive["plans"]) > 0.0, "{drive}");
+        for (work, threads) in works.split(',').zip([3, 2, 2]) {
+            let phase = told.iter().find(|line| line["phase"] == work).unwrap();
+            assert!(reads(&phase["drive"]) > 0.0 && phase["threads"] == threads, "{phase}");
+            assert!(phase["operations"].as_u64().unwrap() >= 64 || work != "C64@uniform*2", "{phase}");
+        }
+        assert!(told.iter().all(|line| line["kind"] != "failed"));
+        assert!(!directory.path().join("store.probe").exists(), "the drive's file is removed");
+    }
+}
+
 /// Once through the data and a tenth of a second: the figures are there and add up, however small the run.
 #[test]
 fn space_and_bytes_written_are_told_in_steady_state() {
