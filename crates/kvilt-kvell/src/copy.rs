@@ -42,6 +42,14 @@ fn copy(store: &Arc<Store>, disk: &Arc<dyn Disk>, world: &World, shards: u32) ->
     let options = Options { shards, ..Options::default() };
     let made = recovery::open(Arc::clone(disk), world, &options, &settings)?;
     let made = Kvell::new(made);
+    let filled = fill(store, &made);
+    // The directory is open for the mark, whatever became of the copy.
+    let closed = made.close_but_not_directory();
+    filled.and(closed)
+}
+
+/// Puts all rows, as of now, into another store.
+fn fill(store: &Arc<Store>, made: &Kvell) -> Result<()> {
     let view = store.open_view();
     let mut batch = WriteBatch::new();
     let mut outcome = Ok(());
@@ -54,8 +62,7 @@ fn copy(store: &Arc<Store>, disk: &Arc<dyn Disk>, world: &World, shards: u32) ->
     };
     store.scan(view.version().to_u64(), &KeyRange::all(), Direction::Forward, &mut rows)?;
     outcome?;
-    made.write(batch)?;
-    made.close()
+    made.write(batch)
 }
 
 /// Why there is no directory for the copy, of the same kind as where an open finds that.

@@ -145,6 +145,16 @@ impl Drop for Kvell {
     }
 }
 
+impl Kvell {
+    /// Closes the store, and leaves open its directory, which the caller goes on to use.
+    pub(crate) fn close_but_not_directory(&self) -> Result<()> {
+        let mut lock = self.lock.lock();
+        let closed = close(&self.store);
+        drop(lock.take());
+        closed
+    }
+}
+
 fn close(store: &Store) -> Result<()> {
     if store.is_closed.swap(true, Ordering::AcqRel) {
         return Ok(());

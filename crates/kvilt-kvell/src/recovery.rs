@@ -185,7 +185,7 @@ impl Opening<'_> {
         let root = &self.root;
         if !root.is_clean && root.habitat != NOWHERE && root.habitat.inode != habitat.inode {
             let message = "the store was copied while it was open, so rows may be missing in the copy; open the \
-                           original, copy with `kvilt checkpoint`, or run `kvilt repair`";
+                           original, copy it closed or by `checkpoint_to`, or run `kvilt repair`";
             return Err(Error::corrupted(ROOT, 0, message));
         }
         // Whether nothing can be missing of what the last run did.
