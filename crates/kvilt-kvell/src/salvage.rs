@@ -10,8 +10,8 @@ use std::{
 };
 
 use kvilt_base::{
-    Damage, Disk, Error, FileName, KeyRange, Listed, RepairReport, Result, Salvaged, Version, directory,
-    queue::aligned,
+    Damage, Disk, Error, ErrorKind, FileName, KeyRange, Listed, RepairReport, Result, Salvaged, Version,
+    directory, queue::aligned,
 };
 use kvilt_format::{
     FileIdentity,
@@ -46,9 +46,15 @@ pub(crate) fn salvage(
     progress: &mut dyn FnMut(u64, u64),
 ) -> Result<RepairReport> {
     let _lock = lock_to_salvage(disk)?;
-    let mut salvage =
-        Salvage { disk, report: RepairReport::default(), counted: None, found: BTreeMap::new() };
-    salvage.counted = salvage.counted()?;
+    let mut salvage = Salvage {
+        disk,
+        report: RepairReport::default(),
+        store_id: None,
+        counted: None,
+        found: BTreeMap::new(),
+    };
+    salvage.store_id = sound(recovery::read_root(disk))?.flatten().map(|root| root.store_id);
+    salvage.counted = sound(recovery::used_slots(disk))?;
     salvage.report.is_proven = salvage.counted.is_some();
     let names: Vec<FileName> =
         directory::numbers(&directory::list(disk)?, SLAB).map(|number| FileName::Of(SLAB, number)).collect();
@@ -60,6 +66,7 @@ pub(crate) fn salvage(
             progress(done.min(total), total);
         })?;
     }
+    salvage.lose_what_is_not_there();
     salvage.save(save)?;
     if !salvage.report.is_proven {
         salvage.report.losses.insert(
@@ -82,20 +89,14 @@ pub(crate) fn salvage(
 struct Salvage<'s> {
     disk: &'s dyn Disk,
     report: RepairReport,
-    /// The slots that count, by shard; none if that is not known.
+    /// The store's own, by its root; none if that is damaged.
+    store_id: Option<u64>,
+    /// The slots that count, by shard, and were not looked at yet; none if that is not known.
     counted: Option<BTreeSet<(u32, Place)>>,
     found: BTreeMap<Vec<u8>, Newest>,
 }
 
 impl Salvage<'_> {
-    fn counted(&self) -> Result<Option<BTreeSet<(u32, Place)>>> {
-        match recovery::used_slots(self.disk) {
-            Ok(used) => Ok(Some(used)),
-            Err(error) if error.kind() == kvilt_base::ErrorKind::Corrupted => Ok(None),
-            Err(error) => Err(error),
-        }
-    }
-
     /// Looks at all slots of a slab.
     fn look_at(&mut self, name: FileName, progress: &mut dyn FnMut(u64)) -> Result<()> {
         let failed = |e| Error::io("read a slab", e).in_file(name);
@@ -103,10 +104,7 @@ impl Salvage<'_> {
         let file = self.disk.open(name).map_err(failed)?;
         let mut page = aligned(PAGE_BYTES);
         let len = scan::read_pages(&*file, 0, &mut page).map_err(failed)?;
-        let Some(id) = identity(&page[..len], name) else {
-            self.lose(name, 0, "the first page is damaged, so its rows are not known");
-            return Ok(());
-        };
+        let Some(id) = self.identity(&page[..len], name) else { return Ok(()) };
         let blocks = class.blocks_in(file.len().map_err(failed)?);
         let mut buffer = aligned(class.block_bytes());
         for block in 0..blocks {
@@ -126,7 +124,7 @@ impl Salvage<'_> {
 
     fn take(&mut self, name: FileName, id: FileIdentity, shard: u32, class: Class, slot: u64, bytes: &[u8]) {
         let place = Place::new(class.number(), slot);
-        let counts = self.counted.as_ref().map(|counted| counted.contains(&(shard, place)));
+        let counts = self.counted.as_mut().map(|counted| counted.remove(&(shard, place)));
         if counts == Some(false) {
             return;
         }
@@ -143,6 +141,42 @@ impl Salvage<'_> {
             Decoded::Empty if counts == Some(true) => self.lose(name, offset, "a row is missing"),
             Decoded::Bad(why) if counts == Some(true) => self.lose(name, offset, why),
             Decoded::Empty | Decoded::Bad(_) => {}
+        }
+    }
+
+    /// The identity that salts what the slab has: the root knows it, or else its own first page tells it.
+    /// None if nothing does, or if the slab is of another store.
+    fn identity(&mut self, page: &[u8], name: FileName) -> Option<FileIdentity> {
+        let told = identity(page, name);
+        let Some(store_id) = self.store_id else {
+            if told.is_none() {
+                self.lose(name, 0, "the first page is damaged, so its rows are not known");
+            }
+            return told;
+        };
+        let id = FileIdentity { store_id, number: name.number() };
+        match told {
+            Some(told) if told != id => {
+                self.lose(name, 0, "the file is of another store");
+                return None;
+            }
+            Some(_) => {}
+            None => self.lose(name, 0, "the first page is damaged"),
+        }
+        Some(id)
+    }
+
+    /// Slots that count, and that no slab has: its file is missing, too short, or of another store.
+    fn lose_what_is_not_there(&mut self) {
+        let mut missing: BTreeMap<(u32, u8), (u64, u64)> = BTreeMap::new();
+        for (shard, place) in std::mem::take(&mut self.counted).unwrap_or_default() {
+            let entry = missing.entry((shard, place.class())).or_insert((place.slot(), 0));
+            entry.1 += 1;
+        }
+        for ((shard, class), (first, rows)) in missing {
+            let class = Class::new(class).expect("a place is of a class");
+            let message = format!("the file does not have the slots of {rows} rows from here on");
+            self.lose(kvilt_format::slab::slab_name(shard, class), class.slot_offset(first), &message);
         }
     }
 
@@ -175,6 +209,14 @@ impl Salvage<'_> {
             }
         }
         Ok(())
+    }
+}
+
+/// What was read; none if it is damaged.
+fn sound<T>(read: Result<T>) -> Result<Option<T>> {
+    match read {
+        Err(error) if error.kind() == ErrorKind::Corrupted => Ok(None),
+        read => read.map(Some),
     }
 }
 
