@@ -9,12 +9,18 @@ use std::{
     time::Duration,
 };
 
-use kvilt::{Db, Durability, Env, ErrorKind, WriteBatch};
+use kvilt::{Db, Durability, Engine, Env, ErrorKind, WriteBatch};
 use kvilt_sync::forked::in_child;
 
-fn open(path: &std::path::Path, durability: Durability) -> Db {
+fn open(path: &std::path::Path, durability: Durability, engine: &Engine) -> Db {
     let env = Env::new(8 << 20).unwrap();
-    Db::builder(path).env(&env).durability(durability).open().unwrap()
+    Db::builder(path).env(&env).durability(durability).engine(engine.clone()).open().unwrap()
+}
+
+/// Each level of durability of each engine.
+fn modes() -> Vec<(Durability, Engine)> {
+    let engines = [Engine::default(), crate::engines()[1].clone()];
+    engines.into_iter().flat_map(|engine| MODES.map(|durability| (durability, engine.clone()))).collect()
 }
 
 const INTERVAL: Duration = Duration::from_millis(20);
@@ -60,9 +66,9 @@ fn first_allowed(db: &Db, snapshot: &kvilt::Snapshot, named: &kvilt::Keyspace) -
 
 #[test]
 fn a_forked_child_is_refused_everything_and_told_what_to_do() {
-    for durability in MODES {
+    for (durability, engine) in modes() {
         let dir = tempfile::tempdir().unwrap();
-        let db = open(dir.path(), durability);
+        let db = open(dir.path(), durability, &engine);
         let named = db.keyspace("named").unwrap();
         db.put("k", "parent").unwrap();
         let snapshot = db.snapshot();
@@ -86,9 +92,9 @@ fn a_forked_child_is_refused_everything_and_told_what_to_do() {
 /// directory is one for both: dropping must neither wait, nor write, nor unlock.
 #[test]
 fn a_forked_child_that_drops_its_copies_takes_nothing_from_the_parent() {
-    for durability in MODES {
+    for (durability, engine) in modes() {
         let dir = tempfile::tempdir().unwrap();
-        let db = open(dir.path(), durability);
+        let db = open(dir.path(), durability, &engine);
         std::thread::scope(|scope| {
             let writers = [0, 1].map(|thread| {
                 let db = db.clone();
@@ -110,7 +116,7 @@ fn a_forked_child_that_drops_its_copies_takes_nothing_from_the_parent() {
         assert!(db.check().unwrap().damages.is_empty());
         db.close().unwrap();
         drop(db);
-        let db = open(dir.path(), durability);
+        let db = open(dir.path(), durability, &engine);
         assert_eq!(db.iter().count(), 6000);
         assert!(db.check().unwrap().damages.is_empty());
     }
@@ -204,6 +210,6 @@ fn a_child_may_have_stores_of_its_own() {
     });
     assert_eq!(code, 3);
     for path in [parents, childs] {
-        assert_eq!(open(&path, Durability::default()).get("k").unwrap().unwrap(), b"v");
+        assert_eq!(open(&path, Durability::default(), &Engine::default()).get("k").unwrap().unwrap(), b"v");
     }
 }

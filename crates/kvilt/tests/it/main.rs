@@ -1,5 +1,5 @@
 //! What the façade adds: keyspaces, ranges, batches over keyspaces, limits, opening. Most of it over an
-//! engine that is a plain map; `opening` and `whole` over the real one.
+//! engine that is a plain map; `whole`, `unfinished` and others over each real one, by `engines`.
 #![expect(clippy::unwrap_used, reason = "a test that fails may say where and no more")]
 
 mod batches;
@@ -11,6 +11,7 @@ mod engines;
 mod forked;
 mod keyspaces;
 mod killed;
+mod kvell;
 mod opening;
 mod panics;
 mod ranges;
@@ -31,6 +32,11 @@ fn small_chunks() -> Engine {
     let options =
         Options::default().chunk_bytes_max(64 << 10).chunk_bytes_rebalance(48 << 10).chunk_bytes_min(8 << 10);
     Engine::Even(options.log_bytes_max_cold(8 << 10).log_bytes_max_cached(16 << 10))
+}
+
+/// Each engine, with limits so small that few rows go all of its ways: for tests of what all of them promise.
+fn engines() -> [Engine; 2] {
+    [small_chunks(), Engine::Kvell(kvilt::kvell::Options::default().shards(2).queue_depth(4))]
 }
 
 /// A store over a map in memory, and the map.

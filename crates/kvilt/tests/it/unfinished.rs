@@ -7,7 +7,7 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use kvilt::{Db, Error, ErrorKind, repair};
+use kvilt::{Db, Engine, Error, ErrorKind, repair};
 
 fn names(dir: &Path) -> Vec<String> {
     let mut names: Vec<String> = fs::read_dir(dir)
@@ -18,9 +18,9 @@ fn names(dir: &Path) -> Vec<String> {
 }
 
 /// A store of some rows, closed.
-fn store(dir: &Path) -> PathBuf {
+fn store(dir: &Path, engine: &Engine) -> PathBuf {
     let path = dir.join("store");
-    let db = Db::open(&path).unwrap();
+    let db = Db::builder(&path).engine(engine.clone()).open().unwrap();
     for i in 0..2000u32 {
         db.put(i.to_be_bytes(), [b'v'; 100]).unwrap();
     }
@@ -30,8 +30,12 @@ fn store(dir: &Path) -> PathBuf {
 
 #[test]
 fn a_place_that_cannot_take_a_store_is_an_invalid_argument_for_every_job() {
+    crate::engines().iter().for_each(a_place_cannot_take_a_store);
+}
+
+fn a_place_cannot_take_a_store(engine: &Engine) {
     let dir = tempfile::tempdir().unwrap();
-    let path = store(dir.path());
+    let path = store(dir.path(), engine);
     let (file, full) = (dir.path().join("file"), dir.path().join("full"));
     fs::write(&file, "x").unwrap();
     fs::create_dir(&full).unwrap();
@@ -57,12 +61,16 @@ fn a_place_that_cannot_take_a_store_is_an_invalid_argument_for_every_job() {
 
 #[test]
 fn a_repair_that_fails_leaves_nothing_behind() {
+    crate::engines().iter().for_each(a_repair_fails);
+}
+
+fn a_repair_fails(engine: &Engine) {
     let dir = tempfile::tempdir().unwrap();
     let (empty, to) = (dir.path().join("empty"), dir.path().join("a").join("b"));
     fs::create_dir(&empty).unwrap();
     assert_eq!(repair(&empty, &to).unwrap_err().kind(), ErrorKind::InvalidArgument);
     assert!(!dir.path().join("a").exists(), "the directory and its parent were made, and are gone");
-    let path = store(dir.path());
+    let path = store(dir.path(), engine);
     let db = Db::open(&path).unwrap();
     fs::create_dir_all(&to).unwrap();
     assert_eq!(repair(&path, &to).unwrap_err().kind(), ErrorKind::Busy);
@@ -75,8 +83,12 @@ fn a_repair_that_fails_leaves_nothing_behind() {
 
 #[test]
 fn what_a_killed_repair_left_is_no_store_and_the_next_replaces_it() {
+    crate::engines().iter().for_each(a_repair_was_killed);
+}
+
+fn a_repair_was_killed(engine: &Engine) {
     let dir = tempfile::tempdir().unwrap();
-    let path = store(dir.path());
+    let path = store(dir.path(), engine);
     let to = dir.path().join("to");
     // What is there after a kill: some rows, looking like a store, and the mark.
     let part = Db::open(&to).unwrap();
@@ -95,8 +107,12 @@ fn what_a_killed_repair_left_is_no_store_and_the_next_replaces_it() {
 
 #[test]
 fn a_copy_replaces_what_a_killed_copy_left_and_nothing_else() {
+    crate::engines().iter().for_each(a_copy_was_killed);
+}
+
+fn a_copy_was_killed(engine: &Engine) {
     let dir = tempfile::tempdir().unwrap();
-    let db = Db::open(store(dir.path())).unwrap();
+    let db = Db::open(store(dir.path(), engine)).unwrap();
     let copy = dir.path().join("copies").join("copy");
     fs::create_dir_all(&copy).unwrap();
     for name in ["UNFINISHED", "0000000000000001.log", "0000000000000003.manifest"] {

@@ -1,8 +1,8 @@
-//! The façade over the real engine: random operations against a map, through reopens, in both modes.
+//! The façade over each real engine: random operations against a map, through reopens, in both modes.
 
 use std::{collections::BTreeMap, ops::ControlFlow, time::Duration};
 
-use kvilt::{Db, Durability, Env, WriteBatch};
+use kvilt::{Db, Durability, Engine, Env, WriteBatch};
 
 /// A generator of numbers that is the same on every run.
 struct Dice(u64);
@@ -16,22 +16,22 @@ impl Dice {
 
 type Model = BTreeMap<Vec<u8>, Vec<u8>>;
 
-fn open(path: &std::path::Path, durability: Durability) -> Db {
-    Db::builder(path)
-        .durability(durability)
-        .memory_budget(2 << 20)
-        .engine(kvilt::Engine::Even(
-            kvilt::even::Options::default()
-                .compression(kvilt::even::Compression::Lz4)
-                .chunk_bytes_max(64 << 10)
-                .chunk_bytes_rebalance(48 << 10)
-                .chunk_bytes_min(8 << 10)
-                .log_bytes_max_cold(16 << 10)
-                .log_bytes_max_cached(64 << 10)
-                .block_bytes(1 << 10),
-        ))
-        .open()
-        .unwrap()
+/// Each engine, with limits so small that few rows go all of its ways.
+fn engines() -> [Engine; 2] {
+    let [_, kvell] = crate::engines();
+    let even = kvilt::even::Options::default()
+        .compression(kvilt::even::Compression::Lz4)
+        .chunk_bytes_max(64 << 10)
+        .chunk_bytes_rebalance(48 << 10)
+        .chunk_bytes_min(8 << 10)
+        .log_bytes_max_cold(16 << 10)
+        .log_bytes_max_cached(64 << 10)
+        .block_bytes(1 << 10);
+    [Engine::Even(even), kvell]
+}
+
+fn open(path: &std::path::Path, durability: Durability, engine: &Engine) -> Db {
+    Db::builder(path).durability(durability).memory_budget(2 << 20).engine(engine.clone()).open().unwrap()
 }
 
 fn change(db: &Db, model: &mut Model, dice: &mut Dice) {
@@ -83,12 +83,16 @@ fn assert_same(db: &Db, model: &Model) {
 
 #[test]
 fn random_operations_equal_a_map_through_reopens() {
+    engines().iter().for_each(random_operations_equal_a_map);
+}
+
+fn random_operations_equal_a_map(engine: &Engine) {
     for durability in [Durability::Async { interval: Duration::from_millis(20) }, Durability::Sync] {
         let dir = tempfile::tempdir().unwrap();
         let (mut model, mut dice) = (Model::new(), Dice(42));
         let rounds = if durability == Durability::Sync { 400 } else { 4000 };
         for _ in 0..4 {
-            let db = open(dir.path(), durability);
+            let db = open(dir.path(), durability, engine);
             assert_same(&db, &model);
             let before = (db.snapshot(), model.clone());
             for _ in 0..rounds {
@@ -113,9 +117,13 @@ fn random_operations_equal_a_map_through_reopens() {
 
 #[test]
 fn a_copy_is_a_store_of_its_own() {
+    engines().iter().for_each(a_copy_is_a_store);
+}
+
+fn a_copy_is_a_store(engine: &Engine) {
     let dir = tempfile::tempdir().unwrap();
     let copy = dir.path().join("copy");
-    let db = open(&dir.path().join("store"), Durability::default());
+    let db = open(&dir.path().join("store"), Durability::default(), engine);
     let users = db.keyspace("users").unwrap();
     for i in 0..1000 {
         users.put(format!("{i}"), vec![b'x'; 100]).unwrap();
@@ -123,17 +131,20 @@ fn a_copy_is_a_store_of_its_own() {
     db.checkpoint_to(&copy).unwrap();
     users.delete_range(..).unwrap();
     db.close().unwrap();
-    let db = open(&copy, Durability::default());
+    let db = open(&copy, Durability::default(), engine);
     assert_eq!(db.keyspace("users").unwrap().iter().count(), 1000);
     assert!(db.check().unwrap().damages.is_empty());
 }
 
 #[test]
-fn stores_of_one_environment_share_its_budget() {
+fn stores_of_one_environment_share_its_budget_whatever_their_engines() {
     let dir = tempfile::tempdir().unwrap();
     let env = Env::new(4 << 20).unwrap();
-    let stores: Vec<Db> =
-        (0..5).map(|i| Db::builder(dir.path().join(format!("store{i}"))).env(&env).open().unwrap()).collect();
+    let open = |i: usize| {
+        let builder = Db::builder(dir.path().join(format!("store{i}"))).env(&env);
+        builder.engine(engines()[i % 2].clone()).open().unwrap()
+    };
+    let stores: Vec<Db> = (0..5).map(open).collect();
     for (i, db) in stores.iter().enumerate() {
         for row in 0..100 {
             db.put(format!("{row}"), format!("{i}")).unwrap();
@@ -149,6 +160,10 @@ fn stores_of_one_environment_share_its_budget() {
 /// a snapshot or without.
 #[test]
 fn closures_that_are_shown_rows_may_call_the_store() {
+    engines().iter().for_each(closures_may_call_the_store);
+}
+
+fn closures_may_call_the_store(engine: &Engine) {
     for durability in [Durability::Async { interval: Duration::from_secs(3600) }, Durability::Sync] {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("store");
@@ -156,7 +171,7 @@ fn closures_that_are_shown_rows_may_call_the_store() {
         let key = |number: u32| format!("{number:05}");
         for round in 0..3u8 {
             // Another round finds the rows of the one before in files.
-            let db = open(&path, durability);
+            let db = open(&path, durability, engine);
             if round == 0 {
                 (0..KEYS).for_each(|number| db.put(key(number), [round; 100]).unwrap());
             }
