@@ -36,9 +36,8 @@ pub(crate) const LIVES: u64 = 20;
 /// Steps that a writer takes if nobody kills it: so few that some lives reach their close.
 const STEPS: usize = 400;
 
-/// What a directory may hold beyond the rows: manifest, commit log, logs and tables that are about to be
-/// replaced.
-const BYTES_SPARE: u64 = 512 << 10;
+/// What a directory may hold for each byte of rows, beside `UnderTest::spare_bytes`: what is dead, and what
+/// is about to be replaced.
 const BYTES_PER_ROW_BYTE: u64 = 12;
 
 /// Kill processes and look at what they leave.
@@ -234,7 +233,7 @@ fn one_cycle(
     tally.writes += subject.steps_begun(writers)?;
     let found = subject.look(writers, End::Killed, catch.is_closed)?;
     tally.found(&found);
-    let allowed = BYTES_SPARE + BYTES_PER_ROW_BYTE * found.row_bytes;
+    let allowed = engines::chosen().spare_bytes + BYTES_PER_ROW_BYTE * found.row_bytes;
     anyhow::ensure!(
         found.directory_bytes <= allowed,
         "{} bytes of rows take {} bytes of disk, {allowed} allowed",
