@@ -32,8 +32,8 @@ use quick_cache::{
     unsync::{Cache, DefaultLifecycle},
 };
 
-/// Aligned buffers of one page that wait to be used again: enough for what a shard has in flight.
-const SPARE_BUFFERS_MAX: usize = 128;
+use crate::frames::Frames;
+
 /// A longer block, in bytes, is not cached, unless it is less than a 64th of the cache.
 const CACHED_BYTES_MAX: usize = 64 << 10;
 
@@ -153,7 +153,7 @@ pub(crate) struct Blocks {
     outbox: Vec<Transfer>,
     /// Whether a write must survive a power cut when it completes.
     writes_are_durable: bool,
-    spare: Vec<BytesMut>,
+    frames: Frames,
     /// Bytes of images in flight.
     flight_bytes: u64,
     spoilt: Option<Error>,
@@ -175,7 +175,7 @@ impl Blocks {
             last_ticket: 0,
             outbox: Vec::new(),
             writes_are_durable,
-            spare: Vec::new(),
+            frames: Frames::default(),
             flight_bytes: 0,
             spoilt: None,
             figures: BlockFigures::default(),
@@ -222,7 +222,7 @@ impl Blocks {
         match cached {
             Some(before) => self.begin_edits(location.clone(), before, vec![(edit, ticket)]),
             None if is_fresh => {
-                let before = Bytes::from(vec![0; location.len]);
+                let before = zeros(location.len);
                 self.begin_edits(location.clone(), before, vec![(edit, ticket)]);
             }
             None => self.begin_read(location.clone(), Vec::new(), vec![(edit, ticket)]),
@@ -238,9 +238,10 @@ impl Blocks {
             flight.next.push((Edit { at: 0, bytes: image.to_vec() }, ticket));
             return ticket;
         }
+        let image = self.seal(image);
         // What was there counts no more, so a page of zeros takes it back: it has no item.
-        let before = Bytes::from(vec![0; BLOCK_BYTES]);
-        self.begin_write(location.clone(), image.freeze(), before, vec![ticket]);
+        let before = zeros(BLOCK_BYTES);
+        self.begin_write(location.clone(), image, before, vec![ticket]);
         ticket
     }
 
@@ -306,32 +307,28 @@ impl Blocks {
             (FlightKind::Read, Work::Read(buffer), Ok(())) => {
                 self.figures.reads += 1;
                 self.figures.read_bytes += buffer.len() as u64;
-                let block = Bytes::copy_from_slice(&buffer);
-                self.recycle(buffer);
+                let block = self.seal(buffer);
                 self.finish(flight.tickets, &Ok(block.clone()));
                 self.settle(flight.location, block, flight.next);
             }
-            (FlightKind::Read, _, outcome) => {
+            (FlightKind::Read, work, outcome) => {
+                if let Work::Read(buffer) = work
+                    && buffer.len() == BLOCK_BYTES
+                {
+                    self.frames.give_back(buffer);
+                }
                 let error = failed("read a block", &outcome, &flight.location);
                 let edits = flight.next.into_iter().map(|(_, ticket)| ticket);
                 self.finish(flight.tickets.into_iter().chain(edits), &Err(error));
             }
-            (FlightKind::Write { image, before }, work, outcome) => {
+            (FlightKind::Write { image, before }, _, outcome) => {
                 self.flight_bytes -= image.len() as u64;
                 match outcome {
                     Ok(()) => {
                         self.figures.writes += 1;
                         self.figures.written_bytes += image.len() as u64;
-                        // Cached blocks have memory of their own, so that the aligned buffer is free again.
-                        let block = Bytes::copy_from_slice(&image);
-                        drop(image);
-                        if let Work::Write { bytes, .. } = work
-                            && let Ok(buffer) = bytes.try_into_mut()
-                        {
-                            self.recycle(buffer);
-                        }
-                        self.finish(flight.tickets, &Ok(block.clone()));
-                        self.settle(flight.location, block, flight.next);
+                        self.finish(flight.tickets, &Ok(image.clone()));
+                        self.settle(flight.location, image, flight.next);
                     }
                     Err(_) => {
                         let because = failed("write a block", &outcome, &flight.location);
@@ -378,9 +375,14 @@ impl Blocks {
         self.flights.len()
     }
 
-    /// Bytes of images in flight, and of buffers that wait for the next.
+    /// Bytes of images in flight.
     pub(crate) fn flight_bytes(&self) -> u64 {
-        self.flight_bytes + (self.spare.len() * BLOCK_BYTES) as u64
+        self.flight_bytes
+    }
+
+    /// Bytes of pages that are free.
+    pub(crate) fn spare_bytes(&self) -> u64 {
+        self.frames.spare_bytes()
     }
 
     /// Bytes of cached blocks.
@@ -443,7 +445,8 @@ impl Blocks {
             image[edit.at..edit.at + edit.bytes.len()].copy_from_slice(&edit.bytes);
             tickets.push(ticket);
         }
-        self.begin_write(location, image.freeze(), before, tickets);
+        let image = self.seal(image);
+        self.begin_write(location, image, before, tickets);
     }
 
     fn begin_write(&mut self, location: Location, image: Bytes, before: Bytes, tickets: Vec<Ticket>) {
@@ -475,22 +478,20 @@ impl Blocks {
         kvilt_base::invariant!("K-1", before.is_none(), "two transfers of block {id:?}");
     }
 
-    fn buffer(&mut self, len: usize) -> BytesMut {
-        match self.spare.pop() {
-            Some(buffer) if buffer.len() == len => buffer,
-            Some(other) => {
-                self.spare.push(other);
-                aligned(len)
-            }
-            None => aligned(len),
-        }
+    /// An aligned buffer, with anything in it.
+    pub(crate) fn buffer(&self, len: usize) -> BytesMut {
+        if len == BLOCK_BYTES { self.frames.take() } else { aligned(len) }
     }
 
-    fn recycle(&mut self, buffer: BytesMut) {
-        if buffer.len() == BLOCK_BYTES && self.spare.len() < SPARE_BUFFERS_MAX {
-            self.spare.push(buffer);
-        }
+    /// The buffer, to be read by many.
+    fn seal(&self, buffer: BytesMut) -> Bytes {
+        if buffer.len() == BLOCK_BYTES { self.frames.seal(buffer) } else { buffer.freeze() }
     }
+}
+
+fn zeros(len: usize) -> Bytes {
+    static PAGE: [u8; BLOCK_BYTES] = [0; BLOCK_BYTES];
+    if len == BLOCK_BYTES { Bytes::from_static(&PAGE) } else { Bytes::from(vec![0; len]) }
 }
 
 fn failed(doing: &str, outcome: &std::io::Result<()>, location: &Location) -> Error {

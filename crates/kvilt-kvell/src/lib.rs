@@ -18,7 +18,7 @@
 //! | `shard`, `state` | a shard behind its lock, and what the lock guards |
 //! | `index`, `place` | keys and places, ordered, in memory |
 //! | `slab`, `bits`, `map` | slots of a size class; which are free; the occupancy map |
-//! | `blocks` | the page cache, and reads and writes in flight |
+//! | `frames`, `blocks` | memory of pages; the page cache, and reads and writes in flight |
 //! | `history` | what keys had before, for views |
 //! | `write`, `read`, `cut` | puts, batches, range deletes; gets and scans; making durable |
 //! | `recovery`, `load`, `scan`, `snapshot` | opening; a shard's files; all slabs read; the index of a closed store |
@@ -44,6 +44,7 @@ mod cut;
 mod descriptor;
 mod engine;
 mod figures;
+mod frames;
 mod history;
 pub mod index;
 mod load;

@@ -28,6 +28,10 @@ use crate::{
     state::State,
 };
 
+/// Callers of a shard that do a transfer by themselves at the same time. Behind them, transfers are gathered
+/// and go through the queue: with two cores, one call for each of 64 costs more than the drive takes.
+const ALONE_MAX: usize = 8;
+
 /// A shard.
 pub(crate) struct Shard {
     state: Mutex<State>,
@@ -98,12 +102,17 @@ impl Shard {
                 self.hand_over(state);
                 return outcome;
             }
-            if let Some(transfer) = state.blocks.take_lone() {
-                // Nobody else to wait with: the caller's own call to the system costs less than a queue's.
+            let is_lone = state.alone < ALONE_MAX && state.queued == 0;
+            if is_lone && let Some(transfer) = state.blocks.take_lone() {
+                // Few others to wait with: the caller's own call to the system costs less than a queue's.
                 self.transfer_alone(state, transfer);
+            } else if state.is_reaping {
+                // Who reaps submits what has come meanwhile, all at once.
+                let condvar = state.blocks.sleep(ticket);
+                condvar.wait(state);
             } else if state.blocks.has_outbox() {
                 self.submit(state);
-            } else if state.queued > 0 && !state.is_reaping {
+            } else if state.queued > 0 {
                 self.reap(state);
             } else {
                 let condvar = state.blocks.sleep(ticket);
@@ -114,7 +123,7 @@ impl Shard {
 
     /// Wakes somebody who sleeps if there is something that nobody does.
     fn hand_over(&self, state: &Locked<'_>) {
-        let is_left = state.blocks.has_outbox() || state.queued > 0 && !state.is_reaping;
+        let is_left = !state.is_reaping && (state.blocks.has_outbox() || state.queued > 0);
         if is_left && let Some(sleeper) = state.blocks.sleeper() {
             sleeper.notify_one();
         }
@@ -144,6 +153,7 @@ impl Shard {
     fn transfer_alone(&self, state: &mut Locked<'_>, transfer: Transfer) {
         let Transfer { token, file, offset, work } = transfer;
         let outcome = Err(io::Error::other("a panic ended it"));
+        state.alone += 1;
         let mut alone = Alone { state, done: Some(Completed { token, work, outcome }) };
         let Alone { state, done: Some(Completed { work, outcome, .. }) } = &mut alone else { return };
         MutexGuard::unlocked(state, || {
@@ -171,6 +181,7 @@ struct Alone<'r, 's> {
 
 impl Drop for Alone<'_, '_> {
     fn drop(&mut self) {
+        self.state.alone -= 1;
         self.state.blocks.complete(self.done.take().expect("it is given back"));
         if std::thread::panicking()
             && let Some(sleeper) = self.state.blocks.sleeper()

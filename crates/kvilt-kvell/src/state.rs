@@ -70,6 +70,8 @@ pub(crate) struct State {
     /// How often a cut has freed slots.
     pub(crate) times_freed: u64,
     pub(crate) is_reaping: bool,
+    /// Callers that do a transfer by themselves.
+    pub(crate) alone: usize,
     charges: Charges,
     busy: HashSet<Box<[u8]>>,
     closed_range: Option<KeyRange>,
@@ -107,6 +109,7 @@ impl State {
             queued: 0,
             times_freed: 0,
             is_reaping: false,
+            alone: 0,
             charges,
             busy: HashSet::new(),
             closed_range: None,
@@ -256,7 +259,7 @@ impl State {
         let place = Place::new(class.number(), slot);
         let location = self.slab_mut(place).location(slot);
         let ticket = if class.slots_a_block() == 1 {
-            let mut image = kvilt_base::queue::aligned(location.len);
+            let mut image = self.blocks.buffer(location.len);
             item.encode_into(&mut image, id, class.slot_offset(slot));
             self.blocks.write(&location, image)
         } else {
@@ -405,7 +408,8 @@ impl State {
         let cache = own.min(self.charges.cache.bytes() + room).max(CACHE_BYTES_MIN);
         self.blocks.set_cache_bytes(cache);
         set(&mut self.charges.index, index);
-        set(&mut self.charges.work, work);
+        // Pages that are free are not taken from the cache: they were its own.
+        set(&mut self.charges.work, work + self.blocks.spare_bytes());
         set(&mut self.charges.cache, self.blocks.cache_bytes());
     }
 }
