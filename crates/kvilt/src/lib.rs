@@ -43,6 +43,9 @@
 //! # }
 //! ```
 //!
+//! [`Builder::engine`] chooses which [`Engine`] keeps a store that is made. The default suits keys whose
+//! popular ones lie side by side, and [`Engine::Kvell`] random reads and updates far beyond memory.
+//!
 //! # 2. Write and read
 //!
 //! Anything that is bytes goes in; a [`Value`], which derefs to `[u8]`, comes out.

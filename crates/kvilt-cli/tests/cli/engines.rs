@@ -1,6 +1,8 @@
 //! --engine and convert: which engine a store gets, and how it gets another.
 
-use crate::kvilt::{Store, kvilt};
+use std::process::{Command, Stdio};
+
+use crate::kvilt::{Store, kvilt, program};
 
 const ROWS: &[u8] = b"{\"k\":\"a\"}\n{\"k\":\"b\"}\n{\"k\":\"c\"}\n";
 
@@ -78,4 +80,30 @@ fn a_store_is_converted_and_compared() {
     assert!(told.contains("stop the other process"), "{told}");
     held.close().unwrap();
     assert!(!store.path().with_file_name("new").exists());
+}
+
+#[test]
+fn ctrl_c_ends_a_conversion_and_leaves_nothing_of_it() {
+    let store = Store::new();
+    let row = |i: u32| format!("{{\"k\":\"{i:08}\",\"text\":\"{}\"}}\n", "x".repeat(300));
+    store.run_with("load", &["-", "--key", "k"], (0..60_000).map(row).collect::<String>().as_bytes()).ok();
+    let to = store.path().with_file_name("new");
+    let mut child = Command::new(program())
+        .args(["convert", "--engine", "kvell"])
+        .args([&store.path(), &to])
+        .stdout(Stdio::null())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    // From its first step on the new directory bears a mark.
+    while !to.join("UNFINISHED").exists() {
+        assert!(child.try_wait().unwrap().is_none(), "it ended before it began");
+    }
+    assert!(Command::new("kill").args(["-INT", &child.id().to_string()]).status().unwrap().success());
+    let output = child.wait_with_output().unwrap();
+    let told = String::from_utf8(output.stderr).unwrap();
+    assert_eq!(output.status.code(), Some(130), "{told}");
+    assert!(told.contains("no store was made"), "{told}");
+    assert!(!to.exists());
+    assert_eq!(store.run("count", &[]).ok(), "60000\n");
 }
