@@ -37,6 +37,8 @@ pub(crate) struct Loaded {
     /// Keys at places that a tombstone behind the cut names.
     pub(crate) named: HashMap<Place, Vec<u8>>,
     pub(crate) version_max: Version,
+    /// Places of the items behind the cut that do count.
+    pub(crate) counted: Vec<Place>,
 }
 
 /// The slots of a class that a map has set.
@@ -106,7 +108,8 @@ impl Load {
             && let Some(index) = snapshot::load(disk, root, shard)?
         {
             let (behind, named, version_max) = (Vec::new(), HashMap::new(), Version::ZERO);
-            return Ok(Loaded { slabs, map, index, behind, named, version_max });
+            let counted = Vec::new();
+            return Ok(Loaded { slabs, map, index, behind, named, version_max, counted });
         }
         let queue = disk
             .queue(scan::PIECES_IN_FLIGHT)
@@ -119,6 +122,7 @@ impl Load {
             behind: scanned.behind,
             named: scanned.named,
             version_max: scanned.version_max,
+            counted: Vec::new(),
         })
     }
 }

@@ -7,7 +7,7 @@
 //! What is always true: nothing is changed before all of it was read and found right.
 
 use std::{
-    collections::{BTreeMap, BTreeSet},
+    collections::{BTreeMap, BTreeSet, VecDeque},
     io,
     sync::Arc,
 };
@@ -28,12 +28,13 @@ use kvilt_format::{
 
 use crate::{
     NAME, Options,
+    blocks::Edit,
     cut::Cutter,
     load::{self, Loaded},
     parts,
     place::Place,
     scan::{self, Found},
-    shard::Shard,
+    shard::{Locked, Shard},
     snapshot,
     state::{Charges, Ground, State},
     store::{Rooted, Store},
@@ -198,6 +199,7 @@ impl Opening<'_> {
         }
         // Above all versions that the last run gave out, also if there were more than an epoch counts.
         let epoch = root.epoch.max(root.version.epoch()).max(version_max.epoch()) + 1;
+        let counted: Vec<_> = shards.iter_mut().map(|shard| std::mem::take(&mut shard.counted)).collect();
         let shards = shards.into_iter().enumerate();
         let shards: Result<Vec<Shard>> =
             shards.map(|(number, loaded)| self.shard(number as u32, loaded)).collect();
@@ -207,8 +209,12 @@ impl Opening<'_> {
                 directory::sign(&*self.disk, &lock)?;
                 let opened = self.disk.open(ROOT).map_err(|e| Error::io("open the root", e).in_file(ROOT))?;
                 // The copy that was read may be one that a killed process did not sync, and the other one is
-                // written over next.
-                opened.sync().map_err(|e| Error::io("sync the root", e).in_file(ROOT))?;
+                // written over next. Written once more, since a sync that failed then may have left it in
+                // the kernel's cache, where no later sync finds anything to do.
+                opened
+                    .write_all_at(root.offset(), &root.encode()[..])
+                    .and_then(|()| opened.sync())
+                    .map_err(|e| Error::io("sync the root", e).in_file(ROOT))?;
                 // The same holds for the names of slabs.
                 self.disk
                     .sync_dir()
@@ -226,8 +232,10 @@ impl Opening<'_> {
             rooted,
         ));
         if !self.settings.read_only {
-            for shard in &store.shards {
-                shard.lock().make_room_for_deletes()?;
+            for (shard, counted) in store.shards.iter().zip(counted) {
+                let mut state = shard.lock();
+                write_again(shard, &mut state, counted)?;
+                state.make_room_for_deletes()?;
             }
             // Before anything is written: what was found is durable, the snapshots count no more, and the
             // items of this run are told from those of the last.
@@ -290,6 +298,29 @@ impl Opening<'_> {
     }
 }
 
+/// Writes the blocks of what counts behind the cut once more: after a sync that failed, they may be in the
+/// kernel's cache, where a read finds them and no later sync does.
+fn write_again(shard: &Shard, state: &mut Locked<'_>, places: Vec<Place>) -> Result<()> {
+    let mut in_flight = VecDeque::new();
+    for place in places {
+        if in_flight.len() == WRITTEN_AGAIN_IN_FLIGHT
+            && let Some(ticket) = in_flight.pop_front()
+        {
+            shard.wait(state, ticket)?;
+        }
+        let location = state.slab(place.class()).expect("a place is in a slab").location(place.slot());
+        let nothing = Edit { at: 0, bytes: Vec::new() };
+        in_flight.push_back(state.blocks.edit(&location, false, nothing));
+    }
+    while let Some(ticket) = in_flight.pop_front() {
+        shard.wait(state, ticket)?;
+    }
+    Ok(())
+}
+
+/// Blocks that are written again at the same time.
+const WRITTEN_AGAIN_IN_FLIGHT: usize = 64;
+
 /// The slots that the maps of the root's cut have set.
 ///
 /// Errors: `Corrupted`, `Io`.
@@ -310,6 +341,7 @@ fn apply(shards: &mut [Loaded], number: usize, found: Found) -> Result<()> {
         scan::Owned::Value { key } => {
             let shard = &mut shards[number];
             use_slot(shard, found.place);
+            shard.counted.push(found.place);
             if let Some(before) = shard.index.insert(&key, found.place) {
                 free_slot(shard, before);
             }

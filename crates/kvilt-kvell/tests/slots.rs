@@ -193,8 +193,8 @@ fn a_torn_map_page_is_not_the_one_that_counts() {
     panic!("a cut has fewer calls");
 }
 
-/// A power cut comes to a cut that has written the first map page of a size class, and synced nothing: the page
-/// is on the disk, and the length of the slab is lost. The recovery's cut has the same number.
+/// A power cut comes to a cut that has written the first map page of a size class, and synced nothing: the
+/// page is on the disk, and the length of the slab is lost. The recovery's cut has the same number.
 #[test]
 fn a_map_page_of_a_cut_that_came_to_nothing_never_counts() {
     let disk = MemoryDisk::new(3);
@@ -225,6 +225,36 @@ fn is_crashed_in_recovery(image: &MemoryDisk, expected: &Rows, keep: Keep) {
         }
     }
     panic!("a recovery has fewer calls");
+}
+
+/// A sync fails, and what it should have made durable stays in the kernel's cache, taken for clean. The store
+/// is opened again, and then the power goes.
+#[test]
+fn what_an_open_found_after_a_failed_sync_is_durable() {
+    for nth in 0..8 {
+        let disk = MemoryDisk::new(3);
+        let faulty = FaultyDisk::new(disk.clone());
+        let db = open(faulty.clone());
+        let mut model = Rows::new();
+        put_round(&*db, 0..KEYS, 0, &mut model);
+        db.sync().unwrap();
+        put_round(&*db, 0..KEYS, 1, &mut model);
+        db.put(b"long", &vec![7; 20 << 10]).unwrap();
+        faulty.fail(Some(Call::Sync), nth, Fault::LostSync, Times::Once);
+        let has_failed = db.sync().is_err();
+        faulty.heal();
+        drop(db);
+        let db = open(faulty.clone());
+        let found = rows(&*db);
+        for keep in keeps() {
+            assert_eq!(rows_of(disk.crash_image(keep)), found, "sync {nth}, {keep:?}");
+        }
+        if !has_failed {
+            assert!(nth > 3);
+            return;
+        }
+    }
+    panic!("a cut has fewer syncs");
 }
 
 /// Slots of a batch of which an item was refused do not count, and none of its other items does.
