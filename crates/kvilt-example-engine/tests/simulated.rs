@@ -59,6 +59,7 @@ impl<D: Descriptor + 'static> Journals<D> {
             settings,
             budget_bytes: 1 << 20,
             dead_bytes_at_rest: journal_bytes_slack,
+            moments: |_, _| None,
         })
     }
 }

@@ -81,6 +81,7 @@ impl Store {
         if let Err(error) = self.make_durable(&cuts) {
             for (shard, cut) in self.shards.iter().zip(&cuts) {
                 let mut state = shard.lock();
+                planted!(FailedCutForgotten => continue);
                 state.map.is_not_durable(&cut.images);
                 for (class, _) in &cut.slab_files {
                     state.slabs[*class].as_mut().expect("a slab stays").has_written();
@@ -122,7 +123,8 @@ impl Store {
                 states.iter().flat_map(|state| state.in_flight.iter().copied()).collect();
             root.in_flight = in_flight.into_iter().collect();
             // Relaxed: versions are given out under a shard's lock.
-            root.version = Version::from_u64(self.version.load(Ordering::Relaxed));
+            let version = Version::from_u64(self.version.load(Ordering::Relaxed));
+            root.version = planted!(VersionNotRaised, version => root.version);
             root.cut = cut;
             let mut cuts = Vec::with_capacity(states.len());
             root.maps.clear();
@@ -158,6 +160,8 @@ impl Store {
             let maps = std::iter::once(&cut.map_file).filter(|_| !cut.images.is_empty());
             for file in slabs.chain(maps) {
                 planted!(CutWithoutSync => continue);
+                planted!(MapNotSynced => if file.name().kind() == kvilt_format::names::MAP { continue });
+                planted!(SlabNotSynced => if file.name().kind() == kvilt_format::names::SLAB { continue });
                 self.sync(&**file)?;
             }
         }
@@ -181,9 +185,8 @@ impl Store {
 
     /// A sync that failed may have lost anything: nobody goes on as if it could be tried again.
     fn sync(&self, file: &dyn File) -> Result<()> {
-        file.sync()
-            .map_err(|e| Error::io("sync", e).in_file(file.name()))
-            .inspect_err(|error| self.poison(error))
+        let sync = || planted!(SyncFailureIgnored, file.sync() => file.sync().or(Ok(())));
+        sync().map_err(|e| Error::io("sync", e).in_file(file.name())).inspect_err(|error| self.poison(error))
     }
 
     /// Deals with a piece of what range deletes took out of the indexes. Whether there is more.

@@ -126,7 +126,8 @@ impl Map {
                 bytes.copy_from_slice(&word.to_le_bytes());
             }
         }
-        let copy = pair.current.map_or(0, |(copy, _)| 1 - copy);
+        let other = |copy: usize| kvilt_base::planted!(MapWrittenInPlace, 1 - copy => copy);
+        let copy = pair.current.map_or(0, |(copy, _)| other(copy));
         let mut bytes = aligned(PAGE_BYTES);
         let page = MapPage { class: pair.class, first_slot: pair.first_slot, cut, bits: &bits };
         let place = bytes.first_chunk_mut().expect("it is a page");

@@ -16,7 +16,7 @@ use kvilt_base::{
     Direction, Disk, Error, ErrorKind, FileName, Level, Listed, Result, Settings, Version, World,
     directory::{self, DirectoryLock},
     disk::Habitat,
-    engine_name,
+    engine_name, planted,
     queue::aligned,
     unfinished::{not_empty, refuse_unfinished},
 };
@@ -192,6 +192,7 @@ impl Opening<'_> {
         // Whether nothing can be missing of what the last run did.
         let is_whole = root.level == Level::Sync && root.epoch > 0
             || root.habitat != NOWHERE && root.habitat.boot == habitat.boot;
+        let is_whole = planted!(BootNotCompared, is_whole => true);
         let mut shards = load::load_all(&*self.world.spawn, &self.disk, root, is_whole)?;
         let version_max = shards.iter().map(|shard| shard.version_max).max().unwrap_or_default();
         if !root.is_clean {
@@ -199,6 +200,7 @@ impl Opening<'_> {
         }
         // Above all versions that the last run gave out, also if there were more than an epoch counts.
         let epoch = root.epoch.max(root.version.epoch()).max(version_max.epoch()) + 1;
+        let epoch = planted!(EpochNotRaised, epoch => root.epoch.max(1));
         let counted: Vec<_> = shards.iter_mut().map(|shard| std::mem::take(&mut shard.counted)).collect();
         let shards = shards.into_iter().enumerate();
         let shards: Result<Vec<Shard>> =
@@ -241,7 +243,8 @@ impl Opening<'_> {
             // items of this run are told from those of the last.
             let level = store.level();
             store.cut_with(&mut store.rooted.lock(), &mut |root| {
-                (root.epoch, root.level, root.habitat, root.is_clean) = (epoch, level, habitat, false);
+                let is_clean = planted!(CloseNotTakenBack, false => root.is_clean);
+                (root.epoch, root.level, root.habitat, root.is_clean) = (epoch, level, habitat, is_clean);
             })?;
             snapshot::remove(&*self.disk, &self.listed);
             let worker = self.world.spawn.spawn("cutter", Box::new(Cutter::new(&store)));
@@ -262,7 +265,7 @@ impl Opening<'_> {
         }
         for batch in items.into_values() {
             let is_whole = batch.iter().all(|(_, found)| found.batch_len as usize == batch.len());
-            if !kvilt_base::planted!(PartsOfBatchCount, is_whole => true) {
+            if !planted!(PartsOfBatchCount, is_whole => true) {
                 continue;
             }
             for (number, found) in batch {
@@ -301,6 +304,7 @@ impl Opening<'_> {
 /// Writes the blocks of what counts behind the cut once more: after a sync that failed, they may be in the
 /// kernel's cache, where a read finds them and no later sync does.
 fn write_again(shard: &Shard, state: &mut Locked<'_>, places: Vec<Place>) -> Result<()> {
+    planted!(FoundNotWrittenAgain => return Ok(()));
     let mut in_flight = VecDeque::new();
     for place in places {
         if in_flight.len() == WRITTEN_AGAIN_IN_FLIGHT
@@ -348,7 +352,8 @@ fn apply(shards: &mut [Loaded], number: usize, found: Found) -> Result<()> {
         }
         scan::Owned::Tombstone { place } => {
             let shard = &mut shards[number];
-            if let Some(key) = shard.named.get(&place)
+            if !planted!(TombstoneIgnored, false => true)
+                && let Some(key) = shard.named.get(&place)
                 && shard.index.get(key) == Some(place)
             {
                 shard.index.remove(key);
@@ -357,6 +362,7 @@ fn apply(shards: &mut [Loaded], number: usize, found: Found) -> Result<()> {
         }
         scan::Owned::RangeDelete { range } => {
             for shard in shards {
+                planted!(RangeDeleteIgnored => break);
                 let removed = shard.index.take_range(&range);
                 let mut entries = crate::index::Entries::default();
                 removed.walk(&range, Direction::Forward, usize::MAX, &mut entries);

@@ -94,7 +94,10 @@ impl State {
         charges: Charges,
     ) -> Self {
         debug_assert_eq!(slabs.len(), CLASS_COUNT);
-        let blocks = Blocks::new(ground.memory_bytes, ground.level == Level::Sync);
+        let blocks = Blocks::new(
+            ground.memory_bytes,
+            planted!(WritesNotDurable, ground.level == Level::Sync => false),
+        );
         let mut state = State {
             ground,
             index,
@@ -199,6 +202,11 @@ impl State {
         }
         let is_kept = self.history.note(key, before, self.clock);
         let is_kept = planted!(SlotOfViewFreed, is_kept => false);
+        planted!(FreedAtOnce => {
+            if let (false, Some(before)) = (is_kept, before) {
+                return self.give_back(before);
+            }
+        });
         if !is_kept {
             self.unused.extend(before);
         }
@@ -226,6 +234,7 @@ impl State {
     /// A cut is durable.
     pub(crate) fn frees(&mut self) {
         self.times_freed += 1;
+        planted!(FreedWithWrongCut => self.unused_before_cut.append(&mut self.unused));
         for place in std::mem::take(&mut self.unused_before_cut) {
             self.slab_mut(place).becomes_free(place.slot());
         }
@@ -255,6 +264,7 @@ impl State {
             }
         };
         let (slot, is_fresh) = self.take_slot(class)?;
+        let is_fresh = planted!(BlockTakenForFresh, is_fresh => true);
         let id = self.identity_of(class);
         let place = Place::new(class.number(), slot);
         let location = self.slab_mut(place).location(slot);
@@ -345,7 +355,8 @@ impl State {
         page.copy_from_slice(&encode_slab_header(self.identity_of(class))[..]);
         let written = file.write_all_at(0, &page);
         let is_written = written.is_ok();
-        let made = written.and_then(|()| file.sync()).and_then(|()| disk.sync_dir()).map_err(failed);
+        let sync_dir = || planted!(SlabNameNotSynced, disk.sync_dir() => Ok(()));
+        let made = written.and_then(|()| file.sync()).and_then(|()| sync_dir()).map_err(failed);
         if let Err(error) = made {
             // The first error is the one to tell.
             let _ = disk.remove(name);

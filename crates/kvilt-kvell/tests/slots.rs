@@ -257,6 +257,36 @@ fn what_an_open_found_after_a_failed_sync_is_durable() {
     panic!("a cut has fewer syncs");
 }
 
+/// A process dies at each call of a store's first cut; what the next open finds is durable when it returns.
+#[test]
+fn what_an_open_found_after_a_kill_is_durable() {
+    for call in 0..60 {
+        let disk = MemoryDisk::new(3);
+        let db = open_with(disk.clone(), 2, ASYNC).unwrap();
+        let mut model = Rows::new();
+        let first = disk.ops();
+        put_round(&*db, 0..8, 0, &mut model);
+        let before_cut = disk.ops() - first;
+        drop(db);
+        let disk = MemoryDisk::new(3);
+        let db = open_with(disk.clone(), 2, ASYNC).unwrap();
+        put_round(&*db, 0..8, 0, &mut model);
+        assert_eq!(disk.ops() - first, before_cut);
+        disk.set_crash_at(Some(disk.ops() + call));
+        let is_done = db.sync().is_ok();
+        let killed = disk.kill_image();
+        let db = open_with(killed.clone(), 2, ASYNC).unwrap();
+        assert_eq!(rows(&*db), model, "call {call}");
+        for keep in keeps().chain((0..8).map(Keep::Prefix)) {
+            assert_eq!(rows_of(killed.crash_image(keep)), model, "call {call}, {keep:?}");
+        }
+        if is_done {
+            return;
+        }
+    }
+    panic!("a cut has fewer calls");
+}
+
 /// Slots of a batch of which an item was refused do not count, and none of its other items does.
 #[test]
 fn a_batch_that_was_refused_is_absent_after_a_kill() {

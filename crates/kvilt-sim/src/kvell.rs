@@ -3,15 +3,20 @@
 //! Where it stands: beside `even`; `fuzzing` tests the decoders of its files, and needs no store.
 
 pub mod fuzzing;
+mod mutants;
 
 use std::{sync::Arc, time::Duration};
 
-use kvilt_base::{Durability, Settings, disk::FileKind};
+use kvilt_base::{Durability, FileName, Settings, disk::FileKind};
+use kvilt_format::names::{MAP, ROOT, SLAB};
+use kvilt_io::Call;
 use kvilt_kvell::{KINDS, NAME, Options};
 
 use crate::{
+    bystander::Moment,
     dice::Dice,
     fuzzing::Target,
+    mutants::Planted,
     subject::{Described, Subject, Tested},
 };
 
@@ -53,7 +58,8 @@ impl Tested for Kvell {
         let mut options = Options::default();
         options.shards = 1 + (number / 3 % 3) as u32;
         options.queue_depth = *dice.pick(&[1, 3, 64]) as usize;
-        let budget_bytes = *dice.pick(&[512 << 10, 2 << 20, 64 << 20]);
+        // A shard has room for some keys of 30 KiB, and their index is no larger than half of it.
+        let budget_bytes = u64::from(options.shards) * *dice.pick(&[768 << 10, 2 << 20, 64 << 20]);
         subject(options, durability, budget_bytes)
     }
 
@@ -65,13 +71,37 @@ impl Tested for Kvell {
         &["cuts", "cache_hits", "cache_misses", "blocks_written", "batches"]
     }
 
+    fn planted(&self) -> &'static [Planted] {
+        mutants::PLANTED
+    }
+
     fn fuzz_targets(&self) -> &'static [Target] {
         fuzzing::TARGETS
     }
 }
 
 fn subject(options: Options, durability: Durability, budget_bytes: u64) -> Box<dyn Subject> {
+    Box::new(described(options, durability, budget_bytes))
+}
+
+fn described(options: Options, durability: Durability, budget_bytes: u64) -> Described {
     let mut settings = Settings::default();
     settings.durability = durability;
-    Box::new(Described { engine: Arc::new(options), settings, budget_bytes, dead_bytes_at_rest: SLACK_BYTES })
+    Described {
+        engine: Arc::new(options),
+        settings,
+        budget_bytes,
+        dead_bytes_at_rest: SLACK_BYTES,
+        moments: moment,
+    }
+}
+
+/// A cut holds no shard while it writes and syncs. A get's read is none: a put of the same block would wait
+/// for it, on this very thread.
+fn moment(call: Call, name: FileName) -> Option<Moment> {
+    match call {
+        Call::Write | Call::Sync if name == ROOT || name.kind() == MAP => Some(Moment::Making),
+        Call::Sync if name.kind() == SLAB => Some(Moment::Making),
+        _ => None,
+    }
 }

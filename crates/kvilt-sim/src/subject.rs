@@ -158,6 +158,8 @@ pub struct Described {
     pub budget_bytes: u64,
     /// See [`Subject::dead_bytes_at_rest`].
     pub dead_bytes_at_rest: u64,
+    /// See [`Subject::moments`].
+    pub moments: Moments,
 }
 
 impl fmt::Debug for Described {
@@ -196,5 +198,9 @@ impl Subject for Described {
 
     fn dead_bytes_at_rest(&self) -> u64 {
         self.dead_bytes_at_rest
+    }
+
+    fn moments(&self) -> Moments {
+        self.moments
     }
 }
