@@ -28,10 +28,6 @@ use crate::{
     state::State,
 };
 
-/// Callers of a shard that do a transfer by themselves at the same time. Behind them, transfers are gathered
-/// and go through the queue: with two cores, one call for each of 64 costs more than the drive takes.
-const ALONE_MAX: usize = 8;
-
 /// A shard.
 pub(crate) struct Shard {
     state: Mutex<State>,
@@ -102,17 +98,12 @@ impl Shard {
                 self.hand_over(state);
                 return outcome;
             }
-            let is_lone = state.alone < ALONE_MAX && state.queued == 0;
-            if is_lone && let Some(transfer) = state.blocks.take_lone() {
-                // Few others to wait with: the caller's own call to the system costs less than a queue's.
+            if let Some(transfer) = state.blocks.take_lone() {
+                // The caller's own call to the system costs less than a queue's and being woken.
                 self.transfer_alone(state, transfer);
-            } else if state.is_reaping {
-                // Who reaps submits what has come meanwhile, all at once.
-                let condvar = state.blocks.sleep(ticket);
-                condvar.wait(state);
             } else if state.blocks.has_outbox() {
                 self.submit(state);
-            } else if state.queued > 0 {
+            } else if state.queued > 0 && !state.is_reaping {
                 self.reap(state);
             } else {
                 let condvar = state.blocks.sleep(ticket);
@@ -123,7 +114,7 @@ impl Shard {
 
     /// Wakes somebody who sleeps if there is something that nobody does.
     fn hand_over(&self, state: &Locked<'_>) {
-        let is_left = !state.is_reaping && (state.blocks.has_outbox() || state.queued > 0);
+        let is_left = state.blocks.has_outbox() || state.queued > 0 && !state.is_reaping;
         if is_left && let Some(sleeper) = state.blocks.sleeper() {
             sleeper.notify_one();
         }
@@ -153,7 +144,6 @@ impl Shard {
     fn transfer_alone(&self, state: &mut Locked<'_>, transfer: Transfer) {
         let Transfer { token, file, offset, work } = transfer;
         let outcome = Err(io::Error::other("a panic ended it"));
-        state.alone += 1;
         let mut alone = Alone { state, done: Some(Completed { token, work, outcome }) };
         let Alone { state, done: Some(Completed { work, outcome, .. }) } = &mut alone else { return };
         MutexGuard::unlocked(state, || {
@@ -181,7 +171,6 @@ struct Alone<'r, 's> {
 
 impl Drop for Alone<'_, '_> {
     fn drop(&mut self) {
-        self.state.alone -= 1;
         self.state.blocks.complete(self.done.take().expect("it is given back"));
         if std::thread::panicking()
             && let Some(sleeper) = self.state.blocks.sleeper()

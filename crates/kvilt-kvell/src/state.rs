@@ -70,8 +70,6 @@ pub(crate) struct State {
     /// How often a cut has freed slots.
     pub(crate) times_freed: u64,
     pub(crate) is_reaping: bool,
-    /// Callers that do a transfer by themselves.
-    pub(crate) alone: usize,
     charges: Charges,
     busy: HashSet<Box<[u8]>>,
     closed_range: Option<KeyRange>,
@@ -112,7 +110,6 @@ impl State {
             queued: 0,
             times_freed: 0,
             is_reaping: false,
-            alone: 0,
             charges,
             busy: HashSet::new(),
             closed_range: None,
