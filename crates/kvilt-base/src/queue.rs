@@ -14,9 +14,9 @@
 //!
 //! What a caller promises: a write overlaps nothing else that is in flight, and no call on its [`File`].
 //!
-//! A file of a direct kind ([`FileKind::direct`]) is read and written in whole blocks of [`BLOCK_BYTES`], at
-//! multiples of it, from and to addresses that are multiples of it, also through [`File`]. Anything else is
-//! `InvalidInput`, wherever the file lies.
+//! A file of a direct kind (see [`FileKind::direct`](crate::disk::FileKind::direct)) is read and written in
+//! whole blocks of [`BLOCK_BYTES`], at multiples of it, from and to addresses that are multiples of it, also
+//! through [`File`]. Anything else is `InvalidInput`, wherever the file lies.
 
 use std::{any::Any, fmt, io, sync::Arc};
 
