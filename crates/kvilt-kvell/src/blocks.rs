@@ -332,11 +332,16 @@ impl Blocks {
                     }
                     Err(_) => {
                         let because = failed("write a block", &outcome, &flight.location);
+                        // A durable write that failed is a failed sync: nobody knows what the drive has.
+                        if self.writes_are_durable && because.kind() != ErrorKind::NoSpace {
+                            self.spoil(because.clone());
+                        }
                         self.begin_take_back(flight.location, before, because, flight.tickets, flight.next);
                     }
                 }
             }
             (FlightKind::TakeBack { before, because }, _, outcome) => {
+                let was_full = because.kind() == ErrorKind::NoSpace;
                 self.finish(flight.tickets, &Err(because));
                 match outcome {
                     Ok(()) if before.len() == flight.location.len => {
@@ -348,7 +353,7 @@ impl Blocks {
                         let edits = flight.next.into_iter().map(|(_, ticket)| ticket);
                         self.finish(edits, &Err(error.clone()));
                         // On a full disk neither of the two was written.
-                        if error.kind() != ErrorKind::NoSpace {
+                        if !was_full || error.kind() != ErrorKind::NoSpace {
                             self.spoil(error);
                         }
                     }

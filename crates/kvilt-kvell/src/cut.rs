@@ -58,6 +58,10 @@ impl Store {
     pub(crate) fn cut(&self) -> Result<()> {
         let mut rooted = self.rooted.lock();
         self.ensure_healthy()?;
+        if rooted.file.is_none() {
+            // A close came first, and has told its caller whether everything is durable.
+            return Err(Error::new(kvilt_base::ErrorKind::Closed, "the store was closed"));
+        }
         self.cut_with(&mut rooted, &mut |_| {})
     }
 
@@ -230,8 +234,10 @@ impl Worker for Cutter {
         store.expire_views();
         let interval = store.settings.durability.bounded().interval();
         if store.has_work.swap(false, Ordering::SeqCst) {
-            // An error is reported by the next write or sync that needs the cut.
-            let _ = store.cut();
+            // An error is reported by the next write or sync that needs the cut; and it is tried again.
+            if store.cut().is_err() && store.ensure_healthy().is_ok() {
+                store.has_work.store(true, Ordering::SeqCst);
+            }
             return Next::Rest(Some(interval));
         }
         store.doze.lie_down();

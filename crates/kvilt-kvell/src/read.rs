@@ -203,7 +203,11 @@ impl<'s> Scan<'s> {
     fn run(&mut self, rows: &mut dyn Rows) -> Result<Scanned> {
         loop {
             self.fill_window();
-            let Some(ahead) = self.window.pop_front() else { return Ok(Scanned::Ended) };
+            let Some(ahead) = self.window.pop_front() else {
+                // Of a view that has expired, rows behind the last may be gone.
+                self.store.ensure_view(self.view)?;
+                return Ok(Scanned::Ended);
+            };
             self.window_bytes -= ahead.bytes;
             let shard = &self.store.shards[ahead.shard];
             let value = {

@@ -295,7 +295,8 @@ impl Opening<'_> {
             budget: Arc::clone(budget),
             shards: shards as u64,
             memory_bytes: budget.bytes_max() / shards as u64,
-            writes_max: (kvilt_format::slab::IN_FLIGHT_MAX / shards).max(1),
+            // A root names those in flight, and a range delete may be one of them.
+            writes_max: ((kvilt_format::slab::IN_FLIGHT_MAX - 1) / shards).max(1),
         };
         Ok(Shard::new(State::new(ground, loaded.index, loaded.slabs, loaded.map, charges), queue))
     }

@@ -53,9 +53,11 @@ pub(crate) fn salvage(
         counted: None,
         found: BTreeMap::new(),
     };
-    salvage.store_id = sound(recovery::read_root(disk))?.flatten().map(|root| root.store_id);
+    let root = sound(recovery::read_root(disk))?.flatten();
+    salvage.store_id = root.as_ref().map(|root| root.store_id);
     salvage.counted = sound(recovery::used_slots(disk))?;
-    salvage.report.is_proven = salvage.counted.is_some();
+    let was_closed = root.is_some_and(|root| root.is_clean);
+    salvage.report.is_proven = salvage.counted.is_some() && was_closed;
     let names: Vec<FileName> =
         directory::numbers(&directory::list(disk)?, SLAB).map(|number| FileName::Of(SLAB, number)).collect();
     let total = names.iter().filter_map(|name| disk.len(*name).ok()).sum::<u64>().max(1);
@@ -76,15 +78,22 @@ pub(crate) fn salvage(
                 file: Some(ROOT.to_string()),
                 offset: None,
                 range: Some(KeyRange::all()),
-                message:
-                    "root or occupancy maps are damaged: what was saved may be older than it was, or deleted \
-                      since"
-                        .to_string(),
+                message: match salvage.counted {
+                    Some(_) => UNCLOSED.to_string(),
+                    None => DAMAGED.to_string(),
+                },
             },
         );
     }
     Ok(salvage.report)
 }
+
+/// Why a salvage of a store that was not closed is not proven.
+const UNCLOSED: &str = "the store was not closed: writes behind its last cut, half a second at most, are not saved, \
+                        and rows that were deleted since are";
+/// Why one without root or maps is not.
+const DAMAGED: &str =
+    "root or occupancy maps are damaged: what was saved may be older than it was, or deleted since";
 
 struct Salvage<'s> {
     disk: &'s dyn Disk,

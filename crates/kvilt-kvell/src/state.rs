@@ -37,7 +37,7 @@ pub(crate) struct Ground {
     pub(crate) shards: u64,
     /// Memory of this shard, in bytes.
     pub(crate) memory_bytes: u64,
-    /// Writes that may be in flight at once.
+    /// Writes that may have keys reserved at once, beside a range delete.
     pub(crate) writes_max: usize,
 }
 
@@ -72,6 +72,8 @@ pub(crate) struct State {
     pub(crate) is_reaping: bool,
     charges: Charges,
     busy: HashSet<Box<[u8]>>,
+    /// Writes that have keys reserved: each may be in flight when a cut comes.
+    reservations: usize,
     closed_range: Option<KeyRange>,
     waiting: usize,
     charged_index_bytes: u64,
@@ -112,6 +114,7 @@ impl State {
             is_reaping: false,
             charges,
             busy: HashSet::new(),
+            reservations: 0,
             closed_range: None,
             waiting: 0,
             charged_index_bytes: 0,
@@ -125,10 +128,11 @@ impl State {
     /// Makes the keys the caller's, all or none.
     pub(crate) fn reserve<'k>(&mut self, keys: impl Iterator<Item = &'k [u8]> + Clone) -> bool {
         let is_closed = |key: &[u8]| self.closed_range.as_ref().is_some_and(|range| range.contains(key));
-        let may_write = self.in_flight.len() < self.ground.writes_max
+        let may_write = self.reservations < self.ground.writes_max
             && keys.clone().all(|key| !self.busy.contains(key) && !is_closed(key));
         if may_write {
             self.busy.extend(keys.map(Box::from));
+            self.reservations += 1;
         } else {
             self.waiting += 1;
         }
@@ -140,6 +144,7 @@ impl State {
         for key in keys {
             self.busy.remove(key);
         }
+        self.reservations -= 1;
         std::mem::take(&mut self.waiting) > 0
     }
 

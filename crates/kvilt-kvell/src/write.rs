@@ -9,9 +9,7 @@ use std::{
     sync::atomic::Ordering,
 };
 
-use kvilt_base::{
-    Direction, Error, ErrorKind, KeyRange, Level, Result, Swap, Value, Version, WriteBatch, limits, planted,
-};
+use kvilt_base::{Direction, Error, KeyRange, Result, Swap, Value, Version, WriteBatch, limits, planted};
 use kvilt_format::slab::Content;
 
 use crate::{
@@ -112,15 +110,11 @@ impl Store {
     /// Waits for an item; a slot whose write failed is given back.
     fn wait(&self, shard: &Shard, state: &mut Locked<'_>, written: &Written) -> Result<()> {
         let outcome = shard.wait(state, written.ticket).map(drop);
-        if let Err(error) = &outcome {
+        if outcome.is_err() {
             if let Some(spoilt) = state.blocks.spoilt() {
                 self.poison(spoilt);
             } else {
                 state.give_back(written.place);
-            }
-            // A durable write that failed is a failed sync: nobody knows what the drive has.
-            if self.level() == Level::Sync && error.kind() != ErrorKind::NoSpace {
-                self.poison(error);
             }
         }
         outcome

@@ -27,7 +27,7 @@ pub const KVELL: Kvell = Kvell;
 pub struct Kvell;
 
 /// How many configurations seeds go round.
-const CONFIGURATIONS: u64 = 12;
+const CONFIGURATIONS: u64 = 24;
 
 /// Room that slabs of a few rows take beside them, in bytes: a slab grows by 64 KiB at least, and there is
 /// one for each size class and shard.
