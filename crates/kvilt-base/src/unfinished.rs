@@ -124,6 +124,23 @@ pub fn refuse_unfinished(listed: &[Listed], place: &str) -> Result<()> {
     )))
 }
 
+/// Why [`Disk::new_directory`] made no directory for a copy, of the same kind as where an open finds that.
+pub fn no_directory(error: io::Error, place: &str) -> Error {
+    match error.kind() {
+        io::ErrorKind::DirectoryNotEmpty => not_empty(place),
+        io::ErrorKind::NotADirectory | io::ErrorKind::AlreadyExists => Error::invalid(format!(
+            "{place} is not a directory; name one that does not exist, or is empty, in a directory that is there"
+        )),
+        io::ErrorKind::InvalidFilename => Error::invalid(format!(
+            "a name in {place} is longer than the file system allows; name a shorter one"
+        )),
+        io::ErrorKind::InvalidInput => {
+            Error::invalid(format!("cannot make a store in {place}: {error}; name a directory outside of it"))
+        }
+        _ => Error::io("make a directory for the copy", error).in_file(place),
+    }
+}
+
 /// The error of every job that wants a directory of its own, whoever finds that it has something in it.
 pub fn not_empty(place: &str) -> Error {
     Error::invalid(format!("{place} is not empty; name a directory that does not exist, or is empty"))

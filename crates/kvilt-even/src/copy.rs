@@ -7,9 +7,11 @@
 //!
 //! The copy bears a mark until it is whole (`unfinished.rs`), and one that fails removes what it made.
 
-use std::{io, path::Path, sync::Arc};
+use std::{path::Path, sync::Arc};
 
-use kvilt_base::{Disk, Error, ErrorKind, Result, Unfinished, engine_name, planted, unfinished::not_empty};
+use kvilt_base::{
+    Disk, Error, ErrorKind, Result, Unfinished, engine_name, planted, unfinished::no_directory,
+};
 use kvilt_format::manifest::{ManifestWriter, Witness};
 
 use crate::{NAME, store::Store};
@@ -60,23 +62,6 @@ fn copy_root(store: &Store, disk: &dyn Disk) -> Result<()> {
         });
         made.map_err(of_the_copy)
     })
-}
-
-/// Why there is no directory for the copy, of the same kind as where an open finds that.
-fn no_directory(error: io::Error, place: &str) -> Error {
-    match error.kind() {
-        io::ErrorKind::DirectoryNotEmpty => not_empty(place),
-        io::ErrorKind::NotADirectory | io::ErrorKind::AlreadyExists => Error::invalid(format!(
-            "{place} is not a directory; name one that does not exist, or is empty, in a directory that is there"
-        )),
-        io::ErrorKind::InvalidFilename => Error::invalid(format!(
-            "a name in {place} is longer than the file system allows; name a shorter one"
-        )),
-        io::ErrorKind::InvalidInput => {
-            Error::invalid(format!("cannot make a store in {place}: {error}; name a directory outside of it"))
-        }
-        _ => Error::io("make a directory for the copy", error).in_file(place),
-    }
 }
 
 /// A failed sync of the copy's manifest condemns the copy, not the store.

@@ -3,11 +3,11 @@
 //! The slabs go on changing, so nothing is linked: a view is read in order and put into a new store, which is
 //! closed at the end. The directory bears a mark until then.
 
-use std::{io, ops::ControlFlow, path::Path, sync::Arc};
+use std::{ops::ControlFlow, path::Path, sync::Arc};
 
 use kvilt_base::{
-    Budget, Direction, Disk, Durability, Engine, Error, KeyRange, Result, Unfinished, World, WriteBatch,
-    unfinished::not_empty,
+    Budget, Direction, Disk, Durability, Engine, KeyRange, Result, Unfinished, World, WriteBatch, limits,
+    unfinished::no_directory,
 };
 
 use crate::{Options, engine::Kvell, recovery, store::Store};
@@ -39,6 +39,9 @@ fn copy(store: &Arc<Store>, disk: &Arc<dyn Disk>, world: &World, shards: u32) ->
     let mut settings = store.settings.clone();
     settings.durability = Durability::Async { interval: settings.durability.interval() };
     (settings.create, settings.read_only, settings.is_unfinished) = (true, false, true);
+    // Of its own batches, however small those of the store's users may be.
+    settings.batch_operations_max = limits::BATCH_OPERATIONS_USUAL;
+    settings.batch_bytes_max = limits::BATCH_BYTES_USUAL;
     let options = Options { shards, ..Options::default() };
     let made = recovery::open(Arc::clone(disk), world, &options, &settings)?;
     let made = Kvell::new(made);
@@ -63,21 +66,4 @@ fn fill(store: &Arc<Store>, made: &Kvell) -> Result<()> {
     store.scan(view.version().to_u64(), &KeyRange::all(), Direction::Forward, &mut rows)?;
     outcome?;
     made.write(batch)
-}
-
-/// Why there is no directory for the copy, of the same kind as where an open finds that.
-fn no_directory(error: io::Error, place: &str) -> Error {
-    match error.kind() {
-        io::ErrorKind::DirectoryNotEmpty => not_empty(place),
-        io::ErrorKind::NotADirectory | io::ErrorKind::AlreadyExists => Error::invalid(format!(
-            "{place} is not a directory; name one that does not exist, or is empty, in a directory that is there"
-        )),
-        io::ErrorKind::InvalidFilename => Error::invalid(format!(
-            "a name in {place} is longer than the file system allows; name a shorter one"
-        )),
-        io::ErrorKind::InvalidInput => {
-            Error::invalid(format!("cannot make a store in {place}: {error}; name a directory outside of it"))
-        }
-        _ => Error::io("make a directory for the copy", error).in_file(place),
-    }
 }

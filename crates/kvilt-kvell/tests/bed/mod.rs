@@ -17,6 +17,13 @@ pub(crate) const SYNC: Durability = Durability::Sync { interval: HOUR };
 
 /// Opens a store with this number of shards; it takes no cut by itself.
 pub(crate) fn open_with(disk: Arc<dyn Disk>, shards: u32, durability: Durability) -> Result<Arc<dyn Engine>> {
+    let mut settings = Settings::default();
+    settings.durability = durability;
+    open_as(disk, shards, &settings)
+}
+
+/// The same with other settings.
+pub(crate) fn open_as(disk: Arc<dyn Disk>, shards: u32, settings: &Settings) -> Result<Arc<dyn Engine>> {
     let world = World {
         clock: ManualClock::new(),
         rng: Arc::new(SeededRng::new(7)),
@@ -25,9 +32,7 @@ pub(crate) fn open_with(disk: Arc<dyn Disk>, shards: u32, durability: Durability
     };
     let mut options = Options::default();
     options.shards = shards;
-    let mut settings = Settings::default();
-    settings.durability = durability;
-    options.open(disk, world, &settings)
+    options.open(disk, world, settings)
 }
 
 pub(crate) fn open(disk: Arc<dyn Disk>) -> Arc<dyn Engine> {
