@@ -1,6 +1,6 @@
 //! Every maximum of the house, with its unit and its reason, and the checks between them.
 
-use crate::{Error, Result};
+use crate::{Error, Result, WriteBatch};
 
 /// Longest key a user may write, in bytes. Long enough for any composite key, short enough that an index of
 /// first keys stays in memory.
@@ -69,6 +69,37 @@ pub fn check_value(value: &[u8]) -> Result<()> {
             "the value has {} bytes; a value may have up to {VALUE_BYTES_MAX}; store larger objects in several rows",
             value.len()
         )));
+    }
+    Ok(())
+}
+
+/// Refuses a batch of more operations or bytes than a store takes at once, with a key of more than
+/// `key_bytes_max` bytes, or with a value that is too long.
+///
+/// Errors: `InvalidArgument`; for operations and bytes, by the setting that limits them.
+pub fn check_batch(
+    batch: &WriteBatch,
+    operations_max: usize,
+    bytes_max: usize,
+    key_bytes_max: usize,
+) -> Result<()> {
+    let (operations, bytes) = (batch.len(), batch.bytes());
+    let setting = match (operations > operations_max, bytes > bytes_max) {
+        (true, _) => Some("batch_operations_max"),
+        (false, true) => Some("batch_bytes_max"),
+        (false, false) => None,
+    };
+    if let Some(setting) = setting {
+        let message = format!(
+            "the batch has {operations} operations and {bytes} bytes of keys and values; this store takes up to {operations_max} \
+             and {bytes_max} at once, for others wait while a batch is written: write it in parts, or open the store with a larger \
+             `batch_operations_max` or `batch_bytes_max`"
+        );
+        return Err(Error::invalid(message).by_setting(setting));
+    }
+    for operation in batch.operations() {
+        check_key(operation.key, key_bytes_max)?;
+        check_value(operation.value.unwrap_or_default())?;
     }
     Ok(())
 }

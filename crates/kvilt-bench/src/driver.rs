@@ -108,7 +108,7 @@ const GET_MANY: usize = 3;
 
 impl Latencies {
     fn new() -> Result<Self> {
-        // They grow with what they are told: of many threads, those that stay empty take little.
+        // A histogram grows with its samples: those of operations that a thread does not do stay small.
         let histogram = || Histogram::new(3).context("a histogram");
         let [put, get, scan, get_many] = [histogram()?, histogram()?, histogram()?, histogram()?];
         Ok(Latencies([("put", put), ("get", get), ("scan", scan), ("get_many", get_many)]))

@@ -11,7 +11,7 @@ use kvilt_base::{
     Progress, ReadView, Result, Rows, Scanned, Stats, Swap, Version, World, WriteBatch,
     directory::DirectoryLock,
     key::successor,
-    limits::{ENGINE_KEY_BYTES_MAX, check_key, check_value},
+    limits::{ENGINE_KEY_BYTES_MAX, check_batch, check_key, check_value},
 };
 use kvilt_sync::{Home, View, published::pin};
 use parking_lot::Mutex;
@@ -22,7 +22,7 @@ use crate::{
     copy,
     figures::Figures,
     funk::log::IfFull,
-    options::{Config, Options},
+    options::Options,
     parts,
     pool::Pool,
     rebalance::{Checkpointer, Rebalancer},
@@ -127,29 +127,6 @@ fn if_full<'v>(values: impl IntoIterator<Item = Option<&'v [u8]>>) -> IfFull {
     if values.into_iter().all(|value| value.is_none()) { IfFull::GrowForDeletes } else { IfFull::Fail }
 }
 
-fn allow_batch(batch: &WriteBatch, config: &Config) -> Result<()> {
-    let (operations, operations_max) = (batch.len(), config.batch_operations_max);
-    let (bytes, bytes_max) = (batch.bytes(), config.batch_bytes_max);
-    let setting = match (operations > operations_max, bytes > bytes_max) {
-        (true, _) => Some("batch_operations_max"),
-        (false, true) => Some("batch_bytes_max"),
-        (false, false) => None,
-    };
-    if let Some(setting) = setting {
-        let message = format!(
-            "the batch has {operations} operations and {bytes} bytes of keys and values; this store takes up to {operations_max} \
-             and {bytes_max} at once, for others wait while a batch is written: write it in parts, or open the store with a larger \
-             `batch_operations_max` or `batch_bytes_max`"
-        );
-        return Err(Error::invalid(message).by_setting(setting));
-    }
-    for operation in batch.operations() {
-        check_key(operation.key, KEY_BYTES_MAX)?;
-        check_value(operation.value.unwrap_or_default())?;
-    }
-    Ok(())
-}
-
 impl Engine for Even {
     fn get_with(&self, key: &[u8], at: Option<&ReadView>, found: &mut dyn FnMut(&[u8])) -> Result<bool> {
         self.home.allow_read()?;
@@ -171,7 +148,8 @@ impl Engine for Even {
 
     fn write(&self, batch: WriteBatch) -> Result<()> {
         self.allow_change()?;
-        allow_batch(&batch, &self.store.config)?;
+        let config = &self.store.config;
+        check_batch(&batch, config.batch_operations_max, config.batch_bytes_max, KEY_BYTES_MAX)?;
         match &self.store.commit {
             None => {
                 let mut changes = Vec::with_capacity(batch.len());

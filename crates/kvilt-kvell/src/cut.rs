@@ -60,7 +60,7 @@ impl Store {
         self.ensure_healthy()?;
         if rooted.file.is_none() {
             // A close came first, and has told its caller whether everything is durable.
-            return Err(Error::new(kvilt_base::ErrorKind::Closed, "the store was closed"));
+            return Err(Error::new(ErrorKind::Closed, "the store was closed"));
         }
         self.cut_with(&mut rooted, &mut |_| {})
     }
@@ -253,10 +253,7 @@ impl Worker for Cutter {
 
     fn panicked(&mut self, message: &str) {
         if let Some(store) = self.store.upgrade() {
-            store.poison(&Error::new(
-                kvilt_base::ErrorKind::Poisoned,
-                format!("a worker panicked: {message}"),
-            ));
+            store.poison(&Error::new(ErrorKind::Poisoned, format!("a worker panicked: {message}")));
         }
     }
 }

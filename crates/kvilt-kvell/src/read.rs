@@ -47,24 +47,9 @@ impl Store {
         Ok(value.is_some())
     }
 
-    /// The same under a lock that is held, and held again when `found` is called.
-    pub(crate) fn read_locked(
-        &self,
-        shard: &Shard,
-        state: &mut Locked<'_>,
-        key: &[u8],
-        view: Option<u64>,
-        found: &mut dyn FnMut(&[u8]),
-    ) -> Result<bool> {
-        let value = self.value_of(shard, state, key, view, None)?;
-        if let Some((block, range)) = &value {
-            found(&block[range.clone()]);
-        }
-        Ok(value.is_some())
-    }
-
-    /// A key's value: a block, and where in it. `begun`: a read that was begun before, for this place.
-    fn value_of(
+    /// A key's value: a block, and where in it. The lock is let go while the block is read. `begun`: a read
+    /// that was begun before, for this place.
+    pub(crate) fn value_of(
         &self,
         shard: &Shard,
         state: &mut Locked<'_>,

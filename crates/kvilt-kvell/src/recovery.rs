@@ -57,7 +57,7 @@ pub(crate) fn open(
     }
     let root = match read_root(&*disk) {
         // A making that was cut short: slabs are made only after the root is durable.
-        Err(error) if error.kind() == ErrorKind::Corrupted && !has_slabs(&listed) => None,
+        Err(error) if error.kind() == ErrorKind::Corrupted && first_slab(&listed).is_none() => None,
         root => root?,
     };
     let root = match root {
@@ -92,16 +92,12 @@ pub(crate) fn read_root(disk: &dyn Disk) -> Result<Option<Root>> {
     Root::newest(&bytes[..len])
 }
 
-fn has_slabs(listed: &[Listed]) -> bool {
-    directory::numbers(listed, SLAB).next().is_some()
+fn first_slab(listed: &[Listed]) -> Option<FileName> {
+    directory::numbers(listed, SLAB).next().map(|number| FileName::Of(SLAB, number))
 }
 
 fn allow_making(disk: &dyn Disk, listed: &[Listed], settings: &Settings) -> Result<()> {
-    let has_rows = listed.iter().find_map(|item| match item {
-        Listed::Ours(name @ FileName::Of(kind, _)) if *kind == SLAB => Some(*name),
-        _ => None,
-    });
-    if let Some(name) = has_rows {
+    if let Some(name) = first_slab(listed) {
         return Err(Error::corrupted(ROOT, 0, format!("there is no root, but {name}: a store without it")));
     }
     let place = disk.place();
@@ -239,8 +235,8 @@ impl Opening<'_> {
                 write_again(shard, &mut state, counted)?;
                 state.make_room_for_deletes()?;
             }
-            // Before anything is written: what was found is durable, the snapshots count no more, and the
-            // items of this run are told from those of the last.
+            // Before anything is written: what was found is durable, the snapshots count no more, and items
+            // of this run have versions that none of the last run has.
             let level = store.level();
             store.cut_with(&mut store.rooted.lock(), &mut |root| {
                 let is_clean = planted!(CloseNotTakenBack, false => root.is_clean);

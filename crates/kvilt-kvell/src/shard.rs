@@ -11,8 +11,8 @@
 //! What is always true:
 //! - K-7: the lock is never held while a transfer is submitted or waited for.
 //! - K-8: of the writes of one key, the next begins when the one before has been applied or has failed. A
-//!   range delete waits for the writes of its keys, and they for it. Whoever needs keys of several shards
-//!   takes them in the order of the shards' numbers, and all keys of a shard at once.
+//!   range delete waits for the writes of its keys, and they for it. A write that needs keys of several
+//!   shards takes them in the order of the shards' numbers, and all keys of a shard at once.
 
 use std::{io, sync::Arc};
 

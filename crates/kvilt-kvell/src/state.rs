@@ -75,7 +75,8 @@ pub(crate) struct State {
     /// Writes that have keys reserved: each may be in flight when a cut comes.
     reservations: usize,
     closed_range: Option<KeyRange>,
-    waiting: usize,
+    /// Whether somebody waits for keys, or may.
+    is_waited_for: bool,
     charged_index_bytes: u64,
 }
 
@@ -116,7 +117,7 @@ impl State {
             busy: HashSet::new(),
             reservations: 0,
             closed_range: None,
-            waiting: 0,
+            is_waited_for: false,
             charged_index_bytes: 0,
         };
         state.charge();
@@ -134,7 +135,7 @@ impl State {
             self.busy.extend(keys.map(Box::from));
             self.reservations += 1;
         } else {
-            self.waiting += 1;
+            self.is_waited_for = true;
         }
         may_write
     }
@@ -145,7 +146,7 @@ impl State {
             self.busy.remove(key);
         }
         self.reservations -= 1;
-        std::mem::take(&mut self.waiting) > 0
+        std::mem::take(&mut self.is_waited_for)
     }
 
     /// Nobody begins to write a key of the range; false while another range is closed.
@@ -154,20 +155,20 @@ impl State {
         if may {
             self.closed_range = Some(range.clone());
         } else {
-            self.waiting += 1;
+            self.is_waited_for = true;
         }
         may
     }
 
     pub(crate) fn has_busy_in(&mut self, range: &KeyRange) -> bool {
         let has = self.busy.iter().any(|key| range.contains(key));
-        self.waiting += usize::from(has);
+        self.is_waited_for |= has;
         has
     }
 
     pub(crate) fn open_range(&mut self) {
         self.closed_range = None;
-        self.waiting = 0;
+        self.is_waited_for = false;
     }
 
     // Places.

@@ -9,7 +9,7 @@ use std::{
     sync::atomic::Ordering,
 };
 
-use kvilt_base::{Direction, Error, KeyRange, Result, Swap, Value, Version, WriteBatch, limits, planted};
+use kvilt_base::{Direction, KeyRange, Result, Swap, Value, Version, WriteBatch, limits, planted};
 use kvilt_format::slab::Content;
 
 use crate::{
@@ -37,18 +37,7 @@ impl Store {
         limits::check_key(key, limits::ENGINE_KEY_BYTES_MAX)?;
         limits::check_value(value.unwrap_or_default())?;
         self.allow_writes()?;
-        let shard = self.shard_of(key);
-        // Made before the shard is locked: see there.
-        let mut reserved = Reserved { store: self, held: Held::Nothing };
-        let mut state = shard.lock();
-        shard.reserve(&mut state, once(key));
-        reserved.held = Held::Key(shard, key);
-        let outcome = self.change(shard, &mut state, key, value);
-        reserved.release_with(&mut state);
-        drop(state);
-        self.has_made_work();
-        self.counters.count_put(key, value);
-        outcome
+        self.with_key(key, value, |shard, state| self.change(shard, state, key, value))
     }
 
     pub(crate) fn compare_and_swap(
@@ -60,16 +49,27 @@ impl Store {
         limits::check_key(key, limits::ENGINE_KEY_BYTES_MAX)?;
         limits::check_value(new.unwrap_or_default())?;
         self.allow_writes()?;
+        self.with_key(key, new, |shard, state| self.swap(shard, state, key, expected, new))
+    }
+
+    /// Reserves a key for a write, which may give it this value, and counts it.
+    fn with_key<T>(
+        &self,
+        key: &[u8],
+        value: Option<&[u8]>,
+        write: impl FnOnce(&Shard, &mut Locked<'_>) -> Result<T>,
+    ) -> Result<T> {
         let shard = self.shard_of(key);
+        // Made before the shard is locked: see there.
         let mut reserved = Reserved { store: self, held: Held::Nothing };
         let mut state = shard.lock();
         shard.reserve(&mut state, once(key));
         reserved.held = Held::Key(shard, key);
-        let outcome = self.swap(shard, &mut state, key, expected, new);
+        let outcome = write(shard, &mut state);
         reserved.release_with(&mut state);
         drop(state);
         self.has_made_work();
-        self.counters.count_put(key, new);
+        self.counters.count_put(key, value);
         outcome
     }
 
@@ -81,8 +81,8 @@ impl Store {
         expected: Option<&[u8]>,
         new: Option<&[u8]>,
     ) -> Result<Swap> {
-        let mut there = None;
-        self.read_locked(shard, state, key, None, &mut |value| there = Some(Value::copied(value)))?;
+        let found = self.value_of(shard, state, key, None, None)?;
+        let there = found.map(|(block, range)| Value::copied(&block[range]));
         if there.as_deref() != expected {
             return Ok(Swap::Differs(there));
         }
@@ -143,19 +143,9 @@ impl Store {
     }
 
     pub(crate) fn write(&self, batch: &WriteBatch) -> Result<()> {
-        let (operations_max, bytes_max) = (self.settings.batch_operations_max, self.settings.batch_bytes_max);
-        if batch.len() > operations_max || batch.len() > 1 && batch.bytes() > bytes_max {
-            return Err(Error::invalid(format!(
-                "a batch may have `batch_operations_max` = {operations_max} operations and `batch_bytes_max` = \
-                 {bytes_max} bytes, and this one has {} and {}",
-                batch.len(),
-                batch.bytes()
-            )));
-        }
-        for operation in batch.operations() {
-            limits::check_key(operation.key, limits::ENGINE_KEY_BYTES_MAX)?;
-            limits::check_value(operation.value.unwrap_or_default())?;
-        }
+        let settings = &self.settings;
+        let (operations_max, bytes_max) = (settings.batch_operations_max, settings.batch_bytes_max);
+        limits::check_batch(batch, operations_max, bytes_max, limits::ENGINE_KEY_BYTES_MAX)?;
         self.allow_writes()?;
         // The last operation of a key counts.
         let by_key: BTreeMap<&[u8], Option<&[u8]>> =
