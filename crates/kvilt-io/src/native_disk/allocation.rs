@@ -1,7 +1,10 @@
-//! Room on the disk for a file that is nothing but room.
+//! Room on the disk for a file that others write into later.
 //!
 //! What is always true: after Ok every block of the file is there, whoever else fills the disk; after an
-//! error the file is as long as it was before, and holds no blocks beyond.
+//! error the file is as long as it was before, and holds no blocks beyond. What was in the file stays. Where
+//! the file system cannot allocate, only the blocks beyond the file's length before are promised.
+//! Direct reads and writes that are under way end first: ext4 and XFS wait for them in `fallocate` and in
+//! `ftruncate`, whatever the length.
 
 use std::{io, os::fd::BorrowedFd};
 
@@ -12,16 +15,22 @@ use rustix::{
 
 /// Bytes of zeros written at a time where the file system cannot allocate by itself.
 const PIECE_BYTES: u64 = 64 << 10;
+/// Bytes of a block as `stat` counts them.
+const STAT_BLOCK_BYTES: u64 = 512;
 
 /// Makes the file `len` bytes long, with all its blocks.
 pub(super) fn allocate(fd: BorrowedFd<'_>, len: u64) -> io::Result<()> {
-    let before = u64::try_from(fs::fstat(fd)?.st_size).unwrap_or(0);
-    if len < before {
+    let stat = fs::fstat(fd)?;
+    let before = u64::try_from(stat.st_size).unwrap_or(0);
+    // A file that was copied may have its length and not its blocks.
+    let has_all = u64::try_from(stat.st_blocks).unwrap_or(0).saturating_mul(STAT_BLOCK_BYTES) >= before;
+    if len < before || len == before && has_all {
         return Ok(retry_on_intr(|| fs::ftruncate(fd, len))?);
     }
-    // From the beginning: a file that was copied may have its length and not its blocks.
-    let allocated = match retry_on_intr(|| fs::fallocate(fd, FallocateFlags::empty(), 0, len)) {
-        Err(Errno::OPNOTSUPP | Errno::NOSYS) => write_zeros(fd, len),
+    // Not from the beginning if that is there: XFS asks for free blocks for all of the range.
+    let begin = if has_all { before } else { 0 };
+    let allocated = match retry_on_intr(|| fs::fallocate(fd, FallocateFlags::empty(), begin, len - begin)) {
+        Err(Errno::OPNOTSUPP | Errno::NOSYS) => write_zeros(fd, before, len),
         outcome => outcome.map_err(io::Error::from),
     };
     // What a failed call took is room that others lack. The error before is the one to tell.
@@ -30,11 +39,11 @@ pub(super) fn allocate(fd: BorrowedFd<'_>, len: u64) -> io::Result<()> {
     })
 }
 
-/// The same by writing. Synced, since a file system may promise blocks that it then does not find; a failure
-/// says only that the room is not there.
-fn write_zeros(fd: BorrowedFd<'_>, len: u64) -> io::Result<()> {
+/// The same by writing, behind what is in the file. Synced, since a file system may promise blocks that it
+/// then does not find; a failure says only that the room is not there.
+fn write_zeros(fd: BorrowedFd<'_>, before: u64, len: u64) -> io::Result<()> {
     let zeros = vec![0; PIECE_BYTES as usize];
-    let mut at = 0;
+    let mut at = before;
     while at < len {
         let piece = &zeros[..PIECE_BYTES.min(len - at) as usize];
         at += retry_on_intr(|| rustix::io::pwrite(fd, piece, at))? as u64;
@@ -60,17 +69,32 @@ mod tests {
     #[test]
     fn zeros_that_are_written_are_as_much_room_as_what_is_allocated() {
         let file = tempfile::tempfile().unwrap();
-        write_zeros(file.as_fd(), LEN).unwrap();
+        write_zeros(file.as_fd(), 0, LEN).unwrap();
         let (len, blocks) = room(&file);
         assert_eq!(len, LEN);
         assert!(blocks >= LEN, "{blocks} bytes of blocks");
+    }
+
+    /// Slabs grow while rows are in them.
+    #[test]
+    fn room_that_is_written_leaves_what_is_in_the_file() {
+        use std::os::unix::fs::FileExt;
+        let file = tempfile::tempfile().unwrap();
+        file.write_all_at(b"rows", 0).unwrap();
+        write_zeros(file.as_fd(), 4, LEN).unwrap();
+        let mut found = [7; 6];
+        file.read_exact_at(&mut found, 0).unwrap();
+        assert_eq!((&found, room(&file).0), (b"rows\0\0", LEN));
+        write_zeros(file.as_fd(), LEN, LEN).unwrap();
+        file.read_exact_at(&mut found, 0).unwrap();
+        assert_eq!(&found, b"rows\0\0");
     }
 
     #[test]
     fn a_file_that_cannot_be_written_is_an_error_and_not_room() {
         let place = tempfile::NamedTempFile::new().unwrap();
         let fd = fs::open(place.path(), fs::OFlags::RDONLY, fs::Mode::empty()).unwrap();
-        assert!(write_zeros(fd.as_fd(), LEN).is_err());
+        assert!(write_zeros(fd.as_fd(), 0, LEN).is_err());
         assert_eq!(room(place.as_file()), (0, 0));
     }
 
