@@ -21,6 +21,7 @@
 //! | `frames`, `blocks` | memory of pages; the page cache, and reads and writes in flight |
 //! | `history` | what keys had before, for views |
 //! | `write`, `read`, `cut` | puts, batches, range deletes; gets and scans; making durable |
+//! | `window` | reads in flight of a scan or of a get of many keys |
 //! | `recovery`, `load`, `scan`, `snapshot` | opening; a shard's files; all slabs read; the index of a closed store |
 //! | `check`, `copy`, `salvage` | verification; a consistent copy; what is left of a damaged store |
 //!
@@ -63,6 +64,7 @@ mod slab;
 mod snapshot;
 mod state;
 mod store;
+mod window;
 mod write;
 
 pub use options::Options;

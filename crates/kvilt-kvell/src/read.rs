@@ -3,9 +3,8 @@
 //! A get looks into the index and reads one block. What it finds there is checked against the key: between
 //! the look and the block's arrival the slot may have been freed and used again, and then it looks again.
 
-use std::{collections::VecDeque, ops::Range, sync::atomic::Ordering};
+use std::{ops::Range, sync::atomic::Ordering};
 
-use bytes::Bytes;
 use kvilt_base::{Direction, Error, KeyRange, Result, Rows, Scanned, key::successor};
 use kvilt_format::slab::{Class, Content, Decoded, Item};
 
@@ -16,6 +15,7 @@ use crate::{
     shard::{Locked, Shard},
     state::State,
     store::Store,
+    window::{Located, WINDOW_ROWS, Window},
 };
 
 /// A block that does not have what the index says, this often in a row for the same place, is damaged.
@@ -23,10 +23,6 @@ const LOOKS_MAX: usize = 3;
 /// Entries that a scan copies out of a shard's index at a time.
 const WALK_ENTRIES_FIRST: usize = 16;
 const WALK_ENTRIES_MAX: usize = 256;
-/// Reads that a scan, or a get of many keys, has in flight.
-const READS_IN_FLIGHT: usize = 64;
-/// Bytes of blocks that it has in flight, unless one alone has more.
-const READ_BYTES_IN_FLIGHT: usize = 4 << 20;
 
 impl Store {
     pub(crate) fn get(&self, key: &[u8], view: Option<u64>, found: &mut dyn FnMut(&[u8])) -> Result<bool> {
@@ -56,13 +52,13 @@ impl Store {
         key: &[u8],
         view: Option<u64>,
         mut begun: Option<(Place, Found)>,
-    ) -> Result<Option<(Bytes, Range<usize>)>> {
+    ) -> Result<Option<Located>> {
         let mut looks = 0;
         loop {
             let (place, found) = match begun.take() {
                 Some(begun) => begun,
-                None => match begin_read(state, key, view) {
-                    Some(begun) => begun,
+                None => match state.find(key, view) {
+                    Some(place) => (place, state.begin_read(place)),
                     None => return Ok(None),
                 },
             };
@@ -80,6 +76,34 @@ impl Store {
         }
     }
 
+    pub(crate) fn get_many(
+        &self,
+        keys: &[&[u8]],
+        view: Option<u64>,
+        found: &mut dyn FnMut(usize, Option<&[u8]>),
+    ) -> Result<()> {
+        self.ensure_open()?;
+        for key in keys {
+            kvilt_base::limits::check_key(key, kvilt_base::limits::ENGINE_KEY_BYTES_MAX)?;
+        }
+        self.counters.gets.fetch_add(keys.len() as u64, Ordering::Relaxed);
+        let mut window = Window::new(self, view);
+        let mut left = keys.iter();
+        for number in 0..keys.len() {
+            if window.is_low(WINDOW_ROWS) {
+                while window.has_room(WINDOW_ROWS)
+                    && let Some(key) = left.next()
+                {
+                    window.push(self.shard_number(key), *key, None);
+                }
+                window.submit();
+            }
+            let (_, value) = window.pop().expect("the window has the keys that are left")?;
+            found(number, value.as_ref().map(|(block, range)| &block[range.clone()]));
+        }
+        Ok(())
+    }
+
     pub(crate) fn scan(
         &self,
         view: u64,
@@ -94,17 +118,6 @@ impl Store {
         self.counters.scanned_rows.fetch_add(scan.given, Ordering::Relaxed);
         outcome
     }
-}
-
-/// Begins to read the block in which a key's item is; none if the key has none.
-fn begin_read(state: &mut State, key: &[u8], view: Option<u64>) -> Option<(Place, Found)> {
-    let place = state.find(key, view)?;
-    Some((place, begin_read_of(state, place)))
-}
-
-fn begin_read_of(state: &mut State, place: Place) -> Found {
-    let location = state.slab(place.class()).expect("a place is in a slab").location(place.slot());
-    state.blocks.read(&location)
 }
 
 /// Where in a block the value of a key is, whose item has this place; `Corrupted` if it is not there.
@@ -135,9 +148,7 @@ struct Scan<'s> {
     view: u64,
     direction: Direction,
     cursors: Vec<Cursor>,
-    /// Rows whose blocks are on their way, in order.
-    window: VecDeque<Ahead>,
-    window_bytes: usize,
+    window: Window<'s, Vec<u8>>,
     /// How many rows are wanted at most, less those given.
     wanted: u64,
     given: u64,
@@ -155,15 +166,6 @@ struct Cursor {
     walk_entries: usize,
 }
 
-/// A row that is to be given.
-struct Ahead {
-    shard: usize,
-    key: Vec<u8>,
-    place: Place,
-    found: Found,
-    bytes: usize,
-}
-
 impl<'s> Scan<'s> {
     fn new(store: &'s Store, view: u64, range: &KeyRange, direction: Direction, wanted: Option<u64>) -> Self {
         let cursor = || Cursor {
@@ -177,8 +179,7 @@ impl<'s> Scan<'s> {
             view,
             direction,
             cursors: store.shards.iter().map(|_| cursor()).collect(),
-            window: VecDeque::new(),
-            window_bytes: 0,
+            window: Window::new(store, Some(view)),
             wanted: wanted.unwrap_or(u64::MAX),
             given: 0,
             left: range.clone(),
@@ -188,26 +189,18 @@ impl<'s> Scan<'s> {
     fn run(&mut self, rows: &mut dyn Rows) -> Result<Scanned> {
         loop {
             self.fill_window();
-            let Some(ahead) = self.window.pop_front() else {
+            let Some(row) = self.window.pop() else {
                 // Of a view that has expired, rows behind the last may be gone.
                 self.store.ensure_view(self.view)?;
                 return Ok(Scanned::Ended);
             };
-            self.window_bytes -= ahead.bytes;
-            let shard = &self.store.shards[ahead.shard];
-            let value = {
-                let mut state = shard.lock();
-                let begun = Some((ahead.place, ahead.found));
-                self.store.value_of(shard, &mut state, &ahead.key, Some(self.view), begun)?
-            };
-            self.store.ensure_view(self.view)?;
-            let Some((block, range)) = value else { continue };
+            let (key, Some((block, range))) = row? else { continue };
             self.given += 1;
             self.wanted = self.wanted.saturating_sub(1);
-            let flow = rows.take(&ahead.key, &block[range]);
+            let flow = rows.take(&key, &block[range]);
             match self.direction {
-                Direction::Forward => self.left.start = successor(&ahead.key),
-                Direction::Backward => self.left.end = Some(ahead.key),
+                Direction::Forward => self.left.start = successor(&key),
+                Direction::Backward => self.left.end = Some(key),
             }
             if flow.is_break() {
                 return Ok(match rows.wanted() {
@@ -220,25 +213,16 @@ impl<'s> Scan<'s> {
 
     /// Begins to read the blocks of the next rows, as many as are wanted and may be in flight.
     fn fill_window(&mut self) {
-        let may_be_ahead = (READS_IN_FLIGHT as u64).min(self.wanted.max(1)) as usize;
-        // Half of the window at a time, so that reads go out together.
-        if self.window.len() * 2 > may_be_ahead || self.window_bytes > READ_BYTES_IN_FLIGHT / 2 {
+        let rows_max = (WINDOW_ROWS as u64).min(self.wanted.max(1)) as usize;
+        if !self.window.is_low(rows_max) {
             return;
         }
-        while self.window.len() < may_be_ahead
-            && (self.window.is_empty() || self.window_bytes < READ_BYTES_IN_FLIGHT)
+        while self.window.has_room(rows_max)
+            && let Some((shard, key, place)) = self.next_entry()
         {
-            let Some((shard, key, place)) = self.next_entry() else { break };
-            let mut state = self.store.shards[shard].lock();
-            let bytes = Class::new(place.class()).expect("a place is of a class").block_bytes();
-            let found = begin_read_of(&mut state, place);
-            drop(state);
-            self.window_bytes += bytes;
-            self.window.push_back(Ahead { shard, key, place, found, bytes });
+            self.window.push(shard, key, Some(place));
         }
-        for shard in &self.store.shards {
-            shard.submit(&mut shard.lock());
-        }
+        self.window.submit();
     }
 
     /// The next key of all shards.
@@ -281,18 +265,13 @@ impl<'s> Scan<'s> {
     }
 }
 
-impl Drop for Scan<'_> {
-    /// Reads that were begun and are not needed.
-    fn drop(&mut self) {
-        for ahead in self.window.drain(..) {
-            if let Found::Later(ticket) = ahead.found {
-                self.store.shards[ahead.shard].lock().blocks.forget(ticket);
-            }
-        }
-    }
-}
-
 impl State {
+    /// Begins to read the block in which an item lies.
+    pub(crate) fn begin_read(&mut self, place: Place) -> Found {
+        let location = self.slab(place.class()).expect("a place is in a slab").location(place.slot());
+        self.blocks.read(&location)
+    }
+
     /// Entries of a range at a view, in order, from about `max` of the index; and what is left behind them.
     fn walk(
         &self,
@@ -338,78 +317,5 @@ impl State {
             }
         }
         (found, left)
-    }
-}
-
-/// A get of several keys has a window of reads in flight, too.
-impl Store {
-    pub(crate) fn get_many(
-        &self,
-        keys: &[&[u8]],
-        view: Option<u64>,
-        found: &mut dyn FnMut(usize, Option<&[u8]>),
-    ) -> Result<()> {
-        self.ensure_open()?;
-        for key in keys {
-            kvilt_base::limits::check_key(key, kvilt_base::limits::ENGINE_KEY_BYTES_MAX)?;
-        }
-        self.counters.gets.fetch_add(keys.len() as u64, Ordering::Relaxed);
-        for (number, keys) in keys.chunks(READS_IN_FLIGHT).enumerate() {
-            self.read_together(number * READS_IN_FLIGHT, keys, view, found)?;
-        }
-        Ok(())
-    }
-
-    fn read_together(
-        &self,
-        first: usize,
-        keys: &[&[u8]],
-        view: Option<u64>,
-        found: &mut dyn FnMut(usize, Option<&[u8]>),
-    ) -> Result<()> {
-        let mut by_shard: Vec<Vec<usize>> = vec![Vec::new(); self.shards.len()];
-        for (number, key) in keys.iter().enumerate() {
-            by_shard[self.shard_number(key)].push(number);
-        }
-        let mut begun = Begun { store: self, reads: Vec::with_capacity(keys.len()) };
-        for (number, wanted) in by_shard.iter().enumerate().filter(|(_, wanted)| !wanted.is_empty()) {
-            let shard = &self.shards[number];
-            let mut state = shard.lock();
-            for key in wanted {
-                begun.reads.push((number, *key, begin_read(&mut state, keys[*key], view)));
-            }
-            shard.submit(&mut state);
-        }
-        while let Some((number, key, read)) = begun.reads.pop() {
-            let shard = &self.shards[number];
-            let value = match read {
-                None => None,
-                Some(read) => self.value_of(shard, &mut shard.lock(), keys[key], view, Some(read))?,
-            };
-            if let Some(view) = view {
-                self.ensure_view(view)?;
-            }
-            found(first + key, value.as_ref().map(|(block, range)| &block[range.clone()]));
-        }
-        Ok(())
-    }
-}
-
-type BegunRead = Option<(Place, Found)>;
-
-/// Reads that were begun; those that an error leaves are given up.
-struct Begun<'s> {
-    store: &'s Store,
-    /// Shard, position of the key, and the read if the key is there.
-    reads: Vec<(usize, usize, BegunRead)>,
-}
-
-impl Drop for Begun<'_> {
-    fn drop(&mut self) {
-        for (shard, _, read) in self.reads.drain(..) {
-            if let Some((_, Found::Later(ticket))) = read {
-                self.store.shards[shard].lock().blocks.forget(ticket);
-            }
-        }
     }
 }
