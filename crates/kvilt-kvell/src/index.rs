@@ -4,9 +4,11 @@
 //! B-tree (`node`) of small nodes whose keys are compressed against their neighbours (`list`). A node has
 //! memory for its bytes and little more, so a leaf that is half full wastes nothing, and an entry takes
 //! 8 bytes beside what its key does not share with the key before, and some three for its part of the nodes.
-//! `entries` are what comes out of it, a `builder` makes one of sorted entries.
+//! `entries` are what comes out of it. A `builder` makes one of sorted entries, `bulk` of entries in any
+//! order.
 
 mod builder;
+mod bulk;
 mod entries;
 mod list;
 mod node;
@@ -17,7 +19,11 @@ use crate::place::Place;
 
 use self::node::{Bounds, Node};
 
-pub use self::{builder::Builder, entries::Entries};
+pub use self::{
+    builder::Builder,
+    bulk::{BulkLoad, Twice},
+    entries::Entries,
+};
 
 /// Keys and the places of their items, in the order of keys.
 #[derive(Debug)]

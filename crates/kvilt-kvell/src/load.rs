@@ -44,18 +44,28 @@ pub(crate) struct Loaded {
 /// The slots of a class that a map has set.
 pub(crate) type Used = BTreeMap<Class, Vec<u64>>;
 
-/// Loads all shards. `is_whole`: nothing can be missing of what the last run did.
+/// How the shards of a store are loaded.
+#[derive(Clone, Copy)]
+pub(crate) struct Terms {
+    /// Nothing can be missing of what the last run did.
+    pub(crate) is_whole: bool,
+    pub(crate) is_read_only: bool,
+    /// See [`scan::scan`].
+    pub(crate) run_bytes: usize,
+}
+
+/// Loads all shards.
 ///
 /// Errors: `Corrupted`, `Io`.
 pub(crate) fn load_all(
     spawn: &dyn Spawn,
     disk: &Arc<dyn Disk>,
     root: &Root,
-    is_whole: bool,
+    terms: Terms,
 ) -> Result<Vec<Loaded>> {
     let root = Arc::new(root.clone());
     let loads = (0..root.maps.len() as u32).map(|shard| {
-        let load = Load { disk: Arc::clone(disk), root: Arc::clone(&root), shard, is_whole };
+        let load = Load { disk: Arc::clone(disk), root: Arc::clone(&root), shard, terms };
         let outcome = Arc::new(Mutex::new(None));
         let loader = Loader { load: load.clone(), outcome: Arc::clone(&outcome) };
         (load, outcome, spawn.spawn("loader", Box::new(loader)))
@@ -79,7 +89,7 @@ struct Load {
     disk: Arc<dyn Disk>,
     root: Arc<Root>,
     shard: u32,
-    is_whole: bool,
+    terms: Terms,
 }
 
 struct Loader {
@@ -104,6 +114,9 @@ impl Load {
         for slab in slabs.iter().flatten() {
             map.add_pairs(slab.class(), slab.slots());
         }
+        if !root.is_clean && !self.terms.is_read_only {
+            wait_for_writes(&slabs)?;
+        }
         if root.is_clean
             && let Some(index) = snapshot::load(disk, root, shard)?
         {
@@ -114,7 +127,8 @@ impl Load {
         let queue = disk
             .queue(scan::PIECES_IN_FLIGHT)
             .map_err(|e| Error::io("make an I/O queue", e).in_file(disk.place()))?;
-        let scanned = scan::scan(&*queue, root, shard, &slabs, self.is_whole && !root.is_clean)?;
+        let has_behind = self.terms.is_whole && !root.is_clean;
+        let scanned = scan::scan(&*queue, root, shard, &slabs, has_behind, self.terms.run_bytes)?;
         Ok(Loaded {
             slabs,
             map,
@@ -125,6 +139,17 @@ impl Load {
             counted: Vec::new(),
         })
     }
+}
+
+/// Waits until no write of the last run is under way: a process that was killed may leave some to its
+/// io_uring, and one that came after this run's write to the same slot would undo it.
+fn wait_for_writes(slabs: &[Option<Slab>]) -> Result<()> {
+    for slab in slabs.iter().flatten() {
+        let file = slab.file();
+        let waited = file.len().and_then(|len| file.allocate(len));
+        waited.map_err(|e| Error::io("wait for earlier writes", e).in_file(file.name()))?;
+    }
+    Ok(())
 }
 
 /// The slabs of a shard, with these slots used.

@@ -30,7 +30,7 @@ use crate::{
     NAME, Options,
     blocks::Edit,
     cut::Cutter,
-    load::{self, Loaded},
+    load::{self, Loaded, Terms},
     parts,
     place::Place,
     scan::{self, Found},
@@ -166,6 +166,10 @@ fn make(disk: &Arc<dyn Disk>, world: &World, options: &Options, listed: &[Listed
 /// A habitat that is no one's.
 const NOWHERE: Habitat = Habitat { boot: [0xff; 16], device: u64::MAX, inode: u64::MAX };
 
+/// A run of entries has this part of its shard's memory, and at most this many bytes.
+const RUN_PART: u64 = 4;
+const RUN_BYTES_MAX: u64 = 1 << 30;
+
 struct Opening<'o> {
     disk: Arc<dyn Disk>,
     world: &'o World,
@@ -189,7 +193,9 @@ impl Opening<'_> {
         let is_whole = root.level == Level::Sync && root.epoch > 0
             || root.habitat != NOWHERE && root.habitat.boot == habitat.boot;
         let is_whole = planted!(BootNotCompared, is_whole => true);
-        let mut shards = load::load_all(&*self.world.spawn, &self.disk, root, is_whole)?;
+        let is_read_only = self.settings.read_only;
+        let terms = Terms { is_whole, is_read_only, run_bytes: self.run_bytes() };
+        let mut shards = load::load_all(&*self.world.spawn, &self.disk, root, terms)?;
         let version_max = shards.iter().map(|shard| shard.version_max).max().unwrap_or_default();
         if !root.is_clean {
             self.apply_behind(&mut shards)?;
@@ -249,6 +255,12 @@ impl Opening<'_> {
         let micros = self.world.clock.now().saturating_sub(begun).as_micros();
         store.counters.open_us.store(micros as u64, std::sync::atomic::Ordering::Relaxed);
         Ok((store, lock))
+    }
+
+    /// Memory of a shard for entries that are not in its index yet. Its page cache is empty until it is open.
+    fn run_bytes(&self) -> usize {
+        let shard_bytes = self.world.budget.bytes_max() / self.root.maps.len().max(1) as u64;
+        (shard_bytes / RUN_PART).min(RUN_BYTES_MAX) as usize
     }
 
     /// Applies the items behind the cut that count, in the order of their numbers: those of whole batches.

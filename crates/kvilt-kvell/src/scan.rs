@@ -12,7 +12,11 @@ use kvilt_format::{
     slab::{Class, Content, Decoded, Item, PAGE_BYTES, Root, check_slab_header, slab_name},
 };
 
-use crate::{index::Index, place::Place, slab::Slab};
+use crate::{
+    index::{BulkLoad, Index, Twice},
+    place::Place,
+    slab::Slab,
+};
 
 /// What is read at once, in bytes, unless a block is longer.
 const PIECE_BYTES: usize = 1 << 20;
@@ -95,7 +99,8 @@ pub(crate) fn open_slab(
     Ok(Some(slab))
 }
 
-/// Reads all slabs. With `has_behind`, items of the last run behind the cut are gathered.
+/// Reads all slabs. With `has_behind`, items of the last run behind the cut are gathered. `run_bytes`: memory
+/// for entries that are not in the index yet.
 ///
 /// Errors: `Corrupted` if a used slot has no item; `Io`.
 pub(crate) fn scan(
@@ -104,23 +109,39 @@ pub(crate) fn scan(
     shard: u32,
     slabs: &[Option<Slab>],
     has_behind: bool,
+    run_bytes: usize,
 ) -> Result<Scanned> {
     let mut scanned = Scanned::default();
+    let mut index = BulkLoad::new(run_bytes);
     // Tombstones come first: their class is the first one.
     for slab in slabs.iter().flatten() {
         let id = FileIdentity { store_id: root.store_id, number: slab_name(shard, slab.class()).number() };
-        let mut reader = Reader { root, slab, id, has_behind, scanned: &mut scanned };
-        reader.read(queue)?;
+        let (scanned, index) = (&mut scanned, &mut index);
+        Reader { root, shard, slab, id, has_behind, scanned, index }.read(queue)?;
     }
+    scanned.index = index.finish().map_err(|twice| has_key_twice(shard, &twice))?;
     Ok(scanned)
+}
+
+fn has_key_twice(shard: u32, Twice(one, other): &Twice) -> Error {
+    let location = |place: &Place| {
+        let class = Class::new(place.class()).expect("a place is of a class");
+        (slab_name(shard, class), class.slot_offset(place.slot()))
+    };
+    let ((file, offset), (other_file, other_offset)) = (location(one), location(other));
+    let message =
+        format!("two slots that are used have one key, the other one in {other_file} at {other_offset}");
+    Error::corrupted(file, offset, message)
 }
 
 struct Reader<'r> {
     root: &'r Root,
+    shard: u32,
     slab: &'r Slab,
     id: FileIdentity,
     has_behind: bool,
     scanned: &'r mut Scanned,
+    index: &'r mut BulkLoad,
 }
 
 impl Reader<'_> {
@@ -212,9 +233,7 @@ impl Reader<'_> {
             if self.scanned.named.contains_key(&place) {
                 self.scanned.named.insert(place, key.to_vec());
             }
-            if self.scanned.index.insert(key, place).is_some() {
-                return damaged("two slots that are used have one key");
-            }
+            self.index.push(key, place).map_err(|twice| has_key_twice(self.shard, &twice))?;
         } else if self.is_behind(&item) {
             self.take_behind(place, &item);
         }

@@ -78,6 +78,8 @@ pub(crate) struct State {
     /// Whether somebody waits for keys, or may.
     is_waited_for: bool,
     charged_index_bytes: u64,
+    /// Bytes of the map and of the slabs' bits.
+    fixed_bytes: u64,
 }
 
 /// A slot that was taken, for an item that is on its way there.
@@ -119,6 +121,7 @@ impl State {
             closed_range: None,
             is_waited_for: false,
             charged_index_bytes: 0,
+            fixed_bytes: 0,
         };
         state.charge();
         state
@@ -395,8 +398,7 @@ impl State {
 
     /// Bytes of the index and what else has to be in memory.
     pub(crate) fn index_bytes(&self) -> u64 {
-        let bits = self.slabs.iter().flatten().map(|slab| slab.slots() / 4).sum::<u64>();
-        self.index.bytes() + self.map.bytes() + bits
+        self.index.bytes() + self.fixed_bytes
     }
 
     /// Bytes of all that is charged.
@@ -412,7 +414,8 @@ impl State {
 
     /// Counts what is used, and lets the cache have the rest.
     pub(crate) fn charge(&mut self) {
-        self.charged_index_bytes = self.index.bytes();
+        let bits = self.slabs.iter().flatten().map(|slab| slab.slots() / 4).sum::<u64>();
+        (self.charged_index_bytes, self.fixed_bytes) = (self.index.bytes(), self.map.bytes() + bits);
         let index = self.index_bytes();
         let work = self.history.bytes() + self.blocks.flight_bytes();
         let own = self.ground.memory_bytes.saturating_sub(index + work);

@@ -26,6 +26,11 @@ impl Entries {
         self.places.is_empty()
     }
 
+    /// Bytes of memory that they need.
+    pub fn bytes(&self) -> usize {
+        self.keys.len() + self.len() * (size_of::<usize>() + size_of::<Place>())
+    }
+
     /// The key at `i`.
     pub fn key(&self, i: usize) -> &[u8] {
         let start = if i == 0 { 0 } else { self.ends[i - 1] };
