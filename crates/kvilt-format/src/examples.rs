@@ -12,8 +12,8 @@ use crate::{
     FileIdentity, commit, log, manifest,
     memory::MemoryDisk,
     memory::MemoryFile,
-    names::{COMMIT, LOG, MANIFEST, TABLE},
-    slab, table,
+    names::{COMMIT, LOG, MANIFEST, REDO, TABLE},
+    redo, slab, table,
 };
 
 const STORE: u64 = 0x1122_3344_5566_7788;
@@ -270,4 +270,30 @@ fn index_snapshot_md_shows_what_is_written() {
         assert_eq!(reader.next_entry().unwrap(), Some(entry));
     }
     assert_eq!(reader.next_entry().unwrap(), None);
+}
+
+#[test]
+fn redo_md_shows_what_is_written() {
+    use redo::{Change, Ending, Segment};
+    let id = FileIdentity { store_id: STORE, number: 2 };
+    let segment = Segment { id, sequence: 7 };
+    let mut bytes = segment.header().to_vec();
+    let mut body = Vec::new();
+    let changes = [Change::Put { key: b"apple", value: b"red" }, Change::Delete { key: b"fig" }];
+    redo::push_body(&mut body, Version::new(1, 7), changes);
+    bytes.extend_from_slice(&segment.word(64, &body).to_le_bytes());
+    body.resize(body.len().next_multiple_of(redo::WORD_BYTES), 0);
+    bytes.extend_from_slice(&body);
+    bytes.extend_from_slice(&segment.mark(bytes.len() as u64).to_le_bytes());
+    bytes.extend_from_slice(&segment.end(bytes.len() as u64).to_le_bytes());
+    check(include_str!("../../../docs/format/redo.md"), &bytes);
+
+    let file: Arc<dyn kvilt_base::File> = MemoryFile::new(FileName::Of(REDO, 2), bytes);
+    let mut reader = redo::RedoReader::open(&file, id, false).unwrap().unwrap();
+    assert_eq!(reader.sequence(), 7);
+    let (offset, version, found) = reader.next().unwrap().unwrap();
+    assert_eq!((offset, version), (64, Version::new(1, 7)));
+    assert_eq!(found.collect::<Vec<_>>(), changes);
+    assert!(reader.next().unwrap().is_none());
+    assert_eq!(reader.ending(), Ending::Continued);
 }

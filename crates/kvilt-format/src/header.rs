@@ -12,7 +12,7 @@
 //! | 12 | 4 | checksum of bytes 0–11 and 16–63, salt 0 |
 //! | 16 | 8 | store id |
 //! | 24 | 8 | file number |
-//! | 32 | 8 | by kind: a log's base version; the generation of a witness or a root, or of the root that an index snapshot belongs to; the bytes of a slab's slots; else zero |
+//! | 32 | 8 | by kind: a log's base version; the generation of a witness or a root, or of the root that an index snapshot belongs to; the position of a segment in the redo log; the bytes of a slab's slots; else zero |
 //! | 40 | 8 | features that a reader must know: bit 0, of a log or a manifest, summaries |
 //! | 48 | 16 | zero |
 
@@ -21,7 +21,7 @@ use kvilt_base::{Error, ErrorKind, FileName, Result};
 use crate::{
     FileIdentity,
     checksum::checksum,
-    names::{COMMIT, JOURNAL, LOG, MANIFEST, MANIFEST_TEMP, MAP, ROOT, SLAB, SNAPSHOT, TABLE, WITNESS},
+    names::{COMMIT, JOURNAL, LOG, MANIFEST, MANIFEST_TEMP, MAP, REDO, ROOT, SLAB, SNAPSHOT, TABLE, WITNESS},
 };
 
 /// Bytes of the header.
@@ -37,6 +37,7 @@ pub(crate) const TABLE_MAGIC: Magic = *b"KVILTtab";
 pub(crate) const MANIFEST_MAGIC: Magic = *b"KVILTman";
 pub(crate) const WITNESS_MAGIC: Magic = *b"KVILTwit";
 pub(crate) const JOURNAL_MAGIC: Magic = *b"KVILTjou";
+pub(crate) const REDO_MAGIC: Magic = *b"KVILTred";
 pub(crate) const SLAB_MAGIC: Magic = *b"KVILTsla";
 pub(crate) const MAP_MAGIC: Magic = *b"KVILTmap";
 pub(crate) const ROOT_MAGIC: Magic = *b"KVILTroo";
@@ -84,6 +85,7 @@ pub fn read_identity(bytes: &[u8], name: FileName) -> Result<FileIdentity> {
         FileName::Of(MANIFEST | MANIFEST_TEMP, _) => MANIFEST_MAGIC,
         WITNESS => WITNESS_MAGIC,
         FileName::Of(JOURNAL, _) => JOURNAL_MAGIC,
+        FileName::Of(REDO, _) => REDO_MAGIC,
         FileName::Of(SLAB, _) => SLAB_MAGIC,
         FileName::Of(MAP, _) => MAP_MAGIC,
         FileName::Of(SNAPSHOT, _) => SNAPSHOT_MAGIC,

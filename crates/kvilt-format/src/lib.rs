@@ -37,7 +37,11 @@ pub mod log;
 
 mod record;
 
+mod change;
+
 pub mod commit;
+
+pub mod redo;
 
 pub mod table;
 

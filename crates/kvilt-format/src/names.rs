@@ -13,6 +13,9 @@ pub const LOG: FileKind = FileKind::read_at_random("log");
 /// The commit log, see `docs/format/commit.md`.
 pub const COMMIT: FileKind = FileKind::new("commit");
 
+/// A segment of the redo log of a log-structured store, see `docs/format/redo.md`.
+pub const REDO: FileKind = FileKind::new("redo");
+
 /// Changes of structure since a checkpoint, see `docs/format/journal.md`.
 pub const JOURNAL: FileKind = FileKind::new("journal");
 

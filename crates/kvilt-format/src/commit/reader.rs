@@ -9,7 +9,7 @@ use std::sync::Arc;
 use kvilt_base::{Error, File, FileName, Result};
 
 use super::{Changes, HEADER_BYTES, RECORD_HEAD_BYTES};
-use crate::{FileIdentity, checksum::checksum, header, names::COMMIT, record};
+use crate::{FileIdentity, checksum::checksum, coding::Decoder, header, names::COMMIT, record};
 
 /// How much a reader fetches at a time.
 pub(super) const PIECE_BYTES: usize = 256 << 10;
@@ -84,7 +84,7 @@ impl CommitReader {
         let offset = self.offset();
         let start = self.next + RECORD_HEAD_BYTES;
         self.next = start + body_len;
-        let changes = Changes::decode(&self.buffer[start..self.next])
+        let changes = Changes::decode(Decoder::new(&self.buffer[start..self.next]))
             .map_err(|what| Error::corrupted(FileName::Of(COMMIT, self.id.number), offset, what.0))?;
         Ok(Some((offset, changes)))
     }
