@@ -70,6 +70,7 @@ pub mod published;
 pub mod versions;
 
 pub mod append;
+pub mod log_segment;
 pub mod pile;
 pub mod region;
 pub mod rows;
@@ -91,6 +92,7 @@ pub use append::AppendBuffer;
 pub use doze::Doze;
 pub use group::Group;
 pub use home::Home;
+pub use log_segment::LogSegment;
 pub use pile::{Found, Full, Pile, PileSource};
 pub use published::{Pin, Published, pin, settle, waiting};
 pub use region::Region;

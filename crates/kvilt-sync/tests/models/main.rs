@@ -25,6 +25,8 @@ mod doze;
 mod eras;
 mod files;
 mod group;
+#[cfg(not(miri))]
+mod log_segment;
 mod pile;
 mod row_cache;
 mod rows;
