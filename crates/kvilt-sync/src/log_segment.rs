@@ -203,8 +203,9 @@ impl Drop for Reserved<'_> {
 }
 
 #[cfg(test)]
-#[expect(clippy::disallowed_types, reason = "the file behind a mapping")]
 mod tests {
+    #![expect(clippy::disallowed_types, reason = "the file behind a mapping")]
+
     use std::os::unix::fs::FileExt as _;
 
     use super::*;
