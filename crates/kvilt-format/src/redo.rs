@@ -15,7 +15,7 @@
 
 use std::sync::Arc;
 
-use kvilt_base::{Error, File, FileName, Result, Version};
+use kvilt_base::{Error, File, FileName, Result};
 
 use crate::{
     FileIdentity,
@@ -91,13 +91,8 @@ pub fn record_bytes(body_len: usize) -> usize {
     WORD_BYTES + body_len.next_multiple_of(WORD_BYTES)
 }
 
-/// Appends the body of a record: `changes`, all of which count or none, and all at `version`.
-pub fn push_body<'a>(
-    out: &mut Vec<u8>,
-    version: Version,
-    changes: impl IntoIterator<Item = Change<'a>, IntoIter: Clone>,
-) {
-    out.extend_from_slice(&version.to_u64().to_le_bytes());
+/// Appends the body of a record: `changes`, all of which count or none.
+pub fn push_body<'a>(out: &mut Vec<u8>, changes: impl IntoIterator<Item = Change<'a>, IntoIter: Clone>) {
     push_changes(out, changes);
 }
 
@@ -152,7 +147,7 @@ impl RedoReader {
         self.next as u64
     }
 
-    /// The next record that is whole: where it lies, its version and its changes; none at the end.
+    /// The next record that is whole: where it lies, and its changes; none at the end.
     ///
     /// Errors: `Corrupted` for a record that is not whole and lies before a mark, and for one whose checksum
     /// is right and whose content is not.
@@ -160,11 +155,12 @@ impl RedoReader {
         clippy::should_implement_trait,
         reason = "changes borrow from the reader, which Iterator cannot say"
     )]
-    pub fn next(&mut self) -> Result<Option<(u64, Version, Changes<'_>)>> {
+    pub fn next(&mut self) -> Result<Option<(u64, Changes<'_>)>> {
         let Some(offset) = self.skip_to_record()? else { return Ok(None) };
         let body = &self.bytes[offset + WORD_BYTES..offset + WORD_BYTES + self.len_at(offset) as usize];
-        let (version, changes) = decode_body(body).map_err(|Malformed(what)| self.corrupted(offset, what))?;
-        Ok(Some((offset as u64, version, changes)))
+        let changes = Changes::decode(Decoder::new(body));
+        let changes = changes.map_err(|Malformed(what)| self.corrupted(offset, what))?;
+        Ok(Some((offset as u64, changes)))
     }
 
     /// How the log ends in this segment. Only meaningful when [`RedoReader::next`] has returned none.
@@ -241,12 +237,6 @@ impl RedoReader {
     fn corrupted(&self, offset: usize, what: &str) -> Error {
         Error::corrupted(FileName::Of(REDO, self.segment.id.number), offset as u64, what)
     }
-}
-
-fn decode_body(body: &[u8]) -> Result<(Version, Changes<'_>), Malformed> {
-    let mut decoder = Decoder::new(body);
-    let version = Version::from_u64(decoder.u64()?);
-    Ok((version, Changes::decode(decoder)?))
 }
 
 #[cfg(test)]

@@ -22,10 +22,10 @@ impl Written {
     }
 
     /// A record that puts `value` under `key`; says where it lies.
-    fn push(&mut self, count: u64, key: &[u8], value: &[u8]) -> usize {
+    fn push(&mut self, key: &[u8], value: &[u8]) -> usize {
         let offset = self.0.len();
         let mut body = Vec::new();
-        push_body(&mut body, Version::new(2, count), [Change::Put { key, value }]);
+        push_body(&mut body, [Change::Put { key, value }]);
         self.push_word(SEGMENT.word(offset as u64, &body));
         body.resize(body.len().next_multiple_of(WORD_BYTES), 0);
         self.0.extend_from_slice(&body);
@@ -41,12 +41,13 @@ impl Written {
         RedoReader::open(&file, ID, is_whole).unwrap().unwrap()
     }
 
-    /// The counts of the versions of all records, and how it ended.
-    fn read(&self, is_whole: bool) -> Result<(Vec<u64>, Ending)> {
+    /// The first byte of each record's value, and how it ended.
+    fn read(&self, is_whole: bool) -> Result<(Vec<u8>, Ending)> {
         let mut reader = self.reader(is_whole);
         let mut found = Vec::new();
-        while let Some((_, version, _)) = reader.next()? {
-            found.push(version.to_u64() - Version::new(2, 0).to_u64());
+        while let Some((_, mut changes)) = reader.next()? {
+            let Some(Change::Put { value, .. }) = changes.next() else { panic!("only puts are written") };
+            found.push(value[0]);
         }
         Ok((found, reader.ending()))
     }
@@ -55,7 +56,7 @@ impl Written {
 /// Three records, with room behind them.
 fn three() -> (Written, [usize; 3]) {
     let mut written = Written::new();
-    let offsets = [1, 2, 3].map(|n| written.push(n, b"key", &vec![n as u8; 10 * n as usize]));
+    let offsets = [1, 2, 3].map(|n| written.push(b"key", &vec![n; 10 * usize::from(n)]));
     written.0.resize(written.0.len() + 64, 0);
     (written, offsets)
 }
@@ -72,8 +73,8 @@ fn records_come_back_in_order_and_the_end_is_told_from_an_open_end() {
         assert_eq!(written.read(is_whole).unwrap(), (vec![1, 2, 3], Ending::Continued));
     }
     let mut reader = written.reader(true);
-    let (offset, version, mut changes) = reader.next().unwrap().unwrap();
-    assert_eq!((offset, version), (HEADER_BYTES as u64, Version::new(2, 1)));
+    let (offset, mut changes) = reader.next().unwrap().unwrap();
+    assert_eq!(offset, HEADER_BYTES as u64);
     assert_eq!(changes.next(), Some(Change::Put { key: b"key", value: &[1; 10] }));
     assert_eq!(changes.next(), None);
 }
