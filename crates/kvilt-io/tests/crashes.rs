@@ -9,13 +9,17 @@ use std::{
     sync::Arc,
 };
 
-use kvilt_base::{Disk, File, FileName};
+use kvilt_base::{
+    Disk, File, FileName,
+    queue::{BLOCK_BYTES, aligned},
+};
 use kvilt_io::{Keep, MemoryDisk, SeededRng, is_crash};
 use proptest::prelude::*;
 
 const LOG: FileKind = FileKind::read_at_random("log");
 const TABLE: FileKind = FileKind::read_at_random("table");
 const MANIFEST: FileKind = FileKind::new("manifest");
+const SLAB: FileKind = FileKind::direct("slab");
 const MANIFEST_TEMP: FileKind = FileKind::new("manifest.tmp");
 
 const SECTOR_BYTES: usize = 512;
@@ -546,6 +550,19 @@ fn a_full_disk_takes_what_fits_and_then_nothing_until_there_is_room() {
     assert_eq!(disk.total_bytes(), 8);
     disk.set_capacity(None);
     assert_eq!(b.write_at(8, &[2; 600]).unwrap(), 600);
+}
+
+/// As file systems do, which give room out in blocks: else a write that goes on where it was short would end
+/// as one that moves nothing.
+#[test]
+fn a_full_disk_takes_whole_blocks_of_a_direct_file() {
+    let disk = MemoryDisk::new(1);
+    disk.set_capacity(Some(2 * BLOCK_BYTES as u64 - 1));
+    let file = disk.create(FileName::Of(SLAB, 1)).unwrap();
+    assert_eq!(file.write_at(0, &aligned(2 * BLOCK_BYTES)).unwrap(), BLOCK_BYTES);
+    let refused = file.write_all_at(0, &aligned(2 * BLOCK_BYTES)).unwrap_err();
+    assert_eq!(refused.kind(), std::io::ErrorKind::StorageFull);
+    assert_eq!(disk.total_bytes(), BLOCK_BYTES as u64);
 }
 
 #[test]

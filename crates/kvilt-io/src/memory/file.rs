@@ -2,7 +2,10 @@
 
 use std::{fmt, io, sync::Arc};
 
-use kvilt_base::{File, FileName, Mapping, queue::check_blocks};
+use kvilt_base::{
+    File, FileName, Mapping,
+    queue::{BLOCK_BYTES, check_blocks},
+};
 
 use super::{State, Turn, World, inode::Inode};
 
@@ -22,7 +25,14 @@ impl File for MemoryFile {
     fn write_at(&self, offset: u64, bytes: &[u8]) -> io::Result<usize> {
         check_blocks(self.name(), offset, bytes)?;
         self.world.change(|state, _| {
-            let taken = room_for(state, &self.inode, offset, bytes.len())?;
+            let mut taken = room_for(state, &self.inode, offset, bytes.len())?;
+            if taken < bytes.len() && self.name().kind().is_direct() {
+                // Room is given out in blocks, and a call past the page cache moves whole ones.
+                taken -= taken % BLOCK_BYTES;
+                if taken == 0 {
+                    return Err(io::Error::from(io::ErrorKind::StorageFull));
+                }
+            }
             self.inode.write(usize::try_from(offset).expect("the end fits, see there"), &bytes[..taken]);
             Ok(taken)
         })
