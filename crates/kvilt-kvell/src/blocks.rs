@@ -318,8 +318,7 @@ impl Blocks {
                     self.frames.give_back(buffer);
                 }
                 let error = failed("read a block", &outcome, &flight.location);
-                let edits = flight.next.into_iter().map(|(_, ticket)| ticket);
-                self.finish(flight.tickets.into_iter().chain(edits), &Err(error));
+                self.fail_read(flight.location, flight.tickets, flight.next, error);
             }
             (FlightKind::Write { image, before }, _, outcome) => {
                 self.flight_bytes -= image.len() as u64;
@@ -442,6 +441,26 @@ impl Blocks {
         self.begin(flight, Work::Read(buffer));
     }
 
+    /// A read has failed: whoever began it learns so, and for those who came later it is read once more. It
+    /// may have been begun long ago, by a scan that has ended, and reaped only now that somebody waits.
+    fn fail_read(
+        &mut self,
+        location: Location,
+        mut tickets: Vec<Ticket>,
+        mut next: Vec<(Edit, Ticket)>,
+        error: Error,
+    ) {
+        let all = tickets.iter().chain(next.iter().map(|(_, ticket)| ticket));
+        let first = all.min().copied();
+        self.finish(first, &Err(error));
+        let is_waiting = |ticket: &Ticket| Some(*ticket) != first && self.tickets.contains_key(ticket);
+        tickets.retain(is_waiting);
+        next.retain(|(_, ticket)| is_waiting(ticket));
+        if !tickets.is_empty() || !next.is_empty() {
+            self.begin_read(location, tickets, next);
+        }
+    }
+
     fn begin_edits(&mut self, location: Location, before: Bytes, edits: Vec<(Edit, Ticket)>) {
         let mut image = self.buffer(location.len);
         image.copy_from_slice(&before);
@@ -555,6 +574,37 @@ mod tests {
         assert!(blocks.claim(late).is_none());
         let mut outbox = blocks.take_outbox();
         assert_eq!(outbox.pop().unwrap().work.bytes()[..4], [1, 3, 3, 2]);
+    }
+
+    /// A scan reads ahead and ends at the first block that cannot be read, so nobody reaps the others.
+    #[test]
+    fn a_failed_read_is_told_to_who_began_it_and_tried_again_for_who_came_later() {
+        let failed = |transfer: Transfer| transfer.complete(Err(std::io::Error::other("the drive")));
+        let mut blocks = Blocks::new(1 << 20, false);
+        let location = location(&MemoryDisk::new(1));
+        let Found::Later(ahead) = blocks.read(&location) else { panic!("nothing is cached") };
+        blocks.forget(ahead);
+        let Found::Later(read) = blocks.read(&location) else { panic!("nothing has arrived") };
+        let edit = blocks.edit(&location, false, Edit { at: 0, bytes: vec![1] });
+        let first = blocks.take_outbox().pop().unwrap();
+        blocks.complete(failed(first));
+        assert!(blocks.claim(read).is_none() && blocks.claim(edit).is_none());
+        let second = blocks.take_outbox().pop().unwrap();
+        blocks.complete(failed(second));
+        assert!(blocks.claim(read).unwrap().is_err());
+        let third = blocks.take_outbox().pop().unwrap();
+        blocks.complete(done(third));
+        let write = blocks.take_outbox().pop().unwrap();
+        assert_eq!(write.work.bytes()[..1], [1]);
+        blocks.complete(done(write));
+        assert!(blocks.claim(edit).unwrap().is_ok());
+        // Where nobody waits nothing is read again.
+        let other = Location { id: BlockId::new(1, 8), ..location };
+        let Found::Later(alone) = blocks.read(&other) else { panic!("nothing is cached") };
+        let fourth = blocks.take_outbox().pop().unwrap();
+        blocks.complete(failed(fourth));
+        assert!(blocks.claim(alone).unwrap().is_err());
+        assert!(!blocks.has_outbox() && !blocks.has_in_flight());
     }
 
     /// K-3: nothing is reported before the block is as it was, and what comes meanwhile is built on that.
