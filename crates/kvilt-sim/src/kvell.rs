@@ -2,18 +2,20 @@
 //!
 //! Where it stands: beside `even`; `fuzzing` tests the decoders of its files, and needs no store.
 
+mod canonical;
 pub mod fuzzing;
 mod mutants;
 
 use std::{sync::Arc, time::Duration};
 
-use kvilt_base::{Durability, FileName, Settings, disk::FileKind};
+use kvilt_base::{Durability, FileName, Level, Settings, disk::FileKind};
 use kvilt_format::names::{MAP, ROOT, SLAB};
 use kvilt_io::Call;
 use kvilt_kvell::{KINDS, NAME, Options};
 
 use crate::{
     bystander::Moment,
+    canonical::Canonical,
     dice::Dice,
     fuzzing::Target,
     mutants::Planted,
@@ -71,6 +73,15 @@ impl Tested for Kvell {
         &["cuts", "cache_hits", "cache_misses", "blocks_written", "batches"]
     }
 
+    fn canonical(&self) -> Vec<Canonical> {
+        canonical::scripts()
+    }
+
+    /// A recovery has more disk calls than one of `even`: it takes a cut.
+    fn recoveries_in_a_row(&self) -> u32 {
+        3
+    }
+
     fn planted(&self) -> &'static [Planted] {
         mutants::PLANTED
     }
@@ -93,6 +104,8 @@ fn described(options: Options, durability: Durability, budget_bytes: u64) -> Des
         budget_bytes,
         dead_bytes_at_rest: SLACK_BYTES,
         moments: moment,
+        // What is behind the last cut counts if the machine was not started again since.
+        rests_on_boot: durability.level() == Level::Async,
     }
 }
 

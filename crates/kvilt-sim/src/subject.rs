@@ -35,6 +35,12 @@ pub trait Subject: Send + Sync {
     /// takes back no acknowledged write.
     fn level(&self) -> Level;
 
+    /// Whether what a kill left counts only as long as the kernel runs, though all of it may be synced: a
+    /// power cut takes it back until the next open has made it durable.
+    fn rests_on_boot(&self) -> bool {
+        false
+    }
+
     /// Its engine's descriptor, by which a damaged store is salvaged; none if it cannot be.
     fn descriptor(&self) -> Option<&dyn Descriptor> {
         None
@@ -118,6 +124,12 @@ pub trait Tested: Sync {
         self.canonical()
     }
 
+    /// How many crashes in a row, the first in a script and the others in recoveries, the check goes through:
+    /// as many as come to an end within a minute.
+    fn recoveries_in_a_row(&self) -> u32 {
+        4
+    }
+
     /// What stores to be damaged are made of.
     fn references(&self) -> Vec<Recipe> {
         Vec::new()
@@ -160,6 +172,8 @@ pub struct Described {
     pub dead_bytes_at_rest: u64,
     /// See [`Subject::moments`].
     pub moments: Moments,
+    /// See [`Subject::rests_on_boot`].
+    pub rests_on_boot: bool,
 }
 
 impl fmt::Debug for Described {
@@ -190,6 +204,10 @@ impl Subject for Described {
         let after_power_cut = self.engine.capabilities().after_power_cut;
         assert_eq!(after_power_cut, Remainder::Prefix, "no oracle knows what else a power cut may leave");
         self.settings.durability.level()
+    }
+
+    fn rests_on_boot(&self) -> bool {
+        self.rests_on_boot
     }
 
     fn descriptor(&self) -> Option<&dyn Descriptor> {

@@ -23,7 +23,7 @@ use std::{
     sync::Arc,
 };
 
-use kvilt_base::Level;
+use kvilt_base::{Disk as _, Level};
 use kvilt_io::{Keep, MemoryDisk};
 
 use super::{End, Film, Images, Recorder, Shot, When, told};
@@ -156,13 +156,21 @@ impl State {
 
     /// Decides all that comes of it. What a second crash is owed counts only while it could still take
     /// something.
-    fn key(&self) -> u64 {
+    fn key(&self, rests_on_boot: bool) -> u64 {
         let mut hasher = DefaultHasher::new();
         (self.shot.image.fingerprint(), self.allowed()).hash(&mut hasher);
-        if self.shot.image.unsynced() > 0 {
+        if !self.is_durable(rests_on_boot) {
             self.debt.if_cut.hash(&mut hasher);
         }
+        if rests_on_boot {
+            self.shot.image.habitat().map(|habitat| habitat.boot).ok().hash(&mut hasher);
+        }
         hasher.finish()
+    }
+
+    /// Whether a power cut can take nothing of it.
+    fn is_durable(&self, rests_on_boot: bool) -> bool {
+        self.shot.image.unsynced() == 0 && !(rests_on_boot && self.shot.end == End::Killed)
     }
 }
 
@@ -212,7 +220,8 @@ impl Explorer<'_> {
     /// One case: an image at this depth. What went wrong comes with the story of its lives.
     fn revive(&mut self, state: State, depth: u32) -> Result<(), (Complaint, String)> {
         self.tally.cases[depth as usize - 1] += 1;
-        let (key, to_come) = (state.key(), self.plan.depth - depth);
+        let key = state.key(self.case.subject.rests_on_boot());
+        let to_come = self.plan.depth - depth;
         match self.played.get(&key) {
             Some(then) if *then >= to_come => {
                 self.tally.equal[depth as usize - 1] += 1;
@@ -234,7 +243,8 @@ impl Explorer<'_> {
     /// Opens a store on the image, holds it to its past, and lets it live on. Returns what crashes of this
     /// recovery leave.
     fn recover(&self, state: State, key: u64, to_come: u32) -> Result<Vec<State>, Complaint> {
-        let is_durable = state.shot.image.unsynced() == 0;
+        let subject = self.case.subject;
+        let is_durable = state.is_durable(subject.rests_on_boot());
         let allowed = state.allowed().to_vec();
         let image = Arc::clone(&state.shot.image);
         let ledger = Arc::new(Ledger::default());
@@ -245,7 +255,7 @@ impl Explorer<'_> {
         };
         let film = Film::new(image.clone(), Arc::clone(&ledger), when);
         let world = World::stepped(Arc::new(Recorder(Arc::clone(&film))), image.clone(), self.case.seed);
-        let mut player = Player::new(self.case.subject, &world, &self.coda, ledger);
+        let mut player = Player::new(subject, &world, &self.coda, ledger);
         player.open()?;
         let found = Model::with(recovered(&player, &self.coda, &allowed)?);
         let mut calls_to_be_safe = film.ops();
@@ -257,7 +267,7 @@ impl Explorer<'_> {
         };
         player.adopt(found);
         player.play(0).map_err(|complaint| format!("in the recovery's checkpoint: {complaint}"))?;
-        if self.case.subject.level() == Level::Async {
+        if subject.level() == Level::Async && !subject.rests_on_boot() {
             calls_to_be_safe = film.ops();
         }
         film.shoot_now();
