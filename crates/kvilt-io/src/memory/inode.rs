@@ -24,7 +24,8 @@ pub(super) struct Contents {
     pub(super) writes: Vec<Write>,
     /// What is durable, where that is not `live` less `writes`: after a sync failed.
     pub(super) platter: Option<Extent>,
-    /// Somebody has it mapped: what readers see is there, and `live` is what it was before.
+    /// Somebody has it mapped: what readers see is there, and `live` is what it was when it was mapped or
+    /// synced last.
     pub(super) mapped: Option<Arc<Mapped>>,
     /// Somebody has changed it behind the back of its owner.
     pub(super) is_damaged: bool,
@@ -207,6 +208,9 @@ impl Inode {
 
     pub(super) fn sync(&self) {
         let mut contents = self.0.lock();
+        if let Some(mapped) = &contents.mapped {
+            contents.live = Extent::new(mapped.bytes());
+        }
         if contents.platter.is_some() {
             contents.platter = Some(contents.platter_after_sync());
         }

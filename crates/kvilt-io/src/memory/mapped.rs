@@ -2,7 +2,7 @@
 //!
 //! They lie in a file of the system that has no name, since a mapping must be of one, and since its bytes can
 //! then be read without unsafe code. What is always true: what was written to the mapping is in `bytes`; a
-//! power cut leaves each page as it was when the file was mapped, or as it is.
+//! power cut leaves each page as it was when the file was mapped or synced, or as it is.
 
 use std::{io, os::unix::fs::FileExt as _, sync::Arc};
 
