@@ -34,6 +34,12 @@ const ROOMS: &[Room] = &[
         imports: &["kvilt-base", "kvilt-format", "kvilt-sync"],
         test_imports: &["kvilt-io"],
     },
+    Room {
+        name: "kvilt-teks",
+        floor: 2,
+        imports: &["kvilt-base", "kvilt-format", "kvilt-sync"],
+        test_imports: &["kvilt-io"],
+    },
     // What a third party would write: it shows that words are enough.
     Room { name: "kvilt-example-engine", floor: 2, imports: &["kvilt-base"], test_imports: &["kvilt-io"] },
     // The façade picks the backend, and owns the memory budget that several stores share.

@@ -96,6 +96,24 @@ pub fn push_body<'a>(out: &mut Vec<u8>, changes: impl IntoIterator<Item = Change
     push_changes(out, changes);
 }
 
+/// Which segment of the log a file is; none if its header is not whole.
+///
+/// Errors: `Corrupted` if it is another file's; `UnsupportedVersion`, `Io`.
+pub fn read_sequence(file: &dyn File, id: FileIdentity) -> Result<Option<u64>> {
+    let mut header = [0; HEADER_BYTES];
+    let read = file.read_full_at(0, &mut header);
+    let read = read.map_err(|e| Error::io("read a redo log", e).in_file(FileName::Of(REDO, id.number)))?;
+    decode_header(&header[..read], id)
+}
+
+fn decode_header(bytes: &[u8], id: FileIdentity) -> Result<Option<u64>> {
+    match header::decode_of(bytes, header::REDO_MAGIC, FileName::Of(REDO, id.number), id) {
+        Ok(header) => Ok(Some(header.by_kind)),
+        Err(error) if header::is_whole(bytes) => Err(error),
+        Err(_) => Ok(None),
+    }
+}
+
 /// How a log ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Ending {
@@ -113,6 +131,7 @@ pub struct RedoReader {
     next: usize,
     /// Nothing that was stored is missing, as after the death of a process.
     is_whole: bool,
+    passed: Option<usize>,
     ending: Option<Ending>,
 }
 
@@ -122,19 +141,14 @@ impl RedoReader {
     ///
     /// Errors: `Corrupted` if it is another file's; `UnsupportedVersion`, `Io`.
     pub fn open(file: &Arc<dyn File>, id: FileIdentity, is_whole: bool) -> Result<Option<RedoReader>> {
-        let name = FileName::Of(REDO, id.number);
-        let failed = |e| Error::io("read a redo log", e).in_file(name);
+        let failed = |e| Error::io("read a redo log", e).in_file(FileName::Of(REDO, id.number));
         let len = usize::try_from(file.len().map_err(failed)?).unwrap_or(usize::MAX);
         let mut bytes = vec![0; len];
         let read = file.read_full_at(0, &mut bytes).map_err(failed)?;
         bytes.truncate(read);
-        let sequence = match header::decode_of(&bytes, header::REDO_MAGIC, name, id) {
-            Ok(header) => header.by_kind,
-            Err(error) if header::is_whole(&bytes) => return Err(error),
-            Err(_) => return Ok(None),
-        };
+        let Some(sequence) = decode_header(&bytes, id)? else { return Ok(None) };
         let segment = Segment { id, sequence };
-        Ok(Some(RedoReader { segment, bytes, next: HEADER_BYTES, is_whole, ending: None }))
+        Ok(Some(RedoReader { segment, bytes, next: HEADER_BYTES, is_whole, passed: None, ending: None }))
     }
 
     /// The position of the segment in the log.
@@ -166,6 +180,12 @@ impl RedoReader {
     /// How the log ends in this segment. Only meaningful when [`RedoReader::next`] has returned none.
     pub fn ending(&self) -> Ending {
         self.ending.unwrap_or(Ending::Open)
+    }
+
+    /// Where the first record lies that is not whole and was passed; a mark in a later segment says that it
+    /// was damaged.
+    pub fn passed(&self) -> Option<u64> {
+        self.passed.map(|offset| offset as u64)
     }
 
     /// Whether a mark stands at or behind `offset`: then everything before it in the log was synced.
@@ -215,6 +235,8 @@ impl RedoReader {
         if !self.is_whole || is_nothing {
             self.next = offset;
             self.ending = Some(Ending::Open);
+        } else {
+            self.passed = self.passed.or(Some(offset));
         }
         Ok(())
     }

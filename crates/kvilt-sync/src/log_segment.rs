@@ -110,6 +110,8 @@ impl LogSegment {
         if !state.is_sealed {
             state.is_sealed = true;
             self.store(state.end, word(state.end as u64));
+            // It is to be synced like what is before it.
+            state.end += WORD_BYTES;
         }
     }
 
@@ -245,7 +247,7 @@ mod tests {
         segment.seal(|offset| offset);
         assert_eq!(word_at(&file, 64), 64);
         assert!(segment.reserve(1).is_none() && !segment.append_word(|_| 1));
-        assert_eq!(segment.filled(), Some(64));
+        assert_eq!(segment.filled(), Some(72));
     }
 
     #[test]

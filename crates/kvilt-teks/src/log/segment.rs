@@ -1,0 +1,220 @@
+//! `Segment`: a file of the log in use, mapped; or written through where the disk maps nothing.
+
+use std::{
+    io,
+    sync::{
+        Arc,
+        atomic::{AtomicUsize, Ordering},
+    },
+};
+
+use kvilt_base::{Error, File, FileName, Mapping, Result};
+use kvilt_format::{HEADER_BYTES, redo};
+use kvilt_sync::LogSegment;
+use parking_lot::Mutex;
+
+use super::Position;
+
+/// See the module.
+pub(super) struct Segment {
+    format: redo::Segment,
+    file: Arc<dyn File>,
+    bytes: u64,
+    body: Body,
+    /// Records that are not in a table yet, and appends that are under way.
+    unapplied: AtomicUsize,
+}
+
+enum Body {
+    Mapped {
+        log: LogSegment,
+        mapping: Arc<Mapping>,
+    },
+    /// Where the next record is to be written.
+    Written(Mutex<End>),
+}
+
+struct End {
+    offset: u64,
+    is_sealed: bool,
+}
+
+/// A record that is in the log and not in a table yet: its segment is kept.
+pub struct Appended {
+    segment: Arc<Segment>,
+    offset: u64,
+}
+
+impl Segment {
+    /// Begins a segment in a file whose room was taken.
+    ///
+    /// Errors: `Io`.
+    pub(super) fn begin(file: Arc<dyn File>, format: redo::Segment) -> Result<Segment> {
+        let failed = |e| Error::io("begin a segment of the redo log", e).in_file(file.name());
+        let bytes = file.len().map_err(failed)?;
+        let body = match file.map(0, usize::try_from(bytes).unwrap_or(usize::MAX)) {
+            Ok(mapping) => mapped(mapping, format),
+            Err(e) if e.kind() == io::ErrorKind::Unsupported => written(&*file, format).map_err(failed)?,
+            Err(e) => return Err(failed(e)),
+        };
+        Ok(Segment { format, file, bytes, body, unapplied: AtomicUsize::new(0) })
+    }
+
+    /// Begins a segment in the file of another, which nobody needs any more.
+    ///
+    /// Errors: `Io`.
+    pub(super) fn again(free: &Segment, sequence: u64) -> Result<Segment> {
+        let format = redo::Segment { sequence, ..free.format };
+        let file = Arc::clone(&free.file);
+        let body = match &free.body {
+            Body::Mapped { mapping, .. } => mapped(Arc::clone(mapping), format),
+            Body::Written(_) => written(&*file, format)
+                .map_err(|e| Error::io("begin a segment of the redo log", e).in_file(file.name()))?,
+        };
+        Ok(Segment { format, file, bytes: free.bytes, body, unapplied: AtomicUsize::new(0) })
+    }
+
+    pub(super) fn sequence(&self) -> u64 {
+        self.format.sequence
+    }
+
+    pub(super) fn name(&self) -> FileName {
+        self.file.name()
+    }
+
+    /// Bytes of the file.
+    pub(super) fn capacity(&self) -> u64 {
+        self.bytes
+    }
+
+    /// Appends a record; none if there is no room for it.
+    ///
+    /// Errors: those of a write, where the segment is not mapped.
+    pub(super) fn append(segment: &Arc<Segment>, body: &[u8]) -> Result<Option<Appended>> {
+        // SeqCst, and before the room is taken: whoever sees the segment sealed, or full, sees this.
+        segment.unapplied.fetch_add(1, Ordering::SeqCst);
+        let mut appended = Appended { segment: Arc::clone(segment), offset: 0 };
+        let offset = match &segment.body {
+            Body::Mapped { log, .. } => log.reserve(body.len()).map(|reserved| {
+                let offset = reserved.offset();
+                reserved.fill(body, segment.format.word(offset, body));
+                offset
+            }),
+            Body::Written(end) => segment.write_record(&mut end.lock(), body)?,
+        };
+        Ok(offset.map(|offset| {
+            appended.offset = offset;
+            appended
+        }))
+    }
+
+    /// Whether records of it are not in a table yet.
+    pub(super) fn has_unapplied(&self) -> bool {
+        self.unapplied.load(Ordering::SeqCst) > 0
+    }
+
+    /// Says in the file that the log goes on in the next segment.
+    pub(super) fn seal(&self) -> Result<()> {
+        match &self.body {
+            Body::Mapped { log, .. } => log.seal(|offset| self.format.end(offset)),
+            Body::Written(end) => {
+                let mut end = end.lock();
+                if !end.is_sealed {
+                    self.write(end.offset, &self.format.end(end.offset).to_le_bytes())?;
+                    end.is_sealed = true;
+                    // It is to be synced like what is before it.
+                    end.offset += redo::WORD_BYTES as u64;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Waits until all is whole that was appended before, and says where it ends; none if that cannot be.
+    pub(super) fn filled(&self) -> Option<u64> {
+        match &self.body {
+            Body::Mapped { log, .. } => log.filled(),
+            Body::Written(end) => Some(end.lock().offset),
+        }
+    }
+
+    pub(super) fn sync(&self) -> Result<()> {
+        self.file.sync().map_err(|e| Error::io("sync the redo log", e).in_file(self.name()))
+    }
+
+    /// Says in the file that all before was synced, up to `end`. Returns where the next sync has something to
+    /// do: behind the mark, if nothing else came in between.
+    pub(super) fn mark(&self, end: u64) -> Result<u64> {
+        let mut at = None;
+        match &self.body {
+            Body::Mapped { log, .. } => {
+                let _ = log.append_word(|offset| {
+                    at = Some(offset);
+                    self.format.mark(offset)
+                });
+            }
+            Body::Written(last) => {
+                let mut last = last.lock();
+                if !last.is_sealed && last.offset + 2 * redo::WORD_BYTES as u64 <= self.bytes {
+                    let mut words = self.format.mark(last.offset).to_le_bytes().to_vec();
+                    words.extend_from_slice(&[0; redo::WORD_BYTES]);
+                    self.write(last.offset, &words)?;
+                    at = Some(last.offset);
+                    last.offset += redo::WORD_BYTES as u64;
+                }
+            }
+        }
+        Ok(if at == Some(end) { end + redo::WORD_BYTES as u64 } else { end })
+    }
+
+    /// Writes a record with a word of zero behind it.
+    fn write_record(&self, end: &mut End, body: &[u8]) -> Result<Option<u64>> {
+        let (offset, len) = (end.offset, redo::record_bytes(body.len()));
+        if end.is_sealed || offset + (len + redo::WORD_BYTES) as u64 > self.bytes {
+            return Ok(None);
+        }
+        let mut record = Vec::with_capacity(len + redo::WORD_BYTES);
+        record.extend_from_slice(&self.format.word(offset, body).to_le_bytes());
+        record.extend_from_slice(body);
+        record.resize(len + redo::WORD_BYTES, 0);
+        self.write(offset, &record)?;
+        end.offset += len as u64;
+        Ok(Some(offset))
+    }
+
+    fn write(&self, offset: u64, bytes: &[u8]) -> Result<()> {
+        let written = self.file.write_all_at(offset, bytes);
+        written.map_err(|e| Error::io("write the redo log", e).at(self.name(), offset))
+    }
+}
+
+fn mapped(mapping: Arc<Mapping>, format: redo::Segment) -> Body {
+    let log = LogSegment::begin(Arc::clone(&mapping), &format.header());
+    Body::Mapped { log, mapping }
+}
+
+fn written(file: &dyn File, format: redo::Segment) -> io::Result<Body> {
+    // What an earlier use left goes before the header says that it is another one.
+    file.write_all_at(HEADER_BYTES as u64, &[0; redo::WORD_BYTES])?;
+    file.write_all_at(0, &format.header())?;
+    Ok(Body::Written(Mutex::new(End { offset: HEADER_BYTES as u64, is_sealed: false })))
+}
+
+impl Appended {
+    /// Where the record is.
+    pub fn position(&self) -> Position {
+        Position { sequence: self.segment.sequence(), offset: self.offset }
+    }
+}
+
+impl Drop for Appended {
+    fn drop(&mut self) {
+        self.segment.unapplied.fetch_sub(1, Ordering::SeqCst);
+    }
+}
+
+impl std::fmt::Debug for Appended {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "Appended({:?})", self.position())
+    }
+}

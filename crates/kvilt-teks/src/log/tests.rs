@@ -1,0 +1,209 @@
+//! Tests of the redo log: what is read back after a close, a kill and a power cut, with segments that are
+//! turned, freed and used again meanwhile.
+
+use kvilt_base::ErrorKind;
+use kvilt_format::redo::{Change, push_body};
+use kvilt_io::{Keep, MemoryDisk, SeededRng};
+
+use super::*;
+
+const STORE: u64 = 77;
+const SEGMENT_BYTES: u64 = 4096;
+
+fn body(number: u64, len: usize) -> Vec<u8> {
+    let mut body = Vec::new();
+    push_body(&mut body, [Change::Put { key: &number.to_be_bytes(), value: &vec![number as u8; len] }]);
+    body
+}
+
+fn replayed(disk: &MemoryDisk, known: Known) -> Result<(Vec<u64>, Chain)> {
+    let mut numbers = Vec::new();
+    let chain = replay(disk, STORE, known, &mut |replayed| {
+        for change in replayed.changes {
+            let Change::Put { key, value } = change else { panic!("only puts are appended") };
+            let number = u64::from_be_bytes(key.try_into().unwrap());
+            assert!(value.iter().all(|byte| *byte == number as u8));
+            numbers.push(number);
+        }
+        Ok(())
+    })?;
+    Ok((numbers, chain))
+}
+
+fn known(first: u64, is_whole: bool) -> Known {
+    Known { first, synced: Position { sequence: 0, offset: 0 }, is_whole }
+}
+
+fn open(disk: &Arc<MemoryDisk>, known: Known) -> Result<(Vec<u64>, Log)> {
+    let (numbers, chain) = replayed(disk, known)?;
+    let log = Log::begin(Arc::clone(disk) as Arc<dyn Disk>, STORE, SEGMENT_BYTES, chain)?;
+    Ok((numbers, log))
+}
+
+#[test]
+fn records_come_back_from_many_segments_and_a_long_one_has_its_own() {
+    let disk = MemoryDisk::new(1);
+    let (_, log) = open(&disk, known(1, true)).unwrap();
+    for number in 0..50 {
+        let len = if number == 20 { 10_000 } else { 300 };
+        log.append(&body(number, len)).unwrap();
+    }
+    log.close().unwrap();
+    assert!(log.current().sequence() > 3);
+    let (numbers, log) = open(&disk, known(1, false)).unwrap();
+    assert_eq!(numbers, (0..50).collect::<Vec<_>>());
+    // And goes on behind.
+    log.append(&body(50, 3)).unwrap();
+    let (numbers, _) = replayed(&disk.kill_image(), known(1, true)).unwrap();
+    assert_eq!(numbers, (0..51).collect::<Vec<_>>());
+}
+
+/// T-12.
+#[test]
+fn a_segment_is_kept_while_a_record_in_it_waits_and_used_again_afterwards() {
+    let disk = MemoryDisk::new(2);
+    let (_, log) = open(&disk, known(1, true)).unwrap();
+    let waits = log.append(&body(0, 10)).unwrap();
+    for number in 1..40 {
+        log.append(&body(number, 300)).unwrap();
+    }
+    assert_eq!(log.first_needed(), 1);
+    drop(waits);
+    let first = log.first_needed();
+    assert_eq!(first, log.current().sequence());
+    let bytes = log.bytes();
+    log.free_until(first);
+    assert!(log.bytes() < bytes);
+    let last_number = log.files.lock().last_number;
+    for number in 40..60 {
+        log.append(&body(number, 300)).unwrap();
+    }
+    assert_eq!(log.files.lock().last_number, last_number, "free files were used again");
+    let (numbers, _) = replayed(&disk.kill_image(), known(first, true)).unwrap();
+    assert!(numbers.len() >= 20 && numbers.ends_with(&(40..60).collect::<Vec<_>>()), "{numbers:?}");
+}
+
+/// T-10, T-11: a kill loses nothing, a power cut nothing that was synced, and leaves a prefix.
+#[test]
+fn what_a_crash_leaves_is_a_prefix_with_all_that_was_synced() {
+    for seed in 0..300 {
+        let rng = SeededRng::new(seed);
+        let mut disk = MemoryDisk::of_any_kind(seed);
+        // All that was ever appended and counts, and how many of them must be there.
+        let mut expected: Vec<u64> = Vec::new();
+        let (mut first, mut next) = (1, 0);
+        let mut is_whole = true;
+        for _ in 0..6 {
+            let (numbers, log) = open(&disk, known(first, is_whole)).unwrap();
+            assert!(expected.ends_with(&numbers), "seed {seed}: {numbers:?} of {expected:?}");
+            let mut synced = expected.len();
+            for _ in 0..rng.below(40) {
+                match rng.below(12) {
+                    0 => {
+                        log.sync().unwrap();
+                        synced = expected.len();
+                    }
+                    1 => {
+                        // As if all before had been flushed.
+                        log.sync().unwrap();
+                        synced = expected.len();
+                        first = log.first_needed();
+                        log.free_until(first);
+                    }
+                    _ => {
+                        let len = [3, 300, 900, 5_000][rng.below(4) as usize];
+                        log.append(&body(next, len)).unwrap();
+                        expected.push(next);
+                        next += 1;
+                    }
+                }
+            }
+            is_whole = rng.below(2) == 0;
+            disk = if is_whole {
+                disk.kill_image()
+            } else {
+                let keep = [Keep::SyncedOnly, Keep::All, Keep::Random(seed), Keep::Prefix(seed)];
+                disk.crash_image(keep[rng.below(4) as usize])
+            };
+            let (numbers, _) = replayed(&disk, known(first, is_whole)).unwrap();
+            let owed = if is_whole { expected.len() } else { synced };
+            // What is left is consecutive, and ends where the log was cut.
+            let end = match numbers.last() {
+                Some(last) => expected.iter().position(|number| number == last).unwrap() + 1,
+                None => owed.min(expected.len()),
+            };
+            assert!(end >= owed, "seed {seed}: {numbers:?} of {expected:?}, {owed} owed");
+            expected.truncate(end);
+            assert!(expected.ends_with(&numbers), "seed {seed}: {numbers:?} of {expected:?}");
+        }
+    }
+}
+
+#[test]
+fn what_is_missing_before_the_synced_end_is_damage() {
+    let disk = MemoryDisk::new(3);
+    let (_, log) = open(&disk, known(1, true)).unwrap();
+    for number in 0..40 {
+        log.append(&body(number, 300)).unwrap();
+    }
+    log.sync().unwrap();
+    let synced = log.synced();
+    let third = log.segments.read()[2].name();
+    drop(log);
+    let kind = |disk: &MemoryDisk, known| replayed(disk, known).err().map(|error| error.kind());
+    assert_eq!(kind(&disk, Known { synced, ..known(1, false) }), None);
+    let lost = disk.crash_image(Keep::All);
+    assert!(lost.lose(third));
+    // By the marks of later segments, and by what the manifest says.
+    assert_eq!(kind(&lost, known(1, false)), Some(ErrorKind::Corrupted));
+    let all_lost = disk.crash_image(Keep::All);
+    for (name, _) in disk.snapshot() {
+        all_lost.lose(name);
+    }
+    assert_eq!(kind(&all_lost, Known { synced, ..known(1, false) }), Some(ErrorKind::Corrupted));
+    let flipped = disk.crash_image(Keep::All);
+    assert!(flipped.flip_bit(third, 100, 3));
+    for is_whole in [false, true] {
+        assert_eq!(kind(&flipped, known(1, is_whole)), Some(ErrorKind::Corrupted));
+    }
+}
+
+#[test]
+fn a_sync_that_has_nothing_to_do_writes_nothing() {
+    let disk = MemoryDisk::new(4);
+    let (_, log) = open(&disk, known(1, true)).unwrap();
+    log.append(&body(1, 10)).unwrap();
+    log.sync().unwrap();
+    let calls = disk.ops();
+    log.sync().unwrap();
+    assert_eq!(disk.ops(), calls);
+}
+
+/// T-11, by threads: what each appended before a sync is there, in its order.
+#[test]
+fn threads_append_and_sync_at_once() {
+    let disk = MemoryDisk::new(5);
+    let (_, log) = open(&disk, known(1, true)).unwrap();
+    const EACH: u64 = 400;
+    std::thread::scope(|scope| {
+        for thread in 0..3 {
+            let log = &log;
+            scope.spawn(move || {
+                for number in 0..EACH {
+                    let appended = log.append(&body(thread << 32 | number, 100)).unwrap();
+                    if number % 50 == 0 {
+                        log.sync().unwrap();
+                        assert!(log.synced() > appended.position());
+                    }
+                }
+            });
+        }
+    });
+    log.sync().unwrap();
+    let (numbers, _) = replayed(&disk.crash_image(Keep::SyncedOnly), known(1, false)).unwrap();
+    assert_eq!(numbers.len() as u64, 3 * EACH);
+    for thread in 0..3 {
+        let own: Vec<_> = numbers.iter().filter(|number| **number >> 32 == thread).collect();
+        assert!(own.is_sorted() && own.last() == Some(&&(thread << 32 | (EACH - 1))));
+    }
+}
