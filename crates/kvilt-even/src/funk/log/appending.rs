@@ -511,11 +511,13 @@ impl ChunkLog {
         let filling = match since {
             None if flushing.buffer.bytes.remaining() >= writer.promised_bytes => flushing.buffer,
             since => {
-                let since = since.as_ref().map_or(&[][..], |since| since.bytes.read());
+                let behind = since.as_ref().map_or(&[][..], |since| since.bytes.read());
                 let len = flushing.records().len();
-                let capacity = len + since.len() + writer.promised_bytes;
+                let capacity = len + behind.len() + writer.promised_bytes;
                 let all = Buffer::grown(files, self.place(start), (&flushing.buffer, len), capacity);
-                all.bytes.append(since).expect("the larger buffer holds both");
+                // A batch may have begun since, and be noted there.
+                since.iter().for_each(|since| all.goes_on_behind(since));
+                all.bytes.append(behind).expect("the larger buffer holds both");
                 all
             }
         };
