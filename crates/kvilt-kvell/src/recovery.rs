@@ -166,6 +166,22 @@ fn make(disk: &Arc<dyn Disk>, world: &World, options: &Options, listed: &[Listed
 /// A habitat that is no one's.
 const NOWHERE: Habitat = Habitat { boot: [0xff; 16], device: u64::MAX, inode: u64::MAX };
 
+/// Where a store is, as far as the disk knows.
+pub(crate) fn habitat_of(disk: &dyn Disk) -> Habitat {
+    disk.habitat().unwrap_or(NOWHERE)
+}
+
+/// Whether the directory was copied while the store was open: its files may be of different moments.
+pub(crate) fn was_copied(root: &Root, habitat: Habitat) -> bool {
+    !root.is_clean && root.habitat != NOWHERE && root.habitat.inode != habitat.inode
+}
+
+/// Whether nothing can be missing of what the last run did.
+pub(crate) fn is_whole(root: &Root, habitat: Habitat) -> bool {
+    root.level == Level::Sync && root.epoch > 0
+        || root.habitat != NOWHERE && root.habitat.boot == habitat.boot
+}
+
 /// A run of entries has this part of its shard's memory, and at most this many bytes.
 const RUN_PART: u64 = 4;
 const RUN_BYTES_MAX: u64 = 1 << 30;
@@ -182,17 +198,14 @@ struct Opening<'o> {
 impl Opening<'_> {
     fn open(self, lock: DirectoryLock) -> Result<(Arc<Store>, DirectoryLock)> {
         let begun = self.world.clock.now();
-        let habitat = self.disk.habitat().unwrap_or(NOWHERE);
+        let habitat = habitat_of(&*self.disk);
         let root = &self.root;
-        if !root.is_clean && root.habitat != NOWHERE && root.habitat.inode != habitat.inode {
+        if was_copied(root, habitat) {
             let message = "the store was copied while it was open, so rows may be missing in the copy; open the \
                            original, copy it closed or by `checkpoint_to`, or run `kvilt repair`";
             return Err(Error::corrupted(ROOT, 0, message));
         }
-        // Whether nothing can be missing of what the last run did.
-        let is_whole = root.level == Level::Sync && root.epoch > 0
-            || root.habitat != NOWHERE && root.habitat.boot == habitat.boot;
-        let is_whole = planted!(BootNotCompared, is_whole => true);
+        let is_whole = planted!(BootNotCompared, is_whole(root, habitat) => true);
         let is_read_only = self.settings.read_only;
         let terms = Terms { is_whole, is_read_only, run_bytes: self.run_bytes() };
         let mut shards = load::load_all(&*self.world.spawn, &self.disk, root, terms)?;

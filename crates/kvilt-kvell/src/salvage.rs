@@ -1,25 +1,31 @@
 //! What is left of a damaged store: every slot of every slab is looked at, and of each key the newest item
 //! is saved.
 //!
-//! If root and maps are sound, slots that they have set are saved, and it is known that nothing newer was
-//! lost but what is damaged. If not, any item may be one that was deleted since, and the report says so.
+//! If root and maps are sound, slots that they have set are saved, and behind the cut what an open would
+//! count: whole batches, where nothing can be missing of the last run. Then it is known that nothing newer
+//! was lost but what is damaged. Else any item may be one that was deleted since, and the report says so.
 
 use std::{
     any::Any,
-    collections::{BTreeMap, BTreeSet},
+    collections::{BTreeMap, BTreeSet, HashMap},
+    io,
 };
 
 use kvilt_base::{
-    Damage, Disk, Error, ErrorKind, FileName, KeyRange, Listed, RepairReport, Result, Salvaged, Version,
-    directory, queue::aligned,
+    Damage, Disk, Error, ErrorKind, File, FileName, KeyRange, Listed, RepairReport, Result, Salvaged,
+    Version, directory, queue::aligned,
 };
 use kvilt_format::{
     FileIdentity,
     names::{ROOT, SLAB},
-    slab::{Class, Content, Decoded, Item, PAGE_BYTES, slab_of},
+    slab::{Class, Content, Decoded, Item, PAGE_BYTES, Root, slab_name, slab_of},
 };
 
-use crate::{place::Place, recovery, scan};
+use crate::{
+    place::Place,
+    recovery,
+    scan::{self, Found, Owned},
+};
 
 /// Takes the reader's lock.
 pub(crate) fn lock_to_salvage(disk: &dyn Disk) -> Result<Box<dyn Any + Send + Sync>> {
@@ -46,18 +52,19 @@ pub(crate) fn salvage(
     progress: &mut dyn FnMut(u64, u64),
 ) -> Result<RepairReport> {
     let _lock = lock_to_salvage(disk)?;
+    let root = sound(recovery::read_root(disk))?.flatten();
+    let habitat = recovery::habitat_of(disk);
+    let counted = sound(recovery::used_slots(disk))?;
+    let was_copied = root.as_ref().is_some_and(|root| recovery::was_copied(root, habitat));
+    let counts_behind = |root: &Root| !root.is_clean && (was_copied || recovery::is_whole(root, habitat));
     let mut salvage = Salvage {
         disk,
-        report: RepairReport::default(),
-        store_id: None,
-        counted: None,
+        report: RepairReport { is_proven: counted.is_some() && !was_copied, ..RepairReport::default() },
+        store_id: root.as_ref().map(|root| root.store_id),
+        behind: root.filter(|root| counted.is_some() && counts_behind(root)).map(Behind::new),
+        counted,
         found: BTreeMap::new(),
     };
-    let root = sound(recovery::read_root(disk))?.flatten();
-    salvage.store_id = root.as_ref().map(|root| root.store_id);
-    salvage.counted = sound(recovery::used_slots(disk))?;
-    let was_closed = root.is_some_and(|root| root.is_clean);
-    salvage.report.is_proven = salvage.counted.is_some() && was_closed;
     let names: Vec<FileName> =
         directory::numbers(&directory::list(disk)?, SLAB).map(|number| FileName::Of(SLAB, number)).collect();
     let total = names.iter().filter_map(|name| disk.len(*name).ok()).sum::<u64>().max(1);
@@ -69,6 +76,7 @@ pub(crate) fn salvage(
         })?;
     }
     salvage.lose_what_is_not_there();
+    salvage.apply_behind();
     salvage.save(save)?;
     if !salvage.report.is_proven {
         salvage.report.losses.insert(
@@ -79,7 +87,7 @@ pub(crate) fn salvage(
                 offset: None,
                 range: Some(KeyRange::all()),
                 message: match salvage.counted {
-                    Some(_) => UNCLOSED.to_string(),
+                    Some(_) => COPIED.to_string(),
                     None => DAMAGED.to_string(),
                 },
             },
@@ -88,9 +96,9 @@ pub(crate) fn salvage(
     Ok(salvage.report)
 }
 
-/// Why a salvage of a store that was not closed is not proven.
-const UNCLOSED: &str = "the store was not closed: writes behind its last cut, half a second at most, are not saved, \
-                        and rows that were deleted since are";
+/// Why a salvage of a copied directory is not proven.
+const COPIED: &str =
+    "the store was copied while it was open: what was saved may be older than it was, or deleted since";
 /// Why one without root or maps is not.
 const DAMAGED: &str =
     "root or occupancy maps are damaged: what was saved may be older than it was, or deleted since";
@@ -103,6 +111,44 @@ struct Salvage<'s> {
     /// The slots that count, by shard, and were not looked at yet; none if that is not known.
     counted: Option<BTreeSet<(u32, Place)>>,
     found: BTreeMap<Vec<u8>, Newest>,
+    /// None if only those count.
+    behind: Option<Behind>,
+}
+
+/// What was written behind the cut.
+struct Behind {
+    root: Root,
+    /// By version, each with its shard.
+    items: BTreeMap<Version, Vec<(u32, Found)>>,
+    /// The keys at places that a tombstone names, once they are known.
+    named: HashMap<(u32, Place), Vec<u8>>,
+}
+
+impl Behind {
+    fn new(root: Root) -> Self {
+        Behind { root, items: BTreeMap::new(), named: HashMap::new() }
+    }
+
+    /// Takes an item of a slot that the maps do not have. Slabs of tombstones come first of their shard.
+    fn take(&mut self, shard: u32, place: Place, item: &Item<'_>) {
+        if !scan::is_behind(&self.root, item) {
+            return;
+        }
+        let found = Found::of(place, item);
+        if let Owned::Tombstone { place } = &found.content {
+            self.named.insert((shard, *place), Vec::new());
+        }
+        self.items.entry(item.version).or_default().push((shard, found));
+    }
+
+    /// Notes the key of an item that counts, if a tombstone names it.
+    fn note(&mut self, shard: u32, place: Place, item: &Item<'_>) {
+        if let Content::Value { key, .. } = item.content
+            && let Some(named) = self.named.get_mut(&(shard, place))
+        {
+            *named = key.to_vec();
+        }
+    }
 }
 
 impl Salvage<'_> {
@@ -113,12 +159,14 @@ impl Salvage<'_> {
         let file = self.disk.open(name).map_err(failed)?;
         let mut page = aligned(PAGE_BYTES);
         let len = scan::read_pages(&*file, 0, &mut page).map_err(failed)?;
-        let Some(id) = self.identity(&page[..len], name) else { return Ok(()) };
-        let blocks = class.blocks_in(file.len().map_err(failed)?);
+        let Some(id) = self.identity(&page[..len], name, shard, class) else { return Ok(()) };
+        // The last one may be there in part.
+        let end = file.len().map_err(failed)? + class.block_bytes() as u64 - 1;
+        let blocks = class.blocks_in(end);
         let mut buffer = aligned(class.block_bytes());
         for block in 0..blocks {
             progress(class.block_bytes() as u64);
-            if let Err(e) = file.read_exact_at(class.block_offset(block), &mut buffer) {
+            if let Err(e) = read_block(&*file, class, block, &mut buffer) {
                 self.lose(name, class.block_offset(block), &format!("it cannot be read: {e}"));
                 continue;
             }
@@ -134,29 +182,70 @@ impl Salvage<'_> {
     fn take(&mut self, name: FileName, id: FileIdentity, shard: u32, class: Class, slot: u64, bytes: &[u8]) {
         let place = Place::new(class.number(), slot);
         let counts = self.counted.as_mut().map(|counted| counted.remove(&(shard, place)));
-        if counts == Some(false) {
+        if counts == Some(false) && self.behind.is_none() {
             return;
         }
         let offset = class.slot_offset(slot);
-        match Item::decode(bytes, id, offset) {
-            Decoded::Item(Item { content: Content::Value { key, .. }, version, .. }) => {
-                let newest = Newest { version, shard, place };
-                let entry = self.found.entry(key.to_vec()).or_insert(newest);
-                if entry.version < version {
-                    *entry = newest;
+        let item = match Item::decode(bytes, id, offset) {
+            Decoded::Item(item) => item,
+            Decoded::Empty if counts == Some(true) => return self.lose(name, offset, "a row is missing"),
+            Decoded::Bad(why) if counts == Some(true) => return self.lose(name, offset, why),
+            Decoded::Empty | Decoded::Bad(_) => return,
+        };
+        if let Some(behind) = &mut self.behind {
+            behind.note(shard, place, &item);
+            if counts == Some(false) {
+                return behind.take(shard, place, &item);
+            }
+        }
+        let Content::Value { key, .. } = item.content else {
+            if counts == Some(true) {
+                self.lose(name, offset, "there is something else where a row is");
+            }
+            return;
+        };
+        let newest = Newest { version: item.version, shard, place };
+        let entry = self.found.entry(key.to_vec()).or_insert(newest);
+        if entry.version < newest.version {
+            *entry = newest;
+        }
+    }
+
+    /// Applies what counts behind the cut, as an open does: whole batches, in the order of their versions.
+    fn apply_behind(&mut self) {
+        let Some(Behind { items, named, .. }) = self.behind.take() else { return };
+        for (version, batch) in items {
+            if batch.iter().any(|(_, item)| item.batch_len as usize != batch.len()) {
+                continue;
+            }
+            for (shard, item) in batch {
+                match item.content {
+                    Owned::Value { key } => {
+                        self.found.insert(key, Newest { version, shard, place: item.place });
+                    }
+                    Owned::Tombstone { place } => {
+                        if let Some(key) = named.get(&(shard, place))
+                            && self.found.get(key).is_some_and(|row| (row.shard, row.place) == (shard, place))
+                        {
+                            self.found.remove(key);
+                        }
+                    }
+                    Owned::RangeDelete { range } => self.found.retain(|key, _| !range.contains(key)),
                 }
             }
-            Decoded::Item(_) => {}
-            Decoded::Empty if counts == Some(true) => self.lose(name, offset, "a row is missing"),
-            Decoded::Bad(why) if counts == Some(true) => self.lose(name, offset, why),
-            Decoded::Empty | Decoded::Bad(_) => {}
         }
     }
 
     /// The identity that salts what the slab has: the root knows it, or else its own first page tells it.
     /// None if nothing does, or if the slab is of another store.
-    fn identity(&mut self, page: &[u8], name: FileName) -> Option<FileIdentity> {
+    fn identity(&mut self, page: &[u8], name: FileName, shard: u32, class: Class) -> Option<FileIdentity> {
         let told = identity(page, name);
+        let is_in = |(of, place): &(u32, Place)| (*of, place.class()) == (shard, class.number());
+        let first = (shard, Place::new(class.number(), 0));
+        if self.counted.as_ref().is_some_and(|counted| !counted.range(first..).next().is_some_and(is_in)) {
+            // No row of the last cut is in it: its making may have been cut short, as an open takes it.
+            return told.filter(|told| Some(told.store_id) == self.store_id);
+        }
         let Some(store_id) = self.store_id else {
             if told.is_none() {
                 self.lose(name, 0, "the first page is damaged, so its rows are not known");
@@ -185,7 +274,7 @@ impl Salvage<'_> {
         for ((shard, class), (first, rows)) in missing {
             let class = Class::new(class).expect("a place is of a class");
             let message = format!("the file does not have the slots of {rows} rows from here on");
-            self.lose(kvilt_format::slab::slab_name(shard, class), class.slot_offset(first), &message);
+            self.lose(slab_name(shard, class), class.slot_offset(first), &message);
         }
     }
 
@@ -203,12 +292,12 @@ impl Salvage<'_> {
     fn save(&mut self, save: &mut dyn FnMut(Salvaged<'_>) -> Result<()>) -> Result<()> {
         for (key, newest) in std::mem::take(&mut self.found) {
             let class = Class::new(newest.place.class()).expect("a place is of a class");
-            let name = kvilt_format::slab::slab_name(newest.shard, class);
+            let name = slab_name(newest.shard, class);
             let failed = |e| Error::io("read a slab", e).in_file(name);
             let file = self.disk.open(name).map_err(failed)?;
             let mut block = aligned(class.block_bytes());
             let slot = newest.place.slot();
-            file.read_exact_at(class.block_offset(class.block_of(slot)), &mut block).map_err(failed)?;
+            read_block(&*file, class, class.block_of(slot), &mut block).map_err(failed)?;
             let begin = class.offset_in_block(slot);
             let item = Item::decode_verified(&block[begin..begin + class.slot_bytes()]);
             if let Ok(Some(Item { content: Content::Value { value, .. }, .. })) = item {
@@ -219,6 +308,13 @@ impl Salvage<'_> {
         }
         Ok(())
     }
+}
+
+/// Reads a block; what the file does not have is zeros, which are no item.
+fn read_block(file: &dyn File, class: Class, block: u64, buffer: &mut [u8]) -> io::Result<()> {
+    let len = file.read_full_at(class.block_offset(block), buffer)?;
+    buffer[len..].fill(0);
+    Ok(())
 }
 
 /// What was read; none if it is damaged.

@@ -31,6 +31,20 @@ pub(crate) struct Found {
     pub(crate) content: Owned,
 }
 
+impl Found {
+    /// The item at a place.
+    pub(crate) fn of(place: Place, item: &Item<'_>) -> Self {
+        let content = match item.content {
+            Content::Value { key, .. } => Owned::Value { key: key.to_vec() },
+            Content::Tombstone { place } => Owned::Tombstone { place: Place::from_u64(place) },
+            Content::RangeDelete { start, end } => {
+                Owned::RangeDelete { range: KeyRange { start: start.to_vec(), end: end.map(<[u8]>::to_vec) } }
+            }
+        };
+        Found { place, version: item.version, batch_len: item.batch_len, content }
+    }
+}
+
 /// What it says, as far as an index needs it.
 pub(crate) enum Owned {
     Value { key: Vec<u8> },
@@ -134,6 +148,12 @@ fn has_key_twice(shard: u32, Twice(one, other): &Twice) -> Error {
     Error::corrupted(file, offset, message)
 }
 
+/// Whether an item is one that was written behind the cut.
+pub(crate) fn is_behind(root: &Root, item: &Item<'_>) -> bool {
+    item.version >= Version::new(root.epoch, 0)
+        && (item.version > root.version || root.in_flight.binary_search(&item.version).is_ok())
+}
+
 struct Reader<'r> {
     root: &'r Root,
     shard: u32,
@@ -217,7 +237,11 @@ impl Reader<'_> {
             return Ok(());
         }
         let offset = class.slot_offset(slot);
-        let damaged = |what: &str| Err(Error::corrupted(self.slab.file().name(), offset, what));
+        // Of any key it could be said that it is not there, so nobody may ask.
+        let damaged = |what: &str| {
+            let message = format!("{what}; whose row it was is not known: `kvilt repair` copies all others");
+            Err(Error::corrupted(self.slab.file().name(), offset, message))
+        };
         let item = match Item::decode(bytes, self.id, offset) {
             Decoded::Item(item) => item,
             _ if !is_used => return Ok(()),
@@ -230,40 +254,30 @@ impl Reader<'_> {
             let Content::Value { key, .. } = item.content else {
                 return damaged("there is something else where a row is");
             };
+            if item.version > self.root.version {
+                return damaged("the row is newer than the root, so that is not the newest one");
+            }
             if self.scanned.named.contains_key(&place) {
                 self.scanned.named.insert(place, key.to_vec());
             }
             self.index.push(key, place).map_err(|twice| has_key_twice(self.shard, &twice))?;
-        } else if self.is_behind(&item) {
+        } else if is_behind(self.root, &item) {
             self.take_behind(place, &item);
         }
         Ok(())
     }
 
-    /// Whether an item is one that was written behind the cut.
-    fn is_behind(&self, item: &Item<'_>) -> bool {
-        item.version >= Version::new(self.root.epoch, 0)
-            && (item.version > self.root.version || self.root.in_flight.binary_search(&item.version).is_ok())
-    }
-
     fn take_behind(&mut self, place: Place, item: &Item<'_>) {
-        let content = match item.content {
-            Content::Value { key, .. } => {
-                if self.scanned.named.contains_key(&place) {
-                    self.scanned.named.insert(place, key.to_vec());
-                }
-                Owned::Value { key: key.to_vec() }
+        let found = Found::of(place, item);
+        match &found.content {
+            Owned::Value { key } if self.scanned.named.contains_key(&place) => {
+                self.scanned.named.insert(place, key.clone());
             }
-            Content::Tombstone { place } => {
-                let place = Place::from_u64(place);
-                self.scanned.named.insert(place, Vec::new());
-                Owned::Tombstone { place }
+            Owned::Tombstone { place } => {
+                self.scanned.named.insert(*place, Vec::new());
             }
-            Content::RangeDelete { start, end } => {
-                Owned::RangeDelete { range: KeyRange { start: start.to_vec(), end: end.map(<[u8]>::to_vec) } }
-            }
-        };
-        let (version, batch_len) = (item.version, item.batch_len);
-        self.scanned.behind.push(Found { place, version, batch_len, content });
+            Owned::Value { .. } | Owned::RangeDelete { .. } => {}
+        }
+        self.scanned.behind.push(found);
     }
 }
