@@ -3,6 +3,7 @@
 //! Where it stands: beside `even`; `fuzzing` tests the decoders of its files, and needs no store.
 
 mod canonical;
+mod damage;
 pub mod fuzzing;
 mod mutants;
 
@@ -19,7 +20,7 @@ use crate::{
     dice::Dice,
     fuzzing::Target,
     mutants::Planted,
-    subject::{Described, Subject, Tested},
+    subject::{Described, Recipe, Subject, Tested},
 };
 
 /// The engine.
@@ -80,6 +81,10 @@ impl Tested for Kvell {
     /// A recovery has more disk calls than one of `even`: it takes a cut.
     fn recoveries_in_a_row(&self) -> u32 {
         3
+    }
+
+    fn references(&self) -> Vec<Recipe> {
+        damage::references()
     }
 
     fn planted(&self) -> &'static [Planted] {

@@ -4,7 +4,7 @@
 //! An engine that has a [`Descriptor`] needs no subject of its own: [`Described`] is one. What else an engine
 //! can be asked for (paths, references for damage, planted bugs, fuzz targets) is left out by default.
 
-use std::{collections::BTreeMap, fmt, sync::Arc};
+use std::{collections::BTreeMap, fmt, ops::Range, sync::Arc};
 
 use kvilt_base::{
     Descriptor, Durability, Engine, FileName, Level, Remainder, Result, Settings, Stats, disk::FileKind,
@@ -146,8 +146,17 @@ pub trait Tested: Sync {
     }
 }
 
-/// What of a store's files counts: how many bytes of each were synced.
-pub type Synced = fn(&MemoryDisk) -> Result<BTreeMap<FileName, u64>>;
+/// What of a store's files counts: which bytes of each were synced.
+pub type Synced = fn(&MemoryDisk) -> Result<BTreeMap<FileName, Vec<Range<u64>>>>;
+
+/// How the last run of a store ends.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum LastEnd {
+    /// In a power cut, behind writes that nothing made durable.
+    PowerCut,
+    /// In a close.
+    Close,
+}
 
 /// What a store is made of that is to be damaged.
 pub struct Recipe {
@@ -155,8 +164,12 @@ pub struct Recipe {
     pub earlier: Vec<Box<dyn Subject>>,
     /// How it is opened in its last run, and when it is damaged.
     pub last: Box<dyn Subject>,
+    /// How that ends.
+    pub end: LastEnd,
     /// What of its files counts.
     pub synced: Synced,
+    /// Whether nothing tells that such a file, as a whole, is one of an earlier time.
+    pub is_unfound_when_older: fn(FileName) -> bool,
 }
 
 /// A store by the descriptor of its engine.

@@ -2,6 +2,7 @@
 
 use std::{
     collections::{BTreeMap, BTreeSet},
+    ops::Range,
     sync::Arc,
 };
 
@@ -10,7 +11,7 @@ use kvilt_io::{Keep, MemoryDisk};
 
 use crate::{
     dice::Dice,
-    subject::{Recipe, Subject},
+    subject::{LastEnd, Recipe, Subject},
     world::World,
 };
 
@@ -26,8 +27,8 @@ pub struct Reference {
     pub rows: BTreeMap<Vec<u8>, Vec<u8>>,
     /// Every key that there is or was, and some that never were.
     pub keys: BTreeSet<Vec<u8>>,
-    /// How many bytes of each file were synced and count.
-    synced: BTreeMap<FileName, u64>,
+    /// Which bytes of each file were synced and count.
+    synced: BTreeMap<FileName, Vec<Range<u64>>>,
 }
 
 const KEYS: usize = 350;
@@ -36,14 +37,16 @@ impl Reference {
     /// A reference, by the number of its recipe.
     ///
     /// Its life: some runs, opened as the recipe says; puts, deletes, range deletes, a snapshot held while
-    /// both go on; checkpoints; a power cut that leaves torn tails behind what was synced.
+    /// both go on; checkpoints; at last a close, or a power cut that leaves torn tails behind what was
+    /// synced.
     pub fn new(mut recipes: Vec<Recipe>, number: u64) -> Result<Reference> {
-        let Recipe { earlier, last, synced } = recipes.swap_remove(number as usize);
+        let recipe = recipes.swap_remove(number as usize);
+        let Recipe { earlier, last, end, synced, is_unfound_when_older } = recipe;
         let mut life = Life::new(number);
         for (run, subject) in earlier.iter().enumerate() {
             life.run(&**subject, if run == 0 { 2 * KEYS } else { KEYS })?;
         }
-        life.last_run(&*last)?;
+        life.last_run(&*last, end)?;
         let Life { disk, rows, keys, generations, .. } = life;
         let image = disk.crash_image(Keep::All);
         let mut files = image.snapshot();
@@ -52,14 +55,15 @@ impl Reference {
         for (name, all) in &mut older {
             all.retain(|bytes| files.get(name) != Some(bytes));
         }
-        older.retain(|name, all| files.contains_key(name) && !all.is_empty());
+        let is_found = |name: FileName| files.contains_key(&name) && !is_unfound_when_older(name);
+        older.retain(|name, all| is_found(*name) && !all.is_empty());
         let synced = synced(&image)?;
         Ok(Reference { subject: last, files, older, rows, keys, synced })
     }
 
-    /// A disk with these files.
+    /// A disk with these files, of a machine that was started again.
     pub fn disk(&self) -> Arc<MemoryDisk> {
-        let disk = MemoryDisk::new(0);
+        let disk = MemoryDisk::new(0).crash_image(Keep::All);
         for (name, bytes) in &self.files {
             disk.replace(*name, bytes.clone());
         }
@@ -74,9 +78,11 @@ impl Reference {
     /// Whether a byte that was synced and counts is different on this disk, or missing.
     pub fn is_hurt(&self, disk: &MemoryDisk) -> bool {
         let now = disk.snapshot();
-        self.synced.iter().any(|(name, &len)| {
-            let good = &self.files[name][..len as usize];
-            now.get(name).and_then(|bytes| bytes.get(..len as usize)) != Some(good)
+        self.synced.iter().any(|(name, ranges)| {
+            ranges.iter().map(|range| range.start as usize..range.end as usize).any(|range| {
+                let good = &self.files[name][range.clone()];
+                now.get(name).and_then(|bytes| bytes.get(range)) != Some(good)
+            })
         })
     }
 }
@@ -120,11 +126,13 @@ impl Life {
             }
         }
         drop(view);
-        engine.close()
+        engine.close()?;
+        self.note_files();
+        Ok(())
     }
 
-    /// Ends in a power cut, behind a checkpoint and puts that it does not cover.
-    fn last_run(&mut self, subject: &dyn Subject) -> Result<()> {
+    /// Ends in a close, or in a power cut, behind a checkpoint and puts that it does not cover.
+    fn last_run(&mut self, subject: &dyn Subject, end: LastEnd) -> Result<()> {
         let (world, engine) = self.open(subject)?;
         for _ in 0..KEYS / 4 {
             self.write(&*engine)?;
@@ -137,6 +145,9 @@ impl Life {
         engine.sync()?;
         // Idle checkpoints: the witness's last claim is synced.
         self.rest(&world);
+        if end == LastEnd::Close {
+            return engine.close();
+        }
         let rows = self.rows.clone();
         // What the power cut makes a torn tail of.
         for _ in 0..KEYS / 8 {
@@ -179,6 +190,11 @@ impl Life {
             world.advance(400);
             world.step_until_idle().expect("workers of a sound store come to rest");
         }
+        self.note_files();
+    }
+
+    /// What the files hold now may be all that is left of them later.
+    fn note_files(&mut self) {
         for (name, bytes) in self.disk.snapshot() {
             let all = self.generations.entry(name).or_default();
             if all.last() != Some(&bytes) {

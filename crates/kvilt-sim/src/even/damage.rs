@@ -1,7 +1,7 @@
 //! The stores of `even` that are damaged: the first has plenty of tables, the second more logs. Their lives
 //! have splits, rewrites and evictions, with and without compression.
 
-use std::{collections::BTreeMap, time::Duration};
+use std::{collections::BTreeMap, ops::Range, time::Duration};
 
 use kvilt_base::{Durability, FileName, Result};
 use kvilt_even::options::Compression;
@@ -12,7 +12,7 @@ use kvilt_format::{
 use kvilt_io::MemoryDisk;
 
 use super::Even;
-use crate::subject::{Recipe, Subject};
+use crate::subject::{LastEnd, Recipe, Subject};
 
 pub(super) fn references() -> Vec<Recipe> {
     [2 << 10, 16 << 10].map(|log_bytes_max| recipe(&with_logs(log_bytes_max))).into()
@@ -27,7 +27,10 @@ fn recipe(even: &Even) -> Recipe {
     Recipe {
         earlier: vec![with(Compression::None), with(Compression::Lz4)],
         last: with(Compression::None),
+        end: LastEnd::PowerCut,
         synced,
+        // The witness knows how long the manifest was.
+        is_unfound_when_older: |_| false,
     }
 }
 
@@ -49,13 +52,11 @@ fn with_logs(log_bytes_max: u64) -> Even {
 }
 
 /// What of a store's files counts. Of the witness nothing does: one bad half is taken for a torn write.
-fn synced(disk: &MemoryDisk) -> Result<BTreeMap<FileName, u64>> {
+fn synced(disk: &MemoryDisk) -> Result<BTreeMap<FileName, Vec<Range<u64>>>> {
     let (root, witness) = read_root(disk)?.expect("the reference is a store");
     let (_, number, _) = read_manifest(disk)?.expect("the reference has a manifest");
     assert_eq!(witness.claim().manifest, number, "the last checkpoint's claim is there");
-    let mut synced = BTreeMap::from([(FileName::Of(MANIFEST, number), witness.claim().len)]);
-    for (number, record) in &root.files {
-        synced.insert(record.kind.name(*number), record.len);
-    }
-    Ok(synced)
+    let mut lengths = vec![(FileName::Of(MANIFEST, number), witness.claim().len)];
+    lengths.extend(root.files.iter().map(|(number, record)| (record.kind.name(*number), record.len)));
+    Ok(lengths.into_iter().map(|(name, len)| (name, std::iter::once(0..len).collect())).collect())
 }
