@@ -38,6 +38,7 @@
 //! | 1 | commit queue ([`Group`]) | queueing and taking items; never while a leader writes, syncs or applies |
 //! | 2 | one row-cache shard | map work |
 //! | 3 | one writer of a [`Pile`], [`AppendBuffer`] or [`Rows`], who sorts a pile, who begins to hold rows | one insert, one copy, one sort |
+//! | 3 | a lane of a [`TeksTable`]; under it its moves in the hash, or the writes of one key | one put |
 //! | 4 | what is [`spare`]; rows that pins have let go of | putting in or taking out one mapping or block, or a few rows |
 //!
 //! Not locks, but waits, and so in the order too: an announced put ([`Pending`]) waits for nothing and takes
@@ -75,6 +76,7 @@ pub mod pile;
 pub mod region;
 pub mod rows;
 pub mod segment;
+pub mod teks;
 
 pub mod doze;
 pub mod group;
@@ -98,4 +100,5 @@ pub use published::{Pin, Published, pin, settle, waiting};
 pub use region::Region;
 pub use row_cache::{RowCache, Ticket, Writing};
 pub use rows::{Rows, RowsBuilder, RowsWeaver};
+pub use teks::TeksTable;
 pub use versions::{Pending, Versions, View};

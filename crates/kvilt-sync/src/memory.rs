@@ -149,6 +149,16 @@ impl Memory {
         }
     }
 
+    /// It will be read in no order: the system should map it by large pages, where it has such, so that less
+    /// is looked up to find where a byte lies. It is only a wish, and changes no byte.
+    pub(crate) fn wish_for_large_pages(&self) {
+        #[cfg(target_os = "linux")]
+        if let Owner::Mapped(Some(mapping)) = &self.owner {
+            // Refused, its pages are small.
+            let _refused = mapping.advise(memmap2::Advice::HugePage);
+        }
+    }
+
     /// When the owner drops it, it has written so many of the first bytes: their pages can be passed on.
     pub(crate) fn give_up(&mut self, written: usize) {
         self.written = written;

@@ -16,13 +16,13 @@
 #![expect(unsafe_code, reason = "follows and reclaims shared pointers")]
 
 #[cfg(any(loom, shuttle))]
-pub(crate) use counted::begin_process;
-#[cfg(any(loom, shuttle))]
 pub use counted::{Birth, Pin, Published, drop_later, pin, settle, waiting};
-#[cfg(not(any(loom, shuttle)))]
-pub(crate) use real::begin_process;
+#[cfg(any(loom, shuttle))]
+pub(crate) use counted::{begin_process, flush};
 #[cfg(not(any(loom, shuttle)))]
 pub use real::{Birth, Pin, Published, drop_later, pin, settle, waiting};
+#[cfg(not(any(loom, shuttle)))]
+pub(crate) use real::{begin_process, flush};
 
 #[cfg(not(any(loom, shuttle)))]
 mod real {
@@ -252,7 +252,9 @@ mod real {
         LOCAL.with(|local| local.uncollected.set(local.uncollected.get() + 1));
     }
 
-    fn flush() {
+    /// Frees of what was replaced some that no pin sees, one of the caller's own included: a pin that it has
+    /// keeps what nobody has looked at before.
+    pub(crate) fn flush() {
         collect(|thread, turn| Reach::Some { thread, turn });
     }
 
@@ -456,6 +458,9 @@ mod counted {
 
     /// Nothing is destroyed here.
     pub fn settle() {}
+
+    /// Nothing to free.
+    pub(crate) fn flush() {}
 
     impl Pin {
         /// Nothing to free.

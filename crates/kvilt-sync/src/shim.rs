@@ -32,6 +32,27 @@ mod real {
         }
     }
 
+    /// First in, first out, for any number of threads, without a lock.
+    pub(crate) struct Queue<T>(crossbeam_queue::SegQueue<T>);
+
+    impl<T> Queue<T> {
+        pub(crate) fn new() -> Self {
+            Queue(crossbeam_queue::SegQueue::new())
+        }
+
+        pub(crate) fn push(&self, value: T) {
+            self.0.push(value);
+        }
+
+        pub(crate) fn pop(&self) -> Option<T> {
+            self.0.pop()
+        }
+
+        pub(crate) fn len(&self) -> usize {
+            self.0.len()
+        }
+    }
+
     /// One round of waiting for another thread that is about to move: spins first, then gives up the core.
     pub(crate) struct Patience(u32);
 
@@ -88,6 +109,31 @@ mod real {
 
         pub(crate) fn lock(&self) -> MutexGuard<'_, T> {
             self.0.lock().expect("a model ends at its first panic under a lock")
+        }
+
+        pub(crate) fn try_lock(&self) -> Option<MutexGuard<'_, T>> {
+            self.0.try_lock().ok()
+        }
+    }
+
+    /// First in, first out. The queue itself is not explored: a step of it is one step here.
+    pub(crate) struct Queue<T>(Mutex<std::collections::VecDeque<T>>);
+
+    impl<T> Queue<T> {
+        pub(crate) fn new() -> Self {
+            Queue(Mutex::new(std::collections::VecDeque::new()))
+        }
+
+        pub(crate) fn push(&self, value: T) {
+            self.0.lock().push_back(value);
+        }
+
+        pub(crate) fn pop(&self) -> Option<T> {
+            self.0.lock().pop_front()
+        }
+
+        pub(crate) fn len(&self) -> usize {
+            self.0.lock().len()
         }
     }
 

@@ -1,4 +1,4 @@
-//! Models of the protocols between threads, M1 to M15 (the table in `docs/testing.md`).
+//! Models of the protocols between threads, M1 to M21 (the table in `docs/testing.md`).
 //!
 //! Each is written once, over the primitives of this crate, and walked through by whichever explorer the
 //! build chose: loom tries every interleaving with up to three preemptions, shuttle many random
@@ -30,4 +30,5 @@ mod log_segment;
 mod pile;
 mod row_cache;
 mod rows;
+mod teks;
 mod versions;

@@ -1,0 +1,185 @@
+//! Weaving: nodes on their way from the hash to the list.
+//!
+//! ```text
+//!   put ─► queue ─► hand of whoever weaves ─► list
+//! ```
+//!
+//! Each thread that weaves has a hand. It says in it that it is about to take a node from the queue, then
+//! which one it has, then that it is about to take the next. So a scan that has seen the queue come to its
+//! end, as far as it went when the scan began, knows from the hands what is still on its way; it brings these
+//! nodes into the list itself, and leaves the weaver to find that done.
+//!
+//! What is always true:
+//! - T-3: when [`Weaving::catch_up`] returns, each node that was queued before it was called is in the list.
+//!   It takes no more nodes than there were then, and waits for a hand only between its two statements.
+//! - A node comes out of the queue once, and whoever has it brings it into all levels.
+
+use crossbeam_utils::CachePadded;
+
+use super::{
+    arena::{Arena, Node},
+    list::List,
+};
+use crate::shim::{AtomicU64, AtomicUsize, IS_EXPLORED, Ordering, Patience, Queue, fence, thread_number};
+
+/// Threads that weave at once; one more waits for a hand.
+const HANDS: usize = if IS_EXPLORED { 2 } else { 32 };
+/// Nobody has this hand.
+const FREE: u64 = u64::MAX;
+/// In the lower half of a hand: its thread is about to take a node. No node has this place.
+const ABOUT_TO_TAKE: u32 = 0;
+
+pub(super) struct Weaving {
+    queue: Queue<u32>,
+    /// Each is `FREE`, or a turn (upper half) and the place of a node or `ABOUT_TO_TAKE` (lower half).
+    hands: Box<[CachePadded<Hand>]>,
+    /// Hands below this one have been used at least once.
+    looked_at: AtomicUsize,
+}
+
+struct Hand {
+    says: AtomicU64,
+    /// How many nodes it has had. Used by the thread that has the hand.
+    turns: AtomicU64,
+}
+
+impl Weaving {
+    pub(super) fn new() -> Self {
+        let hand = |_| CachePadded::new(Hand { says: AtomicU64::new(FREE), turns: AtomicU64::new(0) });
+        Weaving { queue: Queue::new(), hands: (0..HANDS).map(hand).collect(), looked_at: AtomicUsize::new(0) }
+    }
+
+    /// A node that is in the hash waits for its place in the list.
+    pub(super) fn push(&self, node: Node<'_>) {
+        self.queue.push(node.place());
+    }
+
+    pub(super) fn queued(&self) -> usize {
+        self.queue.len()
+    }
+
+    /// Brings `most` nodes into the list, or as many as there are; returns their number.
+    pub(super) fn weave<'a>(
+        &self,
+        most: usize,
+        list: &List,
+        arena: &'a Arena,
+        node_at: impl Fn(u32) -> Node<'a>,
+    ) -> usize {
+        if most == 0 {
+            return 0;
+        }
+        let hand = self.claim();
+        let mut woven = 0;
+        while woven < most {
+            let Some(place) = hand.take(&self.queue) else { break };
+            list.link(arena, node_at(place));
+            woven += 1;
+        }
+        // Release: pairs with `settle`; the nodes are in the list.
+        hand.says.store(FREE, Ordering::Release);
+        woven
+    }
+
+    /// See T-3.
+    pub(super) fn catch_up<'a>(&self, list: &List, arena: &'a Arena, node_at: impl Fn(u32) -> Node<'a>) {
+        self.weave(self.queue.len(), list, arena, &node_at);
+        // Pairs with the fence in `Hand::take`: whoever took a node that this thread did not find in the
+        // queue any more said so in its hand before, and that, or something later, is seen below.
+        fence(Ordering::SeqCst);
+        // Relaxed: stored before the claim, and ordered with it.
+        for hand in &self.hands[..self.looked_at.load(Ordering::Relaxed)] {
+            if let Some(place) = hand.has() {
+                list.help(arena, node_at(place));
+            }
+        }
+    }
+
+    fn claim(&self) -> &Hand {
+        let first = thread_number() % HANDS;
+        let mut patience = Patience::new();
+        loop {
+            for probe in 0..HANDS {
+                let index = (first + probe) % HANDS;
+                let hand = &self.hands[index];
+                // Relaxed: a wrong guess costs a try; the exchange decides.
+                if hand.says.load(Ordering::Relaxed) != FREE {
+                    continue;
+                }
+                // Before the claim, hence before the fence in `Hand::take`. Relaxed: that orders it.
+                if self.looked_at.load(Ordering::Relaxed) <= index {
+                    self.looked_at.fetch_max(index + 1, Ordering::Relaxed);
+                }
+                // Acquire: pairs with the store that freed it, for `turns`.
+                let about = hand.about_to_take();
+                if hand.says.compare_exchange(FREE, about, Ordering::AcqRel, Ordering::Relaxed).is_ok() {
+                    return hand;
+                }
+            }
+            patience.wait();
+        }
+    }
+}
+
+impl Hand {
+    /// Relaxed: only the thread that has the hand changes the number; before the claim it may be old.
+    fn about_to_take(&self) -> u64 {
+        self.turns.load(Ordering::Relaxed) << 32 | u64::from(ABOUT_TO_TAKE)
+    }
+
+    /// Takes a node and says so. Its thread has the hand.
+    fn take(&self, queue: &Queue<u32>) -> Option<u32> {
+        // Another turn: whoever waits for the one before sees that it is over. The upper bits may overflow.
+        self.turns.store(self.turns.load(Ordering::Relaxed) + 1, Ordering::Relaxed);
+        // Release: the node before is in the list.
+        self.says.store(self.about_to_take(), Ordering::Release);
+        // Pairs with the fence in `catch_up`.
+        fence(Ordering::SeqCst);
+        let place = queue.pop()?;
+        // Release: pairs with `has`; the node is read.
+        self.says.store(self.about_to_take() | u64::from(place), Ordering::Release);
+        Some(place)
+    }
+
+    /// The node that it had when this was called, if that is not in the list yet.
+    fn has(&self) -> Option<u32> {
+        // Acquire, twice: pairs with the stores above and in `weave`.
+        let first = self.says.load(Ordering::Acquire);
+        if first == FREE {
+            return None;
+        }
+        let mut says = first;
+        let mut patience = Patience::new();
+        while says == first && says as u32 == ABOUT_TO_TAKE {
+            patience.wait();
+            says = self.says.load(Ordering::Acquire);
+        }
+        // Of a later turn it does not matter: what it had then it had taken later.
+        (says != FREE && says >> 32 == first >> 32).then_some(says as u32)
+    }
+}
+
+#[cfg(all(test, not(any(loom, shuttle))))]
+impl Weaving {
+    /// Stands still with a node in hand while this runs.
+    pub(super) fn with_a_node_in_hand<R>(&self, run: impl FnOnce() -> R) -> R {
+        let hand = self.claim();
+        let place = hand.take(&self.queue);
+        assert!(place.is_some(), "there is something to weave");
+        let done = run();
+        // Whoever came by has brought it into the list; the levels above are lost, which costs steps only.
+        hand.says.store(FREE, Ordering::Release);
+        done
+    }
+
+    /// Stands still between taking a node and saying so while this runs.
+    pub(super) fn between_the_statements<R>(&self, run: impl FnOnce() -> R) -> R {
+        let hand = self.claim();
+        hand.says.store(hand.about_to_take(), Ordering::Release);
+        fence(Ordering::SeqCst);
+        let place = self.queue.pop().expect("there is something to weave");
+        let done = run();
+        hand.says.store(hand.about_to_take() | u64::from(place), Ordering::Release);
+        done
+    }
+}
