@@ -297,3 +297,35 @@ fn redo_md_shows_what_is_written() {
     assert!(reader.next().unwrap().is_none());
     assert_eq!(reader.ending(), Ending::Continued);
 }
+
+#[test]
+fn levels_md_shows_what_is_written() {
+    use kvilt_base::{KeyRange, RangeTombstone};
+    use crate::levels::{Levels, TableOf};
+    let table = |number, first: &[u8], last: &[u8]| TableOf {
+        number,
+        len: 300,
+        first_key: first.to_vec(),
+        last_key: last.to_vec(),
+    };
+    let levels = Levels {
+        store_id: STORE,
+        number: 6,
+        epoch: 2,
+        level: Level::Async,
+        habitat: Habitat { boot: [0xb0; 16], device: 8, inode: 9 },
+        is_clean: true,
+        hash_key: [0x5a; 16],
+        last_file: 6,
+        log_first: 4,
+        log_synced: (4, 64),
+        levels: vec![vec![table(5, b"fig", b"kiwi")], vec![table(3, b"apple", b"lime")]],
+        tombstones: vec![RangeTombstone {
+            range: KeyRange { start: b"a".to_vec(), end: Some(b"b".to_vec()) },
+            version: Version::new(1, 7),
+        }],
+    };
+    let bytes = levels.encode();
+    check(include_str!("../../../docs/format/levels.md"), &bytes);
+    assert_eq!(Levels::decode(&bytes, 6).unwrap(), levels);
+}

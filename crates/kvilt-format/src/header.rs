@@ -21,7 +21,10 @@ use kvilt_base::{Error, ErrorKind, FileName, Result};
 use crate::{
     FileIdentity,
     checksum::checksum,
-    names::{COMMIT, JOURNAL, LOG, MANIFEST, MANIFEST_TEMP, MAP, REDO, ROOT, SLAB, SNAPSHOT, TABLE, WITNESS},
+    names::{
+        COMMIT, JOURNAL, LEVELS, LOG, MANIFEST, MANIFEST_TEMP, MAP, REDO, ROOT, SLAB, SNAPSHOT, TABLE,
+        WITNESS,
+    },
 };
 
 /// Bytes of the header.
@@ -38,6 +41,7 @@ pub(crate) const MANIFEST_MAGIC: Magic = *b"KVILTman";
 pub(crate) const WITNESS_MAGIC: Magic = *b"KVILTwit";
 pub(crate) const JOURNAL_MAGIC: Magic = *b"KVILTjou";
 pub(crate) const REDO_MAGIC: Magic = *b"KVILTred";
+pub(crate) const LEVELS_MAGIC: Magic = *b"KVILTlev";
 pub(crate) const SLAB_MAGIC: Magic = *b"KVILTsla";
 pub(crate) const MAP_MAGIC: Magic = *b"KVILTmap";
 pub(crate) const ROOT_MAGIC: Magic = *b"KVILTroo";
@@ -86,6 +90,7 @@ pub fn read_identity(bytes: &[u8], name: FileName) -> Result<FileIdentity> {
         WITNESS => WITNESS_MAGIC,
         FileName::Of(JOURNAL, _) => JOURNAL_MAGIC,
         FileName::Of(REDO, _) => REDO_MAGIC,
+        FileName::Of(LEVELS, _) => LEVELS_MAGIC,
         FileName::Of(SLAB, _) => SLAB_MAGIC,
         FileName::Of(MAP, _) => MAP_MAGIC,
         FileName::Of(SNAPSHOT, _) => SNAPSHOT_MAGIC,

@@ -43,6 +43,8 @@ pub mod commit;
 
 pub mod redo;
 
+pub mod levels;
+
 pub mod table;
 
 pub mod manifest;

@@ -16,6 +16,12 @@ pub const COMMIT: FileKind = FileKind::new("commit");
 /// A segment of the redo log of a log-structured store, see `docs/format/redo.md`.
 pub const REDO: FileKind = FileKind::new("redo");
 
+/// The catalogue of a log-structured store, see `docs/format/levels.md`.
+pub const LEVELS: FileKind = FileKind::new("levels");
+
+/// All of a log-structured store.
+pub const LEVEL_KINDS: &[FileKind] = &[LEVELS, TABLE, REDO];
+
 /// Changes of structure since a checkpoint, see `docs/format/journal.md`.
 pub const JOURNAL: FileKind = FileKind::new("journal");
 
