@@ -55,18 +55,20 @@ pub(crate) fn salvage(
     let root = sound(recovery::read_root(disk))?.flatten();
     let habitat = recovery::habitat_of(disk);
     let counted = sound(recovery::used_slots(disk))?;
+    let is_known = counted.is_some();
     let was_copied = root.as_ref().is_some_and(|root| recovery::was_copied(root, habitat));
     let counts_behind = |root: &Root| !root.is_clean && (was_copied || recovery::is_whole(root, habitat));
     let mut salvage = Salvage {
         disk,
-        report: RepairReport { is_proven: counted.is_some() && !was_copied, ..RepairReport::default() },
+        report: RepairReport { is_proven: is_known && !was_copied, ..RepairReport::default() },
         store_id: root.as_ref().map(|root| root.store_id),
-        behind: root.filter(|root| counted.is_some() && counts_behind(root)).map(Behind::new),
+        behind: root.filter(|root| is_known && counts_behind(root)).map(Behind::new),
         counted,
         found: BTreeMap::new(),
     };
-    let names: Vec<FileName> =
-        directory::numbers(&directory::list(disk)?, SLAB).map(|number| FileName::Of(SLAB, number)).collect();
+    // A directory has them in any order. The tombstones of a shard come first.
+    let numbers: BTreeSet<u64> = directory::numbers(&directory::list(disk)?, SLAB).collect();
+    let names: Vec<FileName> = numbers.into_iter().map(|number| FileName::Of(SLAB, number)).collect();
     let total = names.iter().filter_map(|name| disk.len(*name).ok()).sum::<u64>().max(1);
     let mut done = 0;
     for name in names {
@@ -86,10 +88,7 @@ pub(crate) fn salvage(
                 file: Some(ROOT.to_string()),
                 offset: None,
                 range: Some(KeyRange::all()),
-                message: match salvage.counted {
-                    Some(_) => COPIED.to_string(),
-                    None => DAMAGED.to_string(),
-                },
+                message: if is_known { COPIED.to_string() } else { DAMAGED.to_string() },
             },
         );
     }
