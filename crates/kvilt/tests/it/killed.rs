@@ -22,10 +22,11 @@ use std::{
     time::Duration,
 };
 
-use kvilt::{Db, Durability, ErrorKind, WriteBatch};
+use kvilt::{Builder, Db, Durability, Engine, ErrorKind, WriteBatch};
 use tempfile::TempDir;
 
 const DIRECTORY: &str = "KVILT_KILLED_TEST_DIRECTORY";
+const ENGINE: &str = "KVILT_KILLED_TEST_ENGINE";
 /// Longer than any test: checkpoints are those that a test asks for.
 const HOUR: Duration = Duration::from_secs(3600);
 const KEYS: u32 = 200;
@@ -66,27 +67,47 @@ fn states(steps: u32) -> Vec<Rows> {
     states
 }
 
-/// A store of tiny chunks.
-fn open(path: &Path) -> kvilt::Result<Db> {
-    let options = kvilt::even::Options::default()
+/// The engine of a store, by its name.
+#[derive(Clone, Copy, Debug, PartialEq)]
+struct Of(&'static str);
+
+const EVEN: Of = Of("even");
+const KVELL: Of = Of("kvell");
+
+impl Of {
+    fn engine(self) -> Engine {
+        if self == EVEN {
+            Engine::Even(tiny_chunks())
+        } else {
+            Engine::Kvell(kvilt::kvell::Options::default().shards(2).queue_depth(4))
+        }
+    }
+
+    fn builder(self, path: &Path) -> Builder {
+        Db::builder(path)
+            .engine(self.engine())
+            .memory_budget(4 << 20)
+            .durability(Durability::Async { interval: HOUR })
+    }
+}
+
+/// Of a store of tiny chunks.
+fn tiny_chunks() -> kvilt::even::Options {
+    kvilt::even::Options::default()
         .chunk_bytes_max(8 << 10)
         .chunk_bytes_rebalance(6 << 10)
         .chunk_bytes_min(1 << 10)
         .log_bytes_max_cold(2 << 10)
         .log_bytes_max_cached(8 << 10)
-        .block_bytes(512);
-    Db::builder(path)
-        .engine(kvilt::Engine::Even(options))
-        .memory_budget(4 << 20)
-        .durability(Durability::Async { interval: HOUR })
-        .open()
+        .block_bytes(512)
 }
 
 #[test]
 #[ignore = "the writer of the tests below"]
 fn writer_does_what_it_is_told() {
     let Some(directory) = std::env::var_os(DIRECTORY) else { return };
-    let db = open(Path::new(&directory)).unwrap();
+    let of = if std::env::var(ENGINE).unwrap() == KVELL.0 { KVELL } else { EVEN };
+    let db = of.builder(Path::new(&directory)).open().unwrap();
     let mut step = 0;
     for order in std::io::stdin().lines() {
         let order = order.unwrap();
@@ -103,6 +124,7 @@ fn writer_does_what_it_is_told() {
                 step += 1;
             }),
             Err(_) if order == "sync" => db.sync().unwrap(),
+            Err(_) if order == "close" => db.close().unwrap(),
             Err(_) => db.put("0099", vec![7; LARGE_BYTES]).unwrap(),
         }
         println!("\n@done");
@@ -118,9 +140,14 @@ struct Writer {
 
 impl Writer {
     fn start(store: &Path) -> Writer {
+        Writer::start_of(EVEN, store)
+    }
+
+    fn start_of(of: Of, store: &Path) -> Writer {
         let mut process = Command::new(std::env::current_exe().unwrap())
             .args(["--exact", "killed::writer_does_what_it_is_told", "--ignored", "--nocapture"])
             .env(DIRECTORY, store)
+            .env(ENGINE, of.0)
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
             .spawn()
@@ -217,8 +244,12 @@ fn files(store: &Path, kind: &str) -> Vec<PathBuf> {
 /// After how many of these steps the store is as it was, or none if it is refused as damaged; and it must go
 /// on from there.
 fn look(store: &Path, steps: RangeInclusive<u32>) -> Option<u32> {
+    look_at(EVEN, store, steps)
+}
+
+fn look_at(of: Of, store: &Path, steps: RangeInclusive<u32>) -> Option<u32> {
     let states = states(*steps.end());
-    let found = match rows(store) {
+    let found = match rows(of.builder(store)) {
         Ok(found) => found,
         Err(error) => {
             assert_eq!(error.kind(), ErrorKind::Corrupted, "{error}");
@@ -229,18 +260,18 @@ fn look(store: &Path, steps: RangeInclusive<u32>) -> Option<u32> {
     let Some(steps) = steps else {
         panic!("these rows were never there together: {}", nearest(&states, &found))
     };
-    let db = open(store).unwrap();
+    let db = of.builder(store).open().unwrap();
     db.put("0000", "more").unwrap();
     db.close().unwrap();
     drop(db);
     let mut expected = states[steps as usize].clone();
     expected.insert(b"0000".to_vec(), b"more".to_vec());
-    assert!(rows(store).unwrap() == expected, "it went on otherwise");
+    assert!(rows(of.builder(store)).unwrap() == expected, "it went on otherwise");
     Some(steps)
 }
 
-fn rows(store: &Path) -> kvilt::Result<Rows> {
-    let db = open(store)?;
+fn rows(builder: Builder) -> kvilt::Result<Rows> {
+    let db = builder.open()?;
     let rows: kvilt::Result<Rows> =
         db.iter().map(|row| row.map(|(key, value)| (key.to_vec(), value.to_vec()))).collect();
     if rows.is_ok() {
@@ -269,27 +300,94 @@ fn check(vandal: impl FnOnce(&Site)) -> Option<u32> {
     look(&site.store, CHECKPOINT..=ALL)
 }
 
-#[test]
-fn a_killed_store_has_everything_where_it_is_and_where_it_is_moved_to() {
-    assert_eq!(check(|_| {}), Some(ALL));
-    let site = Site::new();
-    let elsewhere = site.store.with_file_name("elsewhere");
-    fs::rename(&site.store, &elsewhere).unwrap();
-    assert_eq!(look(&elsewhere, CHECKPOINT..=ALL), Some(ALL));
+/// A store whose writer has taken all steps and was killed behind them.
+fn killed(of: Of, place: &Path) -> PathBuf {
+    let store = place.join(of.0);
+    Writer::start_of(of, &store).go(CHECKPOINT).sync().go(ALL);
+    wait_for_tick(&store);
+    store
 }
 
 #[test]
-fn a_copy_is_as_at_the_checkpoint_whether_the_writer_lives_or_not() {
+fn a_killed_store_has_everything_where_it_is_and_where_it_is_moved_to() {
+    for of in [EVEN, KVELL] {
+        let place = tempfile::tempdir().unwrap();
+        assert_eq!(look_at(of, &killed(of, place.path()), CHECKPOINT..=ALL), Some(ALL), "{of:?}");
+        let place = tempfile::tempdir().unwrap();
+        let elsewhere = place.path().join("elsewhere");
+        fs::rename(killed(of, place.path()), &elsewhere).unwrap();
+        assert_eq!(look_at(of, &elsewhere, CHECKPOINT..=ALL), Some(ALL), "{of:?}");
+    }
+}
+
+/// B-7: a reader of a killed store sees all of it, and leaves it to the next writer as it was.
+#[test]
+fn a_killed_store_that_is_only_read_shows_everything_and_stays_as_it_is() {
+    for of in [EVEN, KVELL] {
+        let place = tempfile::tempdir().unwrap();
+        let store = killed(of, place.path());
+        let bytes = || {
+            let files = fs::read_dir(&store).unwrap().map(|entry| entry.unwrap().path());
+            files.map(|file| (file.clone(), fs::read(file).unwrap())).collect::<BTreeMap<_, _>>()
+        };
+        let before = bytes();
+        for _ in 0..2 {
+            let found = rows(of.builder(&store).read_only(true)).unwrap();
+            assert!(Some(&found) == states(ALL).last(), "{of:?}");
+        }
+        assert!(bytes() == before, "{of:?}: a reader has changed something");
+        assert_eq!(look_at(of, &store, CHECKPOINT..=ALL), Some(ALL), "{of:?}");
+    }
+}
+
+/// `kvell` has nothing that tells of which moment a file is, so a copy of an open store is refused.
+#[test]
+fn a_copy_is_as_at_the_checkpoint_or_refused_whether_the_writer_lives_or_not() {
+    for (of, copied) in [(EVEN, Some(CHECKPOINT)), (KVELL, None)] {
+        let place = tempfile::tempdir().unwrap();
+        let [store, live, dead] = ["store", "live", "dead"].map(|name| place.path().join(name));
+        let mut writer = Writer::start_of(of, &store);
+        writer.go(CHECKPOINT).sync().go(ALL);
+        copy(&store, &live);
+        drop(writer);
+        copy(&store, &dead);
+        assert_eq!(look_at(of, &live, CHECKPOINT..=ALL), copied, "{of:?}");
+        assert_eq!(look_at(of, &dead, CHECKPOINT..=ALL), copied, "{of:?}");
+        assert_eq!(look_at(of, &store, CHECKPOINT..=ALL), Some(ALL), "{of:?}");
+    }
+}
+
+#[test]
+fn a_copy_of_a_closed_store_has_everything_whether_its_writer_lives_or_not() {
+    for of in [EVEN, KVELL] {
+        let place = tempfile::tempdir().unwrap();
+        let [store, live, dead] = ["store", "live", "dead"].map(|name| place.path().join(name));
+        let mut writer = Writer::start_of(of, &store);
+        writer.go(CHECKPOINT).sync().go(ALL).order("close");
+        copy(&store, &live);
+        drop(writer);
+        copy(&store, &dead);
+        for store in [&live, &dead, &store] {
+            let read = rows(of.builder(store).read_only(true)).unwrap();
+            assert!(Some(&read) == states(ALL).last(), "{of:?}");
+            assert_eq!(look_at(of, store, CHECKPOINT..=ALL), Some(ALL), "{of:?}");
+        }
+    }
+}
+
+/// A repair of such a copy has rows that were there, but does not say that they are the newest.
+#[test]
+fn a_repair_of_a_copied_kvell_store_proves_nothing_and_of_a_killed_one_everything() {
     let place = tempfile::tempdir().unwrap();
-    let [store, live, dead] = ["store", "live", "dead"].map(|name| place.path().join(name));
-    let mut writer = Writer::start(&store);
-    writer.go(CHECKPOINT).sync().go(ALL);
-    copy(&store, &live);
-    drop(writer);
-    copy(&store, &dead);
-    assert_eq!(look(&live, CHECKPOINT..=ALL), Some(CHECKPOINT));
-    assert_eq!(look(&dead, CHECKPOINT..=ALL), Some(CHECKPOINT));
-    assert_eq!(look(&store, CHECKPOINT..=ALL), Some(ALL));
+    let [copied, from_copy, from_killed] = ["copy", "new", "newer"].map(|name| place.path().join(name));
+    let store = killed(KVELL, place.path());
+    copy(&store, &copied);
+    let report = kvilt::repair(&copied, &from_copy).unwrap();
+    assert!(!report.is_proven && report.losses[0].message.contains("copied"), "{report:?}");
+    let report = kvilt::repair(&store, &from_killed).unwrap();
+    assert!(report.is_proven && report.losses.is_empty(), "{report:?}");
+    let found = rows(KVELL.builder(&from_killed)).unwrap();
+    assert!(Some(&found) == states(ALL).last(), "{}", nearest(&states(ALL), &found));
 }
 
 #[test]
