@@ -63,6 +63,11 @@ pub use source::TeksSource;
 
 /// Puts that go on at once; one more waits for a lane.
 const LANES: usize = if IS_EXPLORED { 2 } else { 16 };
+/// Keys that a scan may find queued, as long as scans come: half a millisecond's work.
+const QUEUED_UNDER_SCANS_MAX: usize = 256;
+/// Keys that a put weaves then: one more than it may have queued.
+const WOVEN_A_PUT: usize = 2;
+
 /// States of a table.
 const OPEN: u32 = 0;
 const SEALED: u32 = 1;
@@ -156,6 +161,7 @@ pub struct TeksTable {
     is_full: AtomicU32,
     is_due: AtomicU32,
     is_woven: AtomicU32,
+    is_scanned: AtomicU32,
     /// For puts that are not concurrent.
     turn: Mutex<()>,
 }
@@ -190,6 +196,7 @@ impl TeksTable {
             is_full: AtomicU32::new(0),
             is_due: AtomicU32::new(0),
             is_woven: AtomicU32::new(0),
+            is_scanned: AtomicU32::new(0),
             turn: Mutex::new(()),
         })
     }
@@ -206,12 +213,16 @@ impl TeksTable {
         self.is_full.load(Ordering::Relaxed) != 0
     }
 
-    /// If enough room of records that went waits for pins, frees what no pin sees. To be called behind a put,
-    /// when that has retired: other values may be dropped here, too, and may take long. A pin of the caller's
-    /// own would keep the room.
+    /// Does what a put leaves to be done in the table: frees what no pin sees, if enough room of records that
+    /// went waits for pins; and weaves, if scans come and the weaver falls behind, so that a scan has little
+    /// to bring in. To be called behind a put, when that has retired: other values may be dropped here, too,
+    /// and may take long. A pin of the caller's own would keep the room.
     #[inline]
     pub fn relieve(&self) {
-        // Relaxed: a hint.
+        // Relaxed, all: hints.
+        if self.is_scanned.load(Ordering::Relaxed) != 0 && self.queued() > QUEUED_UNDER_SCANS_MAX {
+            self.weave(WOVEN_A_PUT);
+        }
         if self.is_due.load(Ordering::Relaxed) != 0 && self.is_due.swap(0, Ordering::Relaxed) != 0 {
             flush();
         }
@@ -232,7 +243,12 @@ impl TeksTable {
     /// Brings up to `most` keys into the list; returns their number. For a worker, as long as there are any
     /// [queued](TeksTable::queued).
     pub fn weave(&self, most: usize) -> usize {
-        self.weaving.weave(most, &self.list, &self.arena, |place| self.node_at(place))
+        let woven = self.weaving.weave(most, &self.list, &self.arena, |place| self.node_at(place));
+        if woven < most && self.is_scanned.load(Ordering::Relaxed) != 0 {
+            // The queue is at its end. Until the next scan, puts leave it alone.
+            self.is_scanned.store(0, Ordering::Relaxed);
+        }
+        woven
     }
 
     /// Keys that are not in the list yet, and not in anybody's hand.
@@ -318,6 +334,10 @@ impl TeksTable {
         // Acquire: as in `sealed`.
         let is_at_rest = self.state.load(Ordering::Acquire) == AT_REST;
         self.weaving.catch_up(&self.list, &self.arena, |place| self.node_at(place));
+        if self.is_scanned.load(Ordering::Relaxed) == 0 {
+            // Relaxed: a hint, see `relieve`.
+            self.is_scanned.store(1, Ordering::Relaxed);
+        }
         if is_at_rest {
             // Release: behind the list's last link.
             self.is_woven.store(1, Ordering::Release);

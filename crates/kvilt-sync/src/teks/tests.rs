@@ -472,6 +472,25 @@ fn a_scan_does_not_wait_for_a_weaver_that_stands_still() {
     assert_eq!(shown.len(), 21);
 }
 
+/// While scans come, and no weaver does, puts see to it that a scan has little to bring in.
+#[test]
+fn while_scans_come_puts_weave() {
+    let (table, versions) = (table(1 << 20, 4096), versions());
+    let put_some = |from: u64| {
+        (from..from + 600).for_each(|number| {
+            put(&table, &versions, &key_of(number), b"v").unwrap();
+            table.relieve();
+        });
+        table.queued()
+    };
+    assert_eq!(put_some(0), 600, "nobody scans");
+    let view = versions.open_view();
+    assert_eq!(rows(&table, &versions, &KeyRange::all(), Direction::Forward, view.version()).len(), 600);
+    assert!(put_some(600) <= QUEUED_UNDER_SCANS_MAX + 1);
+    table.weave(usize::MAX);
+    assert_eq!(put_some(1200), 600, "nobody scans any more");
+}
+
 /// T-3: a weaver that is about to take a node is waited for until it says which.
 #[test]
 #[expect(clippy::disallowed_methods, reason = "threads that meet")]
