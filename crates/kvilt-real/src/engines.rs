@@ -25,6 +25,14 @@ pub(crate) struct UnderTest {
     pub(crate) rewritten_bytes: fn(&Stats) -> u64,
     /// What a directory may hold beyond a multiple of its rows, in bytes.
     pub(crate) spare_bytes: u64,
+    /// Bytes of a disk that is soon full, and has room for an empty store and some rows.
+    pub(crate) small_disk_bytes: u64,
+    /// Whether a store of a few hundred rows has hundreds of files.
+    pub(crate) has_many_files: bool,
+    /// Whether the files of an open store, copied, are a store: else they are refused.
+    pub(crate) may_be_copied_open: bool,
+    /// Whether an open can do without a file with this ending, whatever stands in its place.
+    pub(crate) is_dispensable: fn(&str) -> bool,
 }
 
 /// All of them; the first is the one that is tested if none is named.
@@ -49,6 +57,10 @@ const EVEN: UnderTest = UnderTest {
     rewritten_bytes: |stats| stats["table_bytes_written"],
     // Manifest, commit log, logs and tables that are about to be replaced.
     spare_bytes: 512 << 10,
+    small_disk_bytes: 256 << 10,
+    has_many_files: true,
+    may_be_copied_open: true,
+    is_dispensable: |_| false,
 };
 
 const KVELL: UnderTest = UnderTest {
@@ -62,6 +74,14 @@ const KVELL: UnderTest = UnderTest {
     rewritten_bytes: |_| 0,
     // A slab is made longer by 64 KiB or more; each of two shards has one for each length of rows.
     spare_bytes: 16 << 20,
+    // Each of two shards has a map of more than 100 KiB, and slabs of 64 KiB or more.
+    small_disk_bytes: 2 << 20,
+    // One for each shard and length of rows.
+    has_many_files: false,
+    // Nothing tells of which moment a file is.
+    may_be_copied_open: false,
+    // The slabs have all that is in an index snapshot.
+    is_dispensable: |ending| ending == "index",
 };
 
 static CHOSEN: OnceLock<&UnderTest> = OnceLock::new();

@@ -11,7 +11,7 @@ use anyhow::{Context as _, Result, ensure};
 use kvilt::{Db, Durability, ErrorKind};
 
 use super::{Outcome, Stage, key, text};
-use crate::engines::usual_store;
+use crate::engines::{self, usual_store};
 use crate::mount::{Kind, Mount, obstacle};
 
 /// Takes space away, beside the store, and gives it back when removed.
@@ -24,18 +24,19 @@ const KEPT: usize = 10;
 /// have it: ext4 does when its journal is committed, every five seconds.
 const FREED_WITHIN: Duration = Duration::from_secs(60);
 
-/// 256 KiB in memory.
+/// A small one in memory.
 pub(super) fn tmpfs(stage: &Stage) -> Result<Outcome> {
     if let Some(reason) = obstacle() {
         return Ok(Outcome::Skipped(reason));
     }
     let root = stage.place.join("root");
     fs::create_dir(&root)?;
-    let mount = match Mount::memory(256 << 10, &root) {
+    let bytes = engines::chosen().small_disk_bytes;
+    let mount = match Mount::memory(bytes, &root) {
         Ok(mount) => mount,
         Err(error) => return Ok(Outcome::Skipped(format!("{error:#}"))),
     };
-    let outcome = fill(&root, 64 << 10, 100)?;
+    let outcome = fill(&root, bytes as usize / 4, 100)?;
     mount.unmount()?;
     Ok(outcome)
 }
@@ -178,7 +179,12 @@ pub(super) fn read_only(stage: &Stage) -> Result<Outcome> {
     ensure!(first.iter().count() == 100 && second.iter().count() == 100, "two readers see every row");
     drop((first, second));
     let reply = inner.kvilt(&[], &["get", text(&killed)?, "acknowledged"])?;
-    reply.ensure_good().context("what was written behind the last checkpoint")?;
+    let outcome = if engines::chosen().may_be_copied_open {
+        reply.ensure_good()
+    } else {
+        reply.ensure_refused(&["corrupted"])
+    };
+    outcome.context("what was written behind the last checkpoint")?;
     let new = stage.place.join("new");
     inner.kvilt(&[], &["repair", text(&store)?, "--to", text(&new)?])?.ensure_good()?;
     super::ensure_whole(&new, 100, None)?;
@@ -197,7 +203,7 @@ pub(super) fn brimful(stage: &Stage) -> Result<Outcome> {
     }
     let root = stage.place.join("root");
     fs::create_dir(&root)?;
-    let mount = match Mount::memory(256 << 10, &root) {
+    let mount = match Mount::memory(engines::chosen().small_disk_bytes, &root) {
         Ok(mount) => mount,
         Err(error) => return Ok(Outcome::Skipped(format!("{error:#}"))),
     };

@@ -10,7 +10,10 @@ use std::{
 use anyhow::{Context as _, Result, ensure};
 
 use super::{Outcome, Stage, ensure_whole, key, text};
-use crate::{engines::usual_store, tools};
+use crate::{
+    engines::{self, usual_store},
+    tools,
+};
 
 /// Whatever the umask, the directory is 0700 and every file 0600.
 pub(super) fn modes(stage: &Stage) -> Result<Outcome> {
@@ -178,7 +181,8 @@ pub(super) fn visit_by_root(stage: &Stage) -> Result<Outcome> {
     Ok(Outcome::Good(format!("{visits} visits")))
 }
 
-/// A link, a pipe or a directory under one of our names is damage; it is neither followed nor waited for.
+/// A link, a pipe or a directory under one of our names is damage, or as good as no file where the store can
+/// do without it; it is neither followed nor waited for.
 pub(super) fn strange_things(stage: &Stage) -> Result<Outcome> {
     let store = stage.furnish(2_000)?;
     // With compaction and a second life, so that there are tables beside logs.
@@ -198,9 +202,13 @@ pub(super) fn strange_things(stage: &Stage) -> Result<Outcome> {
             }
             let name = file.file_name().unwrap_or_default().display();
             let reply = stage.kvilt(&["timeout", "20"], &["check", text(&store)?])?;
-            reply
-                .ensure_refused(&["corrupted", "damaged"])
-                .with_context(|| format!("a {thing} in place of {name}"))?;
+            let ending = file.extension().and_then(|ending| ending.to_str()).unwrap_or_default();
+            let outcome = if (engines::chosen().is_dispensable)(ending) {
+                reply.ensure_good()
+            } else {
+                reply.ensure_refused(&["corrupted", "damaged"])
+            };
+            outcome.with_context(|| format!("a {thing} in place of {name}"))?;
             if thing == "directory" {
                 fs::remove_dir(file)?
             } else {
