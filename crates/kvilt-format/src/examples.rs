@@ -300,8 +300,8 @@ fn redo_md_shows_what_is_written() {
 
 #[test]
 fn levels_md_shows_what_is_written() {
-    use kvilt_base::{KeyRange, RangeTombstone};
     use crate::levels::{Levels, TableOf};
+    use kvilt_base::{KeyRange, RangeTombstone};
     let table = |number, first: &[u8], last: &[u8]| TableOf {
         number,
         len: 300,

@@ -45,6 +45,8 @@ kvilt_base::mutants! {
     NoteLost,
     /// What a range delete took out is not noted for views.
     RemovedNotNoted,
+    /// An open trusts an index snapshot of another cut than the root's.
+    SnapshotOfAnotherCut,
     /// A block is written without the slots that it had.
     BlockTakenForFresh,
 }

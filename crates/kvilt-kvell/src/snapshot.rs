@@ -6,7 +6,7 @@
 
 use std::io;
 
-use kvilt_base::{Direction, Disk, Error, FileName, KeyRange, Listed, Result, key::successor};
+use kvilt_base::{Direction, Disk, Error, FileName, KeyRange, Listed, Result, key::successor, planted};
 use kvilt_format::{
     FileIdentity,
     names::SNAPSHOT,
@@ -105,7 +105,7 @@ pub(crate) fn load(disk: &dyn Disk, root: &Root, shard: u32) -> Result<Option<In
 
 fn read(source: impl FnMut(&mut [u8]) -> Result<usize>, id: FileIdentity, cut: u64) -> Result<Option<Index>> {
     let mut reader = SnapshotReader::new(source, id)?;
-    if reader.generation() != cut {
+    if planted!(SnapshotOfAnotherCut, reader.generation() != cut => false) {
         return Ok(None);
     }
     let mut builder = Builder::new();

@@ -4,7 +4,7 @@
 use kvilt_kvell::mutants as kvell;
 
 use crate::mutants::{
-    Layer::{Crash, EveryCrash, Faults, Model},
+    Layer::{Crash, Damage, EveryCrash, Faults, Model},
     Planted,
 };
 
@@ -32,6 +32,7 @@ pub(super) static PLANTED: &[Planted] = &[
     Faults.finds(&kvell::SyncFailureIgnored, "B-6"),
     Model.finds(&kvell::NoteLost, "K-5"),
     Model.finds(&kvell::RemovedNotNoted, "K-5"),
+    Damage.finds(&kvell::SnapshotOfAnotherCut, "B-5"),
     Model.finds(&kvell::BlockTakenForFresh, "K-2"),
 ];
 

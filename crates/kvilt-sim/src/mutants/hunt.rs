@@ -19,8 +19,10 @@ use crate::{
 
 /// Of the disk calls of each kind, one in this many fails.
 const FAULTS_STRIDE: u64 = 16;
-/// Of all damage, one seed does one in this many.
+/// Of all damage, one seed does one in this many …
 const DAMAGE_SHARDS: u64 = 1_024;
+/// … and not many more than this.
+const DAMAGES_A_SEED: u64 = 700;
 
 impl Layer {
     /// Runs the cases of one seed and counts them, up to the first that goes wrong.
@@ -78,9 +80,14 @@ fn run_damage(tested: &dyn Tested, seed: u64, cases: &mut u64) -> Result<(), Str
     let mut tally = DamageTally::default();
     let outcome = catching_panics(|| {
         let recipes = tested.references();
-        let (count, shards) = (recipes.len() as u64, DAMAGE_SHARDS);
+        let count = recipes.len() as u64;
         let reference = Reference::new(recipes, seed % count).map_err(told)?;
-        let shard = (seed / count % shards, shards);
+        // What can happen to whole files comes first: it is little of all.
+        let Some(turn) = (seed / count).checked_sub(1) else {
+            return run_blows(&reference, Blow::whole_files(&reference), (0, 1), &mut tally).map_err(told);
+        };
+        let shards = DAMAGE_SHARDS.max(Blow::all(&reference).count() as u64 / DAMAGES_A_SEED);
+        let shard = (turn % shards, shards);
         run_blows(&reference, Blow::all(&reference), shard, &mut tally).map_err(told)
     });
     // The one that went wrong is not in the tally.
