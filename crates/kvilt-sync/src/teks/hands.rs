@@ -4,8 +4,8 @@
 //!   put ─► queue ─► hand of whoever weaves ─► list
 //! ```
 //!
-//! Each thread that weaves has a hand. It says in it that it is about to take a node from the queue, then
-//! which one it has, then that it is about to take the next. So a scan that has seen the queue come to its
+//! Each thread that weaves has a hand. It says in it that it is about to take nodes from the queue, then
+//! which ones it has, then that it is about to take the next. So a scan that has seen the queue come to its
 //! end, as far as it went when the scan began, knows from the hands what is still on its way; it brings these
 //! nodes into the list itself, and leaves the weaver to find that done.
 //!
@@ -20,18 +20,23 @@ use super::{
     arena::{Arena, Node},
     list::List,
 };
-use crate::shim::{AtomicU64, AtomicUsize, IS_EXPLORED, Ordering, Patience, Queue, fence, thread_number};
+use crate::shim::{
+    AtomicU32, AtomicU64, AtomicUsize, IS_EXPLORED, Ordering, Patience, Queue, fence, thread_number,
+};
 
 /// Threads that weave at once; one more waits for a hand.
 const HANDS: usize = if IS_EXPLORED { 2 } else { 32 };
 /// Nobody has this hand.
 const FREE: u64 = u64::MAX;
-/// In the lower half of a hand: its thread is about to take a node. No node has this place.
+/// In the lower half of a hand: its thread is about to take nodes. Else how many it has.
 const ABOUT_TO_TAKE: u32 = 0;
+/// Nodes that a hand holds at once: their places are searched for side by side. More make a scan wait longer
+/// for a hand that is about to take some. One in models: with two, loom does not come to an end.
+const HELD: usize = if IS_EXPLORED { 1 } else { 8 };
 
 pub(super) struct Weaving {
     queue: Queue<u32>,
-    /// Each is `FREE`, or a turn (upper half) and the place of a node or `ABOUT_TO_TAKE` (lower half).
+    /// Each is `FREE`, or a turn (upper half) and a number of nodes or `ABOUT_TO_TAKE` (lower half).
     hands: Box<[CachePadded<Hand>]>,
     /// Hands below this one have been used at least once.
     looked_at: AtomicUsize,
@@ -39,13 +44,18 @@ pub(super) struct Weaving {
 
 struct Hand {
     says: AtomicU64,
-    /// How many nodes it has had. Used by the thread that has the hand.
+    /// The places of the nodes that it has; of later ones, if it has gone on.
+    places: [AtomicU32; HELD],
+    /// How often it has taken some. Used by the thread that has the hand.
     turns: AtomicU64,
 }
 
 impl Weaving {
     pub(super) fn new() -> Self {
-        let hand = |_| CachePadded::new(Hand { says: AtomicU64::new(FREE), turns: AtomicU64::new(0) });
+        let hand = |_| {
+            let places = std::array::from_fn(|_| AtomicU32::new(0));
+            CachePadded::new(Hand { says: AtomicU64::new(FREE), places, turns: AtomicU64::new(0) })
+        };
         Weaving { queue: Queue::new(), hands: (0..HANDS).map(hand).collect(), looked_at: AtomicUsize::new(0) }
     }
 
@@ -72,11 +82,15 @@ impl Weaving {
         let hand = self.claim();
         let mut woven = 0;
         while woven < most {
-            let Some(place) = hand.take(&self.queue) else { break };
-            list.link(arena, node_at(place));
-            woven += 1;
+            let places = hand.take(&self.queue, most - woven);
+            if places.is_empty() {
+                break;
+            }
+            let nodes: Vec<Node<'_>> = places.iter().map(|place| node_at(*place)).collect();
+            list.link(arena, &nodes);
+            woven += nodes.len();
         }
-        // Release: pairs with `settle`; the nodes are in the list.
+        // Release: pairs with `each`; the nodes are in the list.
         hand.says.store(FREE, Ordering::Release);
         woven
     }
@@ -89,9 +103,7 @@ impl Weaving {
         fence(Ordering::SeqCst);
         // Relaxed: stored before the claim, and ordered with it.
         for hand in &self.hands[..self.looked_at.load(Ordering::Relaxed)] {
-            if let Some(place) = hand.has() {
-                list.help(arena, node_at(place));
-            }
+            hand.each(|place| list.help(arena, node_at(place)));
         }
     }
 
@@ -127,27 +139,29 @@ impl Hand {
         self.turns.load(Ordering::Relaxed) << 32 | u64::from(ABOUT_TO_TAKE)
     }
 
-    /// Takes a node and says so. Its thread has the hand.
-    fn take(&self, queue: &Queue<u32>) -> Option<u32> {
+    /// Takes up to `most` nodes and says so. Its thread has the hand.
+    fn take(&self, queue: &Queue<u32>, most: usize) -> Vec<u32> {
         // Another turn: whoever waits for the one before sees that it is over. The upper bits may overflow.
         self.turns.store(self.turns.load(Ordering::Relaxed) + 1, Ordering::Relaxed);
-        // Release: the node before is in the list.
+        // Release: the nodes before are in the list.
         self.says.store(self.about_to_take(), Ordering::Release);
         // Pairs with the fence in `catch_up`.
         fence(Ordering::SeqCst);
-        let place = queue.pop()?;
-        // Release: pairs with `has`; the node is read.
-        self.says.store(self.about_to_take() | u64::from(place), Ordering::Release);
-        Some(place)
+        let places: Vec<u32> = (0..most.min(HELD)).map_while(|_| queue.pop()).collect();
+        for (held, place) in self.places.iter().zip(&places) {
+            // Release: whoever reads it in a later turn than it wanted finds a whole node, too.
+            held.store(*place, Ordering::Release);
+        }
+        // Release: pairs with `each`; the nodes are read.
+        self.says.store(self.about_to_take() | places.len() as u64, Ordering::Release);
+        places
     }
 
-    /// The node that it had when this was called, if that is not in the list yet.
-    fn has(&self) -> Option<u32> {
+    /// Gives `help` the nodes that it had when this was called, as far as they are not in the list yet; or
+    /// others, if it has gone on.
+    fn each(&self, mut help: impl FnMut(u32)) {
         // Acquire, twice: pairs with the stores above and in `weave`.
         let first = self.says.load(Ordering::Acquire);
-        if first == FREE {
-            return None;
-        }
         let mut says = first;
         let mut patience = Patience::new();
         while says == first && says as u32 == ABOUT_TO_TAKE {
@@ -155,7 +169,12 @@ impl Hand {
             says = self.says.load(Ordering::Acquire);
         }
         // Of a later turn it does not matter: what it had then it had taken later.
-        (says != FREE && says >> 32 == first >> 32).then_some(says as u32)
+        if says != FREE && says >> 32 == first >> 32 {
+            for held in &self.places[..says as u32 as usize] {
+                // Acquire: pairs with `take`.
+                help(held.load(Ordering::Acquire));
+            }
+        }
     }
 }
 
@@ -164,8 +183,7 @@ impl Weaving {
     /// Stands still with a node in hand while this runs.
     pub(super) fn with_a_node_in_hand<R>(&self, run: impl FnOnce() -> R) -> R {
         let hand = self.claim();
-        let place = hand.take(&self.queue);
-        assert!(place.is_some(), "there is something to weave");
+        assert!(!hand.take(&self.queue, 1).is_empty(), "there is something to weave");
         let done = run();
         // Whoever came by has brought it into the list; the levels above are lost, which costs steps only.
         hand.says.store(FREE, Ordering::Release);
@@ -179,7 +197,8 @@ impl Weaving {
         fence(Ordering::SeqCst);
         let place = self.queue.pop().expect("there is something to weave");
         let done = run();
-        hand.says.store(hand.about_to_take() | u64::from(place), Ordering::Release);
+        hand.places[0].store(place, Ordering::Release);
+        hand.says.store(hand.about_to_take() | 1, Ordering::Release);
         done
     }
 }

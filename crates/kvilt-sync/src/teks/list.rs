@@ -33,6 +33,18 @@ struct Gap {
     behind: [u32; HEIGHT_MAX],
 }
 
+/// A search for a gap, on its way.
+struct Search {
+    gap: Gap,
+    /// None at its end.
+    level: Option<usize>,
+    before: u32,
+    /// To be compared next.
+    behind: u32,
+    /// The node that was at or behind the key a level above.
+    known: u32,
+}
+
 /// The height of a key's node: one more with a quarter of the hashes.
 pub(super) fn height_of(hash: u64) -> usize {
     let mixed = (hash ^ hash >> 31).wrapping_mul(0xd6e8_feb8_6659_fd93);
@@ -58,6 +70,46 @@ impl List {
     fn behind(&self, arena: &Arena, before: u32, level: usize) -> u32 {
         // Acquire: pairs with the exchanges in `link` and `link_bottom`.
         self.link_behind(arena, before, level).load(Ordering::Acquire)
+    }
+
+    /// The gaps of several keys, looked up side by side: while one waits for memory, the others go on.
+    fn gaps(&self, arena: &Arena, nodes: &[Node<'_>]) -> Vec<Gap> {
+        let mut searches: Vec<Search> = nodes.iter().map(|_| self.search(arena)).collect();
+        let mut is_going_on = true;
+        while is_going_on {
+            is_going_on = false;
+            for (search, node) in searches.iter_mut().zip(nodes) {
+                is_going_on |= self.step(arena, search, node.key());
+            }
+        }
+        searches.into_iter().map(|search| search.gap).collect()
+    }
+
+    fn search(&self, arena: &Arena) -> Search {
+        // Relaxed: see the field.
+        let level = self.height.load(Ordering::Relaxed) - 1;
+        let behind = self.behind(arena, NONE, level);
+        arena.fetch_node(behind);
+        let gap = Gap { before: [NONE; HEIGHT_MAX], behind: [NONE; HEIGHT_MAX] };
+        Search { gap, level: Some(level), before: NONE, behind, known: NONE }
+    }
+
+    /// Compares one key, and has the processor fetch the next. False when nothing is left to do.
+    fn step(&self, arena: &Arena, search: &mut Search, key: &[u8]) -> bool {
+        let Some(level) = search.level else { return false };
+        let Search { before, behind, known, .. } = *search;
+        let is_compared = behind != NONE && behind != known;
+        if is_compared && Self::node(arena, behind).key() < key {
+            search.before = behind;
+        } else {
+            (search.gap.before[level], search.gap.behind[level], search.known) = (before, behind, behind);
+            search.level = level.checked_sub(1);
+        }
+        if let Some(level) = search.level {
+            search.behind = self.behind(arena, search.before, level);
+            arena.fetch_node(search.behind);
+        }
+        search.level.is_some()
     }
 
     /// The gap in which `key` lies, or before which it begins.
@@ -149,10 +201,10 @@ impl List {
     }
 
     /// Brings a node into level 0, whoever else does so at the same time. If it was this thread, it knows
-    /// between which nodes.
-    fn link_bottom(&self, arena: &Arena, node: Node<'_>) -> Option<Gap> {
+    /// between which nodes. `gap` is where it belonged a moment ago, if that is known.
+    fn link_bottom(&self, arena: &Arena, node: Node<'_>, mut gap: Option<Gap>) -> Option<Gap> {
         while !node.is_linked() {
-            let gap = self.gap(arena, node.key());
+            let gap = gap.take().unwrap_or_else(|| self.gap(arena, node.key()));
             let (before, behind) = (gap.before[0], gap.behind[0]);
             if behind == node.place() {
                 // Another thread has done it, and may not have said so yet.
@@ -203,12 +255,18 @@ impl List {
 
     /// Brings a node into the list, as far as it is in sight of scans: any thread, as often as it likes.
     pub(super) fn help(&self, arena: &Arena, node: Node<'_>) {
-        self.link_bottom(arena, node);
+        self.link_bottom(arena, node, None);
     }
 
-    /// Brings a node into the list with all its levels: one thread, once.
-    pub(super) fn link(&self, arena: &Arena, node: Node<'_>) {
-        let gap = self.link_bottom(arena, node);
+    /// Brings nodes into the list with all their levels: one thread, once.
+    pub(super) fn link(&self, arena: &Arena, nodes: &[Node<'_>]) {
+        for (node, gap) in nodes.iter().zip(self.gaps(arena, nodes)) {
+            self.link_all(arena, *node, gap);
+        }
+    }
+
+    fn link_all(&self, arena: &Arena, node: Node<'_>, gap: Gap) {
+        let gap = self.link_bottom(arena, node, Some(gap));
         let height = node.height();
         if height == 1 {
             return;

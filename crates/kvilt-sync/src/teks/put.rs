@@ -151,7 +151,7 @@ impl TeksTable {
                 if self.steps.is_asynchronous {
                     self.weaving.push(node);
                 } else {
-                    self.list.link(&self.arena, node);
+                    self.list.link(&self.arena, &[node]);
                 }
                 Counts::add(&lane.counts.live_units, units as usize);
                 self.count_key(lane);
