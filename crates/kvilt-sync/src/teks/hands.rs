@@ -31,8 +31,14 @@ const FREE: u64 = u64::MAX;
 /// In the lower half of a hand: its thread is about to take nodes. Else how many it has.
 const ABOUT_TO_TAKE: u32 = 0;
 /// Nodes that a hand holds at once: their places are searched for side by side. More make a scan wait longer
-/// for a hand that is about to take some. One in models: with two, loom does not come to an end.
-const HELD: usize = if IS_EXPLORED { 1 } else { 8 };
+/// for a hand that is about to take some. One under loom, which with two does not come to an end.
+const HELD: usize = if cfg!(loom) {
+    1
+} else if IS_EXPLORED {
+    2
+} else {
+    8
+};
 
 pub(super) struct Weaving {
     queue: Queue<u32>,
