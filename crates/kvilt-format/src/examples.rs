@@ -305,6 +305,7 @@ fn levels_md_shows_what_is_written() {
     let table = |number, first: &[u8], last: &[u8]| TableOf {
         number,
         len: 300,
+        version_min: Version::new(1, 2),
         first_key: first.to_vec(),
         last_key: last.to_vec(),
     };
@@ -314,8 +315,6 @@ fn levels_md_shows_what_is_written() {
         epoch: 2,
         level: Level::Async,
         habitat: Habitat { boot: [0xb0; 16], device: 8, inode: 9 },
-        is_clean: true,
-        hash_key: [0x5a; 16],
         last_file: 6,
         log_first: 4,
         log_synced: (4, 64),

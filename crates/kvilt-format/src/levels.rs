@@ -20,7 +20,7 @@ use crate::{
 pub const LEVELS_MAX: usize = 8;
 
 /// Bytes that a table takes here, at least, and a range tombstone.
-const TABLE_BYTES_MIN: usize = 4;
+const TABLE_BYTES_MIN: usize = 5;
 const TOMBSTONE_BYTES_MIN: usize = 3;
 
 /// A sorted table.
@@ -30,6 +30,8 @@ pub struct TableOf {
     pub number: u64,
     /// Bytes of it.
     pub len: u64,
+    /// The lowest version in it: a range delete with this version or a lower one hides nothing in it.
+    pub version_min: Version,
     /// Its first key.
     pub first_key: Vec<u8>,
     /// Its last key.
@@ -49,10 +51,6 @@ pub struct Levels {
     pub level: Level,
     /// Where that run was: in another boot, or another directory, what it did not sync may be missing.
     pub habitat: Habitat,
-    /// The store was closed with this catalogue, so its log has nothing that is in no table.
-    pub is_clean: bool,
-    /// The key of the hash of the store's memory tables.
-    pub hash_key: [u8; 16],
     /// The highest number that a table, or a catalogue, was ever given.
     pub last_file: u64,
     /// The first segment of the redo log that is needed.
@@ -76,11 +74,9 @@ impl Levels {
         let mut body = Vec::new();
         push_varint(&mut body, u64::from(self.epoch));
         body.push(u8::from(self.level == Level::Sync));
-        body.push(u8::from(self.is_clean));
         body.extend_from_slice(&self.habitat.boot);
         body.extend_from_slice(&self.habitat.device.to_le_bytes());
         body.extend_from_slice(&self.habitat.inode.to_le_bytes());
-        body.extend_from_slice(&self.hash_key);
         for number in [self.last_file, self.log_first, self.log_synced.0, self.log_synced.1] {
             push_varint(&mut body, number);
         }
@@ -90,6 +86,7 @@ impl Levels {
             for table in tables {
                 push_varint(&mut body, table.number);
                 push_varint(&mut body, table.len);
+                push_varint(&mut body, table.version_min.to_u64());
                 push_prefixed(&mut body, &table.first_key);
                 push_prefixed(&mut body, &table.last_key);
             }
@@ -130,9 +127,7 @@ impl Levels {
             number: id.number,
             epoch: u32::try_from(decoder.varint()?).map_err(|_| Malformed("its epoch exceeds 32 bits"))?,
             level: if flag(&mut decoder)? { Level::Sync } else { Level::Async },
-            is_clean: flag(&mut decoder)?,
-            habitat: Habitat { boot: array(&mut decoder)?, device: decoder.u64()?, inode: decoder.u64()? },
-            hash_key: array(&mut decoder)?,
+            habitat: Habitat { boot: boot(&mut decoder)?, device: decoder.u64()?, inode: decoder.u64()? },
             last_file: decoder.varint()?,
             log_first: decoder.varint()?,
             log_synced: (decoder.varint()?, decoder.varint()?),
@@ -181,6 +176,7 @@ fn table_of(decoder: &mut Decoder<'_>) -> Result<TableOf, Malformed> {
     Ok(TableOf {
         number: decoder.varint()?,
         len: decoder.varint()?,
+        version_min: Version::from_u64(decoder.varint()?),
         first_key: decoder.prefixed()?.to_vec(),
         last_key: decoder.prefixed()?.to_vec(),
     })
@@ -205,8 +201,8 @@ fn flag(decoder: &mut Decoder<'_>) -> Result<bool, Malformed> {
     }
 }
 
-fn array<const N: usize>(decoder: &mut Decoder<'_>) -> Result<[u8; N], Malformed> {
-    Ok(decoder.bytes(N)?.try_into().expect("as many as were asked for"))
+fn boot(decoder: &mut Decoder<'_>) -> Result<[u8; 16], Malformed> {
+    Ok(decoder.bytes(16)?.try_into().expect("as many as were asked for"))
 }
 
 #[cfg(test)]
@@ -217,7 +213,9 @@ mod tests {
     use super::*;
 
     fn table(number: u64, keys: std::ops::RangeInclusive<u8>) -> TableOf {
-        TableOf { number, len: 1000 + number, first_key: vec![*keys.start()], last_key: vec![*keys.end()] }
+        let version_min = Version::new(1, number);
+        let (first_key, last_key) = (vec![*keys.start()], vec![*keys.end()]);
+        TableOf { number, len: 1000 + number, version_min, first_key, last_key }
     }
 
     fn levels() -> Levels {
@@ -227,8 +225,6 @@ mod tests {
             epoch: 3,
             level: Level::Sync,
             habitat: Habitat { boot: [9; 16], device: 4, inode: 5 },
-            is_clean: false,
-            hash_key: [1; 16],
             last_file: 11,
             log_first: 40,
             log_synced: (42, 4096),
