@@ -114,6 +114,17 @@ fn decode_header(bytes: &[u8], id: FileIdentity) -> Result<Option<u64>> {
     }
 }
 
+/// Makes a record without changes of one that is not whole, in the bytes from its word on: nothing else that
+/// stands in its body counts. Returns its bytes, without what pads them.
+pub fn void(segment: Segment, offset: u64, bytes: &mut [u8]) -> Option<&[u8]> {
+    let len = u32::from_le_bytes(*bytes.first_chunk()?) as usize;
+    let record = bytes.get_mut(..WORD_BYTES.checked_add(len)?)?;
+    let (word, body) = record.split_at_mut(WORD_BYTES);
+    *body.first_mut()? = 0;
+    word.copy_from_slice(&segment.word(offset, body).to_le_bytes());
+    Some(record)
+}
+
 /// How a log ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Ending {
@@ -131,7 +142,8 @@ pub struct RedoReader {
     next: usize,
     /// Nothing that was stored is missing, as after the death of a process.
     is_whole: bool,
-    passed: Option<usize>,
+    passed: Vec<u64>,
+    last_mark: Option<u64>,
     ending: Option<Ending>,
 }
 
@@ -148,7 +160,15 @@ impl RedoReader {
         bytes.truncate(read);
         let Some(sequence) = decode_header(&bytes, id)? else { return Ok(None) };
         let segment = Segment { id, sequence };
-        Ok(Some(RedoReader { segment, bytes, next: HEADER_BYTES, is_whole, passed: None, ending: None }))
+        Ok(Some(RedoReader {
+            segment,
+            bytes,
+            next: HEADER_BYTES,
+            is_whole,
+            passed: Vec::new(),
+            last_mark: None,
+            ending: None,
+        }))
     }
 
     /// The position of the segment in the log.
@@ -172,7 +192,8 @@ impl RedoReader {
     pub fn next(&mut self) -> Result<Option<(u64, Changes<'_>)>> {
         let Some(offset) = self.skip_to_record()? else { return Ok(None) };
         let body = &self.bytes[offset + WORD_BYTES..offset + WORD_BYTES + self.len_at(offset) as usize];
-        let changes = Changes::decode(Decoder::new(body));
+        let is_void = body.first() == Some(&0);
+        let changes = Changes::decode(Decoder::new(if is_void { &body[..1] } else { body }));
         let changes = changes.map_err(|Malformed(what)| self.corrupted(offset, what))?;
         Ok(Some((offset as u64, changes)))
     }
@@ -182,10 +203,15 @@ impl RedoReader {
         self.ending.unwrap_or(Ending::Open)
     }
 
-    /// Where the first record lies that is not whole and was passed; a mark in a later segment says that it
-    /// was damaged.
-    pub fn passed(&self) -> Option<u64> {
-        self.passed.map(|offset| offset as u64)
+    /// Where the records lie that are not whole and were passed. A mark in a later segment says that one was
+    /// damaged; so before the log goes on they are to be made [void].
+    pub fn passed(&self) -> &[u64] {
+        &self.passed
+    }
+
+    /// Where the last mark lies that was passed: all before it is durable.
+    pub fn last_mark(&self) -> Option<u64> {
+        self.last_mark
     }
 
     /// Whether a mark stands at or behind `offset`: then everything before it in the log was synced.
@@ -205,6 +231,7 @@ impl RedoReader {
                 break;
             };
             if word == self.segment.mark(offset as u64) {
+                self.last_mark = Some(offset as u64);
                 self.next += WORD_BYTES;
             } else if word == self.segment.end(offset as u64) {
                 self.ending = Some(Ending::Continued);
@@ -216,29 +243,34 @@ impl RedoReader {
                 }
                 self.pass_bad(offset)?;
             } else {
-                self.pass_bad(offset)?;
+                // Nothing, or a length beyond the segment: there is no way on.
+                self.refuse_damage(offset)?;
                 self.ending = Some(Ending::Open);
             }
         }
         Ok(None)
     }
 
-    /// What stands at `offset` is not whole.
+    /// The record at `offset` is not whole.
     fn pass_bad(&mut self, offset: usize) -> Result<()> {
-        // Nothing was written there.
-        let is_nothing = self.word_at(offset) == Some(0);
-        if self.has_mark_from(offset as u64 + 1) {
-            return Err(
-                self.corrupted(offset, "a record is damaged: a mark behind it says that it was synced")
-            );
-        }
-        if !self.is_whole || is_nothing {
+        self.refuse_damage(offset)?;
+        if self.is_whole {
+            self.passed.push(offset as u64);
+        } else {
             self.next = offset;
             self.ending = Some(Ending::Open);
-        } else {
-            self.passed = self.passed.or(Some(offset));
         }
         Ok(())
+    }
+
+    /// What stands at `offset` is bad: damage, if a mark stands behind it.
+    fn refuse_damage(&self, offset: usize) -> Result<()> {
+        match self.has_mark_from(offset as u64 + 1) {
+            true => {
+                Err(self.corrupted(offset, "a record is damaged: a mark behind it says that it was synced"))
+            }
+            false => Ok(()),
+        }
     }
 
     fn word_at(&self, offset: usize) -> Option<u64> {

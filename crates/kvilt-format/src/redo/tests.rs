@@ -89,6 +89,28 @@ fn a_record_that_is_not_whole_is_passed_after_a_kill_and_ends_the_log_after_a_po
     assert_eq!(written.read(false).unwrap(), (vec![1], Ending::Open));
 }
 
+/// What is not whole and was passed must not be taken for damage when the log has gone on and is synced.
+#[test]
+fn a_void_record_does_nothing() {
+    let (mut written, offsets) = three();
+    written.0[offsets[1] + 9] ^= 1;
+    let mut reader = written.reader(true);
+    while reader.next().unwrap().is_some() {}
+    assert_eq!(reader.passed(), [offsets[1] as u64]);
+    let mut bytes = written.0[offsets[1]..].to_vec();
+    let record = void(SEGMENT, offsets[1] as u64, &mut bytes).unwrap().to_vec();
+    written.0[offsets[1]..offsets[1] + record.len()].copy_from_slice(&record);
+    written.0.truncate(written.0.len() - 64);
+    written.push_mark();
+    let mut reader = written.reader(false);
+    let mut changes = Vec::new();
+    while let Some((_, found)) = reader.next().unwrap() {
+        changes.push(found.count());
+    }
+    assert_eq!(changes, [1, 0, 1]);
+    assert!(void(SEGMENT, 64, &mut [9, 0, 0, 0, 0, 0, 0, 0, 1]).is_none());
+}
+
 #[test]
 fn what_is_bad_before_a_mark_is_damage() {
     let (mut written, offsets) = three();
