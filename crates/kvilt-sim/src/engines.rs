@@ -1,13 +1,16 @@
 //! The one list of the engines that are tested.
 
-use crate::{even::EVEN, fuzzing::Target, kvell::KVELL, subject::Tested};
+use crate::{even::EVEN, fuzzing::Target, kvell::KVELL, subject::Tested, teks::TEKS};
 
 /// All of them; the first is the one that is tested if none is named.
 pub const ALL: &[&dyn Tested] = &[&EVEN, &KVELL];
 
+/// Engines that are not finished: tested if they are named.
+pub const BEGUN: &[&dyn Tested] = &[&TEKS];
+
 /// The engine of this name, or an error that names those there are.
 pub fn named(name: &str) -> Result<&'static dyn Tested, String> {
-    ALL.iter().copied().find(|engine| engine.name() == name).ok_or_else(|| {
+    ALL.iter().chain(BEGUN).copied().find(|engine| engine.name() == name).ok_or_else(|| {
         let names: Vec<&str> = ALL.iter().map(|engine| engine.name()).collect();
         format!("there is no engine {name:?}; there are: {}", names.join(", "))
     })

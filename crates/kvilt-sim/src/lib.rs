@@ -61,6 +61,7 @@ pub mod settle;
 pub mod shrink;
 pub mod subject;
 mod taste;
+pub mod teks;
 pub mod threads;
 pub mod work;
 pub mod workload;

@@ -1,13 +1,52 @@
 //! Floor 2: the engine `teks`, after TeksDB (POMACS '19): a log-structured store whose memory table is found
 //! by hash and in order (`docs/design/0068-teks.md`).
 //!
-//! Where it stands: so far its log. The memory table is `kvilt_sync::teks`.
+//! A write is appended to the redo log and put into the active memory table. A full table is sealed, flushed
+//! to sorted tables of level 0, and these are merged into lower levels.
+//!
+//! It is not finished, and no façade offers it: a store of it cannot be repaired, deletes wait on a full
+//! disk, and the fault campaign has not been through.
 //!
 //! | module | is about |
 //! | --- | --- |
-//! | `log` | the redo log: segments that are mapped and used in turn; making it durable; reading it back |
+//! | `descriptor`, `engine`, `options` | the engine as the façade knows it; the contract's methods; settings |
+//! | `store` | what its threads share; the lock order |
+//! | `sources` | where rows are: memory tables, sorted tables by level, range deletes |
+//! | `write`, `read` | puts, batches, swaps and range deletes; gets and scans |
+//! | `log` | the redo log: segments that are mapped and used in turn |
+//! | `retain` | which versions of a key some reader can still see |
+//! | `compact`, `output` | flushing memory tables, merging levels; the sorted tables that these write |
+//! | `catalogue` | which sorted tables there are, durably |
+//! | `recovery`, `worker` | opening; the background |
+//! | `check`, `copy` | verification; a consistent copy |
+//! | `figures`, `parts` | counters; what uses the budget |
 //!
 //! Floor 2: the disk is seen through the seams of floor 0 only, and nothing is unsafe.
 #![forbid(unsafe_code)]
 
+mod catalogue;
+mod check;
+mod compact;
+mod copy;
+mod descriptor;
+mod engine;
+mod figures;
 pub mod log;
+mod options;
+mod output;
+mod parts;
+mod read;
+mod recovery;
+mod retain;
+mod sources;
+mod store;
+mod worker;
+mod write;
+
+pub use options::Options;
+
+/// The engine's name.
+pub const NAME: &str = "teks";
+
+/// The kinds of its files.
+pub use kvilt_format::names::LEVEL_KINDS as KINDS;

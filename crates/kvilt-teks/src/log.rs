@@ -63,14 +63,26 @@ pub struct Log {
     files: Mutex<Files>,
     /// Files were made whose names are not durable.
     has_new_names: AtomicBool,
-    synced: Mutex<Position>,
+    synced: Mutex<Synced>,
     group: Group<()>,
+}
+
+/// What syncs have done.
+struct Synced {
+    /// All before this is durable.
+    durable: Position,
+    /// The same, or behind a mark that says so: beyond it there is something to do.
+    looked: Position,
+    /// A sync failed: a later one finds nothing to do, and must not be believed.
+    has_failed: bool,
 }
 
 /// Files of the log beside those of its segments.
 struct Files {
     /// Those of earlier runs.
     left: VecDeque<Left>,
+    /// Those that earlier runs did not need, and a catalogue that a power cut may bring back does.
+    stale: Vec<FileName>,
     free: Vec<Arc<Segment>>,
     last_number: u64,
 }
@@ -81,6 +93,7 @@ impl Log {
     /// Errors: `NoSpace`, `Io`.
     pub fn begin(disk: Arc<dyn Disk>, store_id: u64, segment_bytes: u64, mut chain: Chain) -> Result<Log> {
         chain.end(&*disk)?;
+        let first = Position { sequence: chain.last_sequence + 1, offset: 0 };
         let log = Log {
             disk,
             store_id,
@@ -88,15 +101,16 @@ impl Log {
             segments: RwLock::default(),
             files: Mutex::new(Files {
                 left: chain.segments,
+                stale: chain.stale,
                 free: Vec::new(),
                 last_number: chain.last_number,
             }),
             has_new_names: AtomicBool::new(false),
-            synced: Mutex::new(Position { sequence: chain.last_sequence + 1, offset: 0 }),
+            synced: Mutex::new(Synced { durable: first, looked: first, has_failed: false }),
             group: Group::new(),
         };
-        let first = log.next_segment(chain.last_sequence + 1, 0)?;
-        log.segments.write().push_back(first);
+        let segment = log.next_segment(first.sequence, 0)?;
+        log.segments.write().push_back(segment);
         Ok(log)
     }
 
@@ -142,9 +156,13 @@ impl Log {
             }
         }
         let mut files = self.files.lock();
+        let mut names = std::mem::take(&mut files.stale);
         while let Some(left) = files.left.pop_front_if(|left| left.sequence < first_needed) {
+            names.push(left.name);
+        }
+        for name in names {
             // What cannot be removed is passed over by every open.
-            let _ = self.disk.remove(left.name);
+            let _ = self.disk.remove(name);
         }
         for segment in unneeded {
             if files.free.len() < FREE_FILES_MAX && segment.capacity() == self.segment_bytes {
@@ -157,7 +175,7 @@ impl Log {
 
     /// Up to where all is durable.
     pub fn synced(&self) -> Position {
-        *self.synced.lock()
+        self.synced.lock().durable
     }
 
     /// Bytes of all files of the log.
@@ -226,25 +244,31 @@ impl Log {
 
     fn sync_now(&self) -> Result<()> {
         let mut synced = self.synced.lock();
+        if synced.has_failed {
+            return Err(Error::new(ErrorKind::Poisoned, "an earlier sync of the redo log failed"));
+        }
+        let outcome = self.sync_behind(&mut synced);
+        synced.has_failed = outcome.is_err();
+        outcome
+    }
+
+    fn sync_behind(&self, synced: &mut Synced) -> Result<()> {
         let segments: Vec<_> = {
             let segments = self.segments.read();
-            segments.iter().filter(|segment| segment.sequence() >= synced.sequence).cloned().collect()
+            segments.iter().filter(|segment| segment.sequence() >= synced.looked.sequence).cloned().collect()
         };
-        if self.has_new_names.swap(false, Ordering::AcqRel)
-            && let Err(e) = self.disk.sync_dir()
-        {
-            self.has_new_names.store(true, Ordering::Release);
-            return Err(Error::io("sync the names of the redo log", e));
+        if self.has_new_names.swap(false, Ordering::AcqRel) {
+            self.disk.sync_dir().map_err(|e| Error::io("sync the names of the redo log", e))?;
         }
         for segment in segments {
             let end = segment.filled().ok_or_else(|| {
                 Error::new(ErrorKind::Poisoned, "a write ended in a panic, and its record is not whole")
             })?;
             let reached = Position { sequence: segment.sequence(), offset: end };
-            if reached > *synced {
+            if reached > synced.looked {
                 segment.sync()?;
-                *synced = reached;
-                synced.offset = segment.mark(end)?;
+                (synced.durable, synced.looked) = (reached, reached);
+                synced.looked.offset = segment.mark(end);
             }
         }
         Ok(())

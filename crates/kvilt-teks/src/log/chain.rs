@@ -9,7 +9,7 @@ use kvilt_base::{Disk, Error, File, FileName, Listed, Result, directory};
 use kvilt_format::{
     FileIdentity,
     names::REDO,
-    redo::{Changes, Ending, RedoReader, Segment, read_sequence},
+    redo::{Changes, Ending, RedoReader, Segment, WORD_BYTES, read_sequence, void},
 };
 
 use super::Position;
@@ -22,10 +22,13 @@ pub struct Chain {
     pub(super) last_number: u64,
     /// Segments that records may be in, from the first on.
     pub(super) segments: VecDeque<Left>,
-    /// Files that are in no use, those of segments behind the end included.
-    unused: Vec<FileName>,
-    /// Where the last segment ends, if it does not say so itself.
-    end: Option<End>,
+    /// Files of segments behind the end.
+    behind: Vec<FileName>,
+    /// Files of segments before the first, and those that are in no use.
+    pub(super) stale: Vec<FileName>,
+    /// All before this is durable.
+    durable: Position,
+    store_id: u64,
 }
 
 /// A segment that an earlier run left.
@@ -33,34 +36,54 @@ pub(super) struct Left {
     pub(super) sequence: u64,
     pub(super) name: FileName,
     pub(super) bytes: u64,
-}
-
-struct End {
-    file: Arc<dyn File>,
-    offset: u64,
-    word: u64,
+    /// Where records lie that are not whole, and behind which others count.
+    passed: Vec<u64>,
+    /// Where its records end.
+    end: u64,
 }
 
 impl Chain {
+    /// The file of the last segment.
+    fn last_name(&self) -> FileName {
+        self.segments.back().map_or(FileName::Of(REDO, self.last_number), |left| left.name)
+    }
+
     /// Ends the log, so that it can go on in another segment, and makes it durable: a process that was killed
     /// may not have. What is found behind its end is removed before, since it would follow then.
     ///
     /// Errors: `Io`.
     pub(super) fn end(&mut self, disk: &dyn Disk) -> Result<()> {
-        for name in self.unused.drain(..) {
+        for name in self.behind.drain(..) {
             disk.remove(name)
                 .map_err(|e| Error::io("remove what is behind the redo log", e).in_file(name))?;
         }
         disk.sync_dir().map_err(|e| Error::io("sync the directory", e).in_file(disk.place()))?;
-        if let Some(End { file, offset, word }) = self.end.take() {
-            let written = file.write_all_at(offset, &word.to_le_bytes());
-            written.map_err(|e| Error::io("end the redo log", e).at(file.name(), offset))?;
-        }
-        for Left { name, .. } in &self.segments {
-            let synced = disk.open(*name).and_then(|file| file.sync());
-            synced.map_err(|e| Error::io("sync the redo log", e).in_file(*name))?;
+        for left in self.segments.iter().filter(|left| left.sequence >= self.durable.sequence) {
+            let from = if left.sequence == self.durable.sequence { self.durable.offset } else { 0 };
+            left.write_again(disk, self.store_id, from / WORD_BYTES as u64 * WORD_BYTES as u64)?;
         }
         Ok(())
+    }
+}
+
+impl Left {
+    /// Writes what lies behind `from` once more and syncs it: after a sync that failed, it may be in the
+    /// kernel's cache, where a read finds it and no later sync does. Records that are not whole become void,
+    /// since a mark behind the sync would call them damaged; and the segment gets its end.
+    fn write_again(&self, disk: &dyn Disk, store_id: u64, from: u64) -> Result<()> {
+        let failed = |e| Error::io("write the redo log once more", e).in_file(self.name);
+        let file = disk.open(self.name).map_err(failed)?;
+        let segment =
+            Segment { id: FileIdentity { store_id, number: self.name.number() }, sequence: self.sequence };
+        let mut bytes = vec![0; usize::try_from(self.end.saturating_sub(from)).unwrap_or(usize::MAX)];
+        file.read_exact_at(from, &mut bytes).map_err(failed)?;
+        for offset in self.passed.iter().filter(|offset| **offset >= from) {
+            void(segment, *offset, &mut bytes[(offset - from) as usize..])
+                .ok_or_else(|| changed(self.name))?;
+        }
+        // If it has one it stands there.
+        bytes.extend_from_slice(&segment.end(self.end).to_le_bytes());
+        file.write_all_at(from, &bytes).and_then(|()| file.sync()).map_err(failed)
     }
 }
 
@@ -97,12 +120,15 @@ pub fn replay(
         last_sequence: known.first - 1,
         last_number: files.last_number,
         segments: VecDeque::new(),
-        unused: Vec::new(),
-        end: None,
+        behind: Vec::new(),
+        stale: Vec::new(),
+        durable: known.synced,
+        store_id,
     };
     let mut sequence = known.first;
     // The first record that is not whole, and behind which others count.
     let mut passed: Option<Position> = None;
+    let mut end_of_log = Position { sequence, offset: 0 };
     while let Some(name) = files.by_sequence.remove(&sequence) {
         let (file, mut reader) = open(disk, store_id, name, known.is_whole)?.ok_or_else(|| changed(name))?;
         if let Some(passed) = passed.filter(|_| reader.has_mark_from(0)) {
@@ -111,32 +137,30 @@ pub fn replay(
         while let Some((offset, changes)) = reader.next()? {
             apply(Replayed { position: Position { sequence, offset }, changes })?;
         }
-        passed = passed.or(reader.passed().map(|offset| Position { sequence, offset }));
+        passed = passed.or(reader.passed().first().map(|offset| Position { sequence, offset: *offset }));
         let bytes =
             file.len().map_err(|e| Error::io("ask for the length of the redo log", e).in_file(name))?;
-        chain.segments.push_back(Left { sequence, name, bytes });
+        let (passed_here, end) = (reader.passed().to_vec(), reader.offset());
+        chain.segments.push_back(Left { sequence, name, bytes, passed: passed_here, end });
         chain.last_sequence = sequence;
         if let Some(passed) = passed.filter(|passed| *passed < known.synced) {
             return Err(damaged(&chain, passed));
         }
-        let end = Position { sequence, offset: reader.offset() };
-        let format = Segment { id: FileIdentity { store_id, number: name.number() }, sequence };
-        chain.end = match reader.ending() {
-            Ending::Continued => None,
-            Ending::Open => Some(End { file, offset: end.offset, word: format.end(end.offset) }),
-        };
-        if chain.end.is_some() {
-            refuse_missing(disk, store_id, &files, end, known)?;
+        if let Some(offset) = reader.last_mark() {
+            chain.durable = chain.durable.max(Position { sequence, offset });
+        }
+        if reader.ending() == Ending::Open {
+            end_of_log = Position { sequence, offset: end };
             break;
         }
         sequence += 1;
+        end_of_log = Position { sequence, offset: 0 };
     }
-    if chain.end.is_none() {
-        let end = Position { sequence, offset: 0 };
-        refuse_missing(disk, store_id, &files, end, known)?;
-    }
-    chain.unused.extend(files.by_sequence.into_values());
-    chain.unused.extend(files.without_header);
+    refuse_missing((disk, store_id, &files), (chain.last_name(), end_of_log), known)?;
+    let behind = files.by_sequence.split_off(&known.first);
+    chain.behind.extend(behind.into_values());
+    chain.stale.extend(files.by_sequence.into_values());
+    chain.stale.extend(files.without_header);
     Ok(chain)
 }
 
@@ -146,15 +170,15 @@ fn damaged(chain: &Chain, at: Position) -> Error {
 }
 
 /// The log ends at `end`: nothing behind it may have been synced.
-fn refuse_missing(disk: &dyn Disk, store_id: u64, files: &Files, end: Position, known: Known) -> Result<()> {
+fn refuse_missing(
+    (disk, store_id, files): (&dyn Disk, u64, &Files),
+    (last, end): (FileName, Position),
+    known: Known,
+) -> Result<()> {
     let missing = || {
-        let message =
-            format!("the redo log ends in segment {} at {}, and more was synced", end.sequence, end.offset);
-        let file = files.by_sequence.get(&end.sequence).copied();
-        file.map_or_else(
-            || Error::corrupted(FileName::Of(REDO, 0), end.offset, message.clone()),
-            |file| Error::corrupted(file, end.offset, message.clone()),
-        )
+        let Position { sequence, offset } = end;
+        let message = format!("the redo log ends in segment {sequence} at {offset}, and more was synced");
+        Error::corrupted(last, offset, message)
     };
     if end < known.synced {
         return Err(missing());

@@ -144,7 +144,7 @@ impl Segment {
 
     /// Says in the file that all before was synced, up to `end`. Returns where the next sync has something to
     /// do: behind the mark, if nothing else came in between.
-    pub(super) fn mark(&self, end: u64) -> Result<u64> {
+    pub(super) fn mark(&self, end: u64) -> u64 {
         let mut at = None;
         match &self.body {
             Body::Mapped { log, .. } => {
@@ -158,25 +158,28 @@ impl Segment {
                 if !last.is_sealed && last.offset + 2 * redo::WORD_BYTES as u64 <= self.bytes {
                     let mut words = self.format.mark(last.offset).to_le_bytes().to_vec();
                     words.extend_from_slice(&[0; redo::WORD_BYTES]);
-                    self.write(last.offset, &words)?;
-                    at = Some(last.offset);
-                    last.offset += redo::WORD_BYTES as u64;
+                    // A log without it is as durable; what is there is written over.
+                    if self.write(last.offset, &words).is_ok() {
+                        at = Some(last.offset);
+                        last.offset += redo::WORD_BYTES as u64;
+                    }
                 }
             }
         }
-        Ok(if at == Some(end) { end + redo::WORD_BYTES as u64 } else { end })
+        if at == Some(end) { end + redo::WORD_BYTES as u64 } else { end }
     }
 
-    /// Writes a record with a word of zero behind it.
+    /// Writes a record, and before it the word of zero behind it.
     fn write_record(&self, end: &mut End, body: &[u8]) -> Result<Option<u64>> {
         let (offset, len) = (end.offset, redo::record_bytes(body.len()));
         if end.is_sealed || offset + (len + redo::WORD_BYTES) as u64 > self.bytes {
             return Ok(None);
         }
-        let mut record = Vec::with_capacity(len + redo::WORD_BYTES);
+        let mut record = Vec::with_capacity(len);
         record.extend_from_slice(&self.format.word(offset, body).to_le_bytes());
         record.extend_from_slice(body);
-        record.resize(len + redo::WORD_BYTES, 0);
+        record.resize(len, 0);
+        self.write(offset + len as u64, &[0; redo::WORD_BYTES])?;
         self.write(offset, &record)?;
         end.offset += len as u64;
         Ok(Some(offset))

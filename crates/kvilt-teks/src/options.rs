@@ -1,0 +1,57 @@
+//! `Options`: what a user may set.
+
+use kvilt_base::{Error, Result};
+
+/// Bytes of the memory budget that a store needs to work.
+const BUDGET_BYTES_MIN: u64 = 256 << 10;
+/// A memory table has this part of the budget …
+const TABLE_PART: u64 = 8;
+/// … and from this to this many bytes.
+const TABLE_BYTES_MIN: u64 = 16 << 10;
+const TABLE_BYTES_MAX: u64 = 1 << 30;
+/// A segment of the redo log has a quarter of a memory table's bytes, but from this to this many.
+const SEGMENT_BYTES_MIN: u64 = 64 << 10;
+const SEGMENT_BYTES_MAX: u64 = 16 << 20;
+
+/// Settings of a `teks` store.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub struct Options {
+    /// Bytes of keys and values that a row has, about: it decides how many slots the hash of a memory table
+    /// gets. With smaller rows a table is full before it has used its memory.
+    pub row_bytes: usize,
+}
+
+impl Default for Options {
+    fn default() -> Self {
+        Options { row_bytes: 128 }
+    }
+}
+
+impl Options {
+    pub(crate) fn check(&self, budget_bytes: u64) -> Result<()> {
+        if !(1..=1 << 20).contains(&self.row_bytes) {
+            let message = format!("row_bytes is {}, but must be from 1 to 1 MiB", self.row_bytes);
+            return Err(Error::invalid(message).by_setting("row_bytes"));
+        }
+        if budget_bytes < BUDGET_BYTES_MIN {
+            let message = format!(
+                "the engine needs a memory budget of {} KiB, and there are {}",
+                BUDGET_BYTES_MIN >> 10,
+                budget_bytes >> 10
+            );
+            return Err(Error::invalid(message).by_setting("memory_budget"));
+        }
+        Ok(())
+    }
+}
+
+/// Bytes of a memory table.
+pub(crate) fn table_bytes(budget_bytes: u64) -> usize {
+    (budget_bytes / TABLE_PART).clamp(TABLE_BYTES_MIN, TABLE_BYTES_MAX) as usize
+}
+
+/// Bytes of a segment of the redo log.
+pub(crate) fn segment_bytes(budget_bytes: u64) -> u64 {
+    (table_bytes(budget_bytes) as u64 / 4).clamp(SEGMENT_BYTES_MIN, SEGMENT_BYTES_MAX)
+}

@@ -1,0 +1,127 @@
+//! `Output`: the sorted tables that a flush or a merge writes, each up to a length, synced one by one.
+
+use std::sync::Arc;
+
+use kvilt_base::{EntryRef, Error, FileName, Result, Version};
+use kvilt_format::{
+    FileIdentity,
+    levels::TableOf,
+    names::TABLE,
+    table::{Table, TableOptions, TableWriter},
+};
+
+use crate::{sources::Sorted, store::Store};
+
+/// See the module. What it has written is removed when it is dropped before [`Output::finish`].
+pub(crate) struct Output<'s> {
+    store: &'s Store,
+    bytes_max: u64,
+    writing: Option<Writing>,
+    done: Vec<Arc<Sorted>>,
+    is_finished: bool,
+}
+
+struct Writing {
+    writer: TableWriter,
+    name: FileName,
+    version_min: Version,
+    last_key: Vec<u8>,
+}
+
+impl<'s> Output<'s> {
+    /// Without tables. Each has about `bytes_max` bytes; all versions of a key are in one.
+    pub(crate) fn new(store: &'s Store, bytes_max: u64) -> Self {
+        Output { store, bytes_max, writing: None, done: Vec::new(), is_finished: false }
+    }
+
+    /// Adds the entry that follows in order. True if it began a table, so that the last one is complete.
+    ///
+    /// Errors: `NoSpace`, `Io`.
+    pub(crate) fn add(&mut self, entry: EntryRef<'_>) -> Result<()> {
+        let is_full = self.writing.as_ref().is_some_and(|writing| {
+            writing.writer.bytes_so_far() >= self.bytes_max && writing.last_key != entry.key
+        });
+        if is_full {
+            self.end_table()?;
+        }
+        if self.writing.is_none() {
+            self.writing = Some(self.begin_table()?);
+        }
+        let writing = self.writing.as_mut().expect("it was begun above");
+        writing.writer.add(entry)?;
+        writing.version_min = writing.version_min.min(entry.version);
+        if writing.last_key != entry.key {
+            writing.last_key.clear();
+            writing.last_key.extend_from_slice(entry.key);
+        }
+        Ok(())
+    }
+
+    /// All tables, durable but for their names.
+    ///
+    /// Errors: `NoSpace`, `Io`.
+    pub(crate) fn finish(mut self) -> Result<Vec<Arc<Sorted>>> {
+        self.end_table()?;
+        self.is_finished = true;
+        Ok(std::mem::take(&mut self.done))
+    }
+
+    fn begin_table(&self) -> Result<Writing> {
+        let number = self.store.structure.lock().catalogue.next_number();
+        let name = FileName::Of(TABLE, number);
+        let file = self.store.disk.create(name);
+        let file = file.map_err(|e| Error::io("make a sorted table", e).in_file(name))?;
+        let id = FileIdentity { store_id: self.store.structure.lock().catalogue.levels().store_id, number };
+        let writer = TableWriter::new(file, id, TableOptions::default());
+        Ok(Writing { writer, name, version_min: Version::NEWEST, last_key: Vec::new() })
+    }
+
+    fn end_table(&mut self) -> Result<()> {
+        let Some(Writing { writer, name, version_min, .. }) = self.writing.take() else { return Ok(()) };
+        let written = self.write_out(writer, name, version_min);
+        if written.is_err() {
+            // What cannot be removed is removed by the next open.
+            let _ = self.store.disk.remove(name);
+        }
+        self.done.push(written?);
+        Ok(())
+    }
+
+    fn write_out(&self, writer: TableWriter, name: FileName, version_min: Version) -> Result<Arc<Sorted>> {
+        let failed = |doing: &'static str| move |e| Error::io(doing, e).in_file(name);
+        let summary = writer.finish()?;
+        let file = self.store.disk.open(name).map_err(failed("open a sorted table"))?;
+        if let Err(e) = file.sync() {
+            let error = failed("sync a sorted table")(e);
+            self.store.poison(&error);
+            return Err(error);
+        }
+        let number = name.number();
+        let id = FileIdentity { store_id: self.store.structure.lock().catalogue.levels().store_id, number };
+        let table = Arc::new(Table::open(file, id, summary.len)?);
+        let of = TableOf {
+            number,
+            len: summary.len,
+            version_min,
+            first_key: summary.first_key,
+            last_key: summary.last_key,
+        };
+        // Relaxed: a statistic.
+        self.store.counters.table_bytes_written.fetch_add(summary.len, std::sync::atomic::Ordering::Relaxed);
+        Ok(Arc::new(Sorted::new(of, table, &self.store.budget)))
+    }
+}
+
+impl Drop for Output<'_> {
+    fn drop(&mut self) {
+        if self.is_finished {
+            return;
+        }
+        let writing = self.writing.take().map(|writing| writing.name);
+        let done = self.done.iter().map(|sorted| FileName::Of(TABLE, sorted.of.number));
+        for name in done.chain(writing) {
+            // As above.
+            let _ = self.store.disk.remove(name);
+        }
+    }
+}

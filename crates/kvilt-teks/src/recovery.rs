@@ -1,0 +1,297 @@
+//! Opening a store: its sorted tables as the catalogue names them, and the redo log read into memory tables.
+//!
+//! What is always true: nothing is changed before all of it was read and found right.
+
+use std::{
+    collections::BTreeSet,
+    sync::{Arc, atomic::Ordering::Relaxed},
+};
+
+use kvilt_base::{
+    Disk, EntryRef, Error, FileName, KeyRange, Kind, Level, Listed, RangeTombstone, Result, Settings,
+    Version, World,
+    directory::{self, DirectoryLock},
+    disk::Habitat,
+    engine_name,
+    unfinished::{not_empty, refuse_unfinished},
+};
+use kvilt_format::{
+    FileIdentity,
+    levels::Levels,
+    names::{LEVELS, REDO, TABLE},
+    redo::{Change, Changes},
+    table::Table,
+};
+use kvilt_sync::Versions;
+
+use crate::{
+    NAME, Options,
+    catalogue::{self, Catalogue},
+    compact::describe,
+    log::{self, Chain, Known, Log, Position},
+    options::segment_bytes,
+    sources::{Sorted, Sources, Tombstone},
+    store::{Store, new_memory, table_options},
+    worker::{Compactor, Syncer},
+};
+
+/// A habitat that is no one's.
+const NOWHERE: Habitat = Habitat { boot: [0xff; 16], device: u64::MAX, inode: u64::MAX };
+
+/// Opens the store in `disk`, or makes one.
+pub(crate) fn open(
+    disk: Arc<dyn Disk>,
+    world: &World,
+    options: &Options,
+    settings: &Settings,
+) -> Result<(Arc<Store>, DirectoryLock)> {
+    let lock = match settings.read_only {
+        true => directory::lock_to_read(&*disk)?,
+        false => directory::lock(&*disk)?,
+    };
+    let begun = world.clock.now();
+    let listed = directory::list(&*disk)?;
+    if !settings.is_unfinished {
+        refuse_unfinished(&listed, &disk.place())?;
+    }
+    let levels = match catalogue::newest(&*disk, &listed) {
+        // A making that was cut short: other files are made only after the first catalogue is durable.
+        Err(_) if !has_rows(&listed) => None,
+        newest => newest?,
+    };
+    let levels = match levels {
+        Some(levels) => {
+            engine_name::expect(&*disk, NAME)?;
+            levels
+        }
+        None => {
+            allow_making(&*disk, &listed, settings)?;
+            directory::sign(&*disk, &lock)?;
+            make(&*disk, world, &listed)?
+        }
+    };
+    let levels = Levels { last_file: last_file(&listed, &levels), ..levels };
+    let opening = Opening { disk: &disk, world, options, settings, levels };
+    let store = opening.open(&lock)?;
+    let micros = world.clock.now().saturating_sub(begun).as_micros();
+    store.counters.open_us.store(micros as u64, Relaxed);
+    Ok((store, lock))
+}
+
+/// The highest number that a table or a catalogue has: what was cut short may have a higher one than the
+/// catalogue knows.
+fn last_file(listed: &[Listed], levels: &Levels) -> u64 {
+    let numbers = directory::numbers(listed, TABLE).chain(directory::numbers(listed, LEVELS));
+    numbers.fold(levels.last_file, u64::max)
+}
+
+/// Whether there are files that hold rows.
+fn has_rows(listed: &[Listed]) -> bool {
+    directory::numbers(listed, TABLE).chain(directory::numbers(listed, REDO)).next().is_some()
+}
+
+fn allow_making(disk: &dyn Disk, listed: &[Listed], settings: &Settings) -> Result<()> {
+    let place = disk.place();
+    if has_rows(listed) {
+        let message = "there are tables or logs, but no catalogue: a store without it";
+        return Err(Error::corrupted(FileName::Of(LEVELS, 1), 0, message));
+    }
+    if !settings.create || settings.read_only {
+        return Err(Error::invalid(format!("there is no store in {place}")));
+    }
+    let is_free = |item: &Listed| match item {
+        Listed::Ours(FileName::LOCK | FileName::UNFINISHED | FileName::ENGINE) => true,
+        // What a making left that was cut short.
+        Listed::Ours(name) => name.kind() == LEVELS,
+        Listed::Foreign(_) => false,
+    };
+    if listed.iter().all(is_free) { Ok(()) } else { Err(not_empty(&place)) }
+}
+
+/// Makes an empty store, durably.
+fn make(disk: &dyn Disk, world: &World, listed: &[Listed]) -> Result<Levels> {
+    engine_name::write(disk, NAME)?;
+    disk.sync_dir().map_err(|e| Error::io("make a store", e).in_file(FileName::ENGINE))?;
+    for number in directory::numbers(listed, LEVELS) {
+        let name = FileName::Of(LEVELS, number);
+        disk.remove(name).map_err(|e| Error::io("make a store", e).in_file(name))?;
+    }
+    let number = 1;
+    let levels = Levels {
+        store_id: world.rng.next_u64(),
+        number,
+        epoch: 0,
+        level: Level::Async,
+        habitat: NOWHERE,
+        last_file: number,
+        log_first: 1,
+        log_synced: (1, 0),
+        levels: Vec::new(),
+        tombstones: Vec::new(),
+    };
+    catalogue::write(disk, number, &levels.encode(), &mut false)?;
+    Ok(levels)
+}
+
+struct Opening<'o> {
+    disk: &'o Arc<dyn Disk>,
+    world: &'o World,
+    options: &'o Options,
+    settings: &'o Settings,
+    levels: Levels,
+}
+
+impl Opening<'_> {
+    fn open(self, lock: &DirectoryLock) -> Result<Arc<Store>> {
+        let Opening { disk, world, options, settings, ref levels } = self;
+        let habitat = disk.habitat().unwrap_or(NOWHERE);
+        // Whether nothing can be missing of what the last run did.
+        let is_whole = levels.habitat != NOWHERE && levels.habitat == habitat;
+        let sources = self.sources(levels)?;
+        let newest = sources.sorted().map(|sorted| sorted.table.version_max()).max().unwrap_or_default();
+        // Above all versions that earlier runs gave out.
+        let epoch = levels.epoch.max(newest.epoch()) + 1;
+        let versions = Versions::new(Version::new(epoch, 0));
+        let hash_key = self.hash_key();
+        let active = {
+            let options = table_options(world.budget.bytes_max(), options, hash_key, 0);
+            new_memory(&options, 1, levels.log_first, &world.budget)?
+        };
+        let sources = Sources { active, ..sources };
+        let catalogue = Catalogue::new(Arc::clone(disk), levels.clone());
+        let store = Arc::new(Store::new(
+            (Arc::clone(disk), world),
+            (settings.clone(), options.clone()),
+            versions,
+            catalogue,
+            (sources, hash_key),
+        ));
+        let chain = self.replay(&store, is_whole)?;
+        if !settings.read_only {
+            directory::sign(&**disk, lock)?;
+            self.begin(&store, chain, epoch, habitat)?;
+            let spawn = &world.spawn;
+            let workers = vec![
+                spawn.spawn("compactor", Box::new(Compactor::new(&store))),
+                spawn.spawn("syncer", Box::new(Syncer::new(&store))),
+            ];
+            let _ = store.workers.set(workers);
+            store.wake();
+        }
+        Ok(store)
+    }
+
+    /// The sources as the catalogue says; the active table is a small one that is not used.
+    fn sources(&self, levels: &Levels) -> Result<Sources> {
+        let open = |of: &kvilt_format::levels::TableOf| {
+            let name = FileName::Of(TABLE, of.number);
+            let file = match self.disk.open(name) {
+                Err(e) if e.kind() == std::io::ErrorKind::NotFound => {
+                    return Err(Error::corrupted(name, 0, "the file is missing, and rows are in it"));
+                }
+                Err(e) if e.kind() == std::io::ErrorKind::InvalidData => {
+                    return Err(Error::corrupted(name, 0, e.to_string()));
+                }
+                opened => opened.map_err(|e| Error::io("open a sorted table", e).in_file(name))?,
+            };
+            let id = FileIdentity { store_id: levels.store_id, number: of.number };
+            let table = Arc::new(Table::open(file, id, of.len)?);
+            Ok(Arc::new(Sorted::new(of.clone(), table, &self.world.budget)))
+        };
+        let level = |tables: &Vec<_>| tables.iter().map(open).collect::<Result<Vec<_>>>();
+        let tombstone = |of: &RangeTombstone| Arc::new(Tombstone { of: of.clone(), memory: 0 });
+        let options = table_options(0, self.options, [0; 16], 0);
+        Ok(Sources {
+            active: new_memory(&options, 0, 0, &self.world.budget)?,
+            sealed: Vec::new(),
+            levels: levels.levels.iter().map(level).collect::<Result<_>>()?,
+            tombstones: levels.tombstones.iter().map(tombstone).collect(),
+        })
+    }
+
+    fn hash_key(&self) -> [u8; 16] {
+        let mut key = [0; 16];
+        for half in key.chunks_exact_mut(8) {
+            half.copy_from_slice(&self.world.rng.next_u64().to_le_bytes());
+        }
+        key
+    }
+
+    /// Reads the log into memory tables.
+    fn replay(&self, store: &Store, is_whole: bool) -> Result<Chain> {
+        let (sequence, offset) = self.levels.log_synced;
+        let known = Known { first: self.levels.log_first, synced: Position { sequence, offset }, is_whole };
+        log::replay(&**self.disk, self.levels.store_id, known, &mut |replayed| apply(store, replayed.changes))
+    }
+
+    /// Begins this run: the log behind what earlier runs left, and a catalogue that says which run it is.
+    fn begin(&self, store: &Arc<Store>, chain: Chain, epoch: u32, habitat: Habitat) -> Result<()> {
+        // The catalogue that was found may be one that a killed process did not sync; nothing else may be
+        // changed before one is durable that says the same.
+        store.structure.lock().catalogue.change(|_| {})?;
+        let log = Log::begin(
+            Arc::clone(self.disk),
+            self.levels.store_id,
+            segment_bytes(self.world.budget.bytes_max()),
+            chain,
+        )?;
+        log.sync()?;
+        let synced = log.synced();
+        let _ = store.log.set(log);
+        let mut structure = store.structure.lock();
+        let sources = store.sources_now();
+        let level = store.level();
+        structure.catalogue.change(|levels| {
+            describe(&sources, levels);
+            levels.log_synced = (synced.sequence, synced.offset);
+            (levels.epoch, levels.level, levels.habitat) = (epoch, level, habitat);
+        })?;
+        self.remove_unneeded(structure.catalogue.levels())?;
+        let log_first = structure.catalogue.levels().log_first;
+        store.log.get().iter().for_each(|log| log.free_until(log_first));
+        Ok(())
+    }
+
+    /// Removes tables that a flush or a merge left that was cut short, and older catalogues. Only behind a
+    /// catalogue of this run: the one that was found may be one that a killed process did not sync, and then
+    /// a power cut brings the one before back, with its tables.
+    fn remove_unneeded(&self, levels: &Levels) -> Result<()> {
+        let needed: BTreeSet<u64> = levels.levels.iter().flatten().map(|table| table.number).collect();
+        for listed in directory::list(&**self.disk)? {
+            let is_unneeded = match listed {
+                Listed::Ours(FileName::Of(kind, number)) if kind == TABLE => !needed.contains(&number),
+                Listed::Ours(FileName::Of(kind, number)) if kind == LEVELS => number != levels.number,
+                _ => false,
+            };
+            if let Listed::Ours(name) = listed
+                && is_unneeded
+            {
+                self.disk
+                    .remove(name)
+                    .map_err(|e| Error::io("remove what is not needed", e).in_file(name))?;
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Applies a record of the log.
+fn apply(store: &Store, changes: Changes<'_>) -> Result<()> {
+    let version = store.versions.current();
+    for change in changes {
+        match change {
+            Change::Put { key, value } => {
+                store.put_to_table(EntryRef { key, version, kind: Kind::Put, value }, 0)?;
+            }
+            Change::Delete { key } => {
+                store.put_to_table(EntryRef { key, version, kind: Kind::Tombstone, value: &[] }, 0)?;
+            }
+            Change::DeleteRange { start, end } => {
+                store.versions.advance();
+                let range = KeyRange { start: start.to_vec(), end: end.map(<[u8]>::to_vec) };
+                store.add_tombstone(RangeTombstone { range, version: store.versions.current() });
+            }
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,177 @@
+//! Writes: puts, deletes, batches, swaps and range deletes.
+//!
+//! Each goes the same way: make room, lock the keys, append to the log, announce, put, retire. So the log,
+//! the hash and the list agree on each key; and what a reader has seen is in the log.
+
+use std::{
+    cell::RefCell,
+    collections::{BTreeMap, BTreeSet},
+    sync::Arc,
+};
+
+use kvilt_base::{
+    EntryRef, Error, ErrorKind, KeyRange, Kind, Level, RangeTombstone, Result, Swap, Value, Version,
+    WriteBatch, limits,
+};
+use kvilt_format::redo::{self, Change};
+use kvilt_sync::teks::{Refused, TeksTable};
+
+use crate::{
+    log::Appended,
+    sources::Seen,
+    store::{PanicGuard, Store},
+};
+
+thread_local! {
+    /// The body of a record, to be used again.
+    static BODY: RefCell<Vec<u8>> = const { RefCell::new(Vec::new()) };
+}
+
+/// A longer body is not kept for the next write, in bytes.
+const BODY_KEPT_BYTES_MAX: usize = 64 << 10;
+
+impl Store {
+    pub(crate) fn put(&self, key: &[u8], value: Option<&[u8]>) -> Result<()> {
+        limits::check_key(key, limits::ENGINE_KEY_BYTES_MAX)?;
+        limits::check_value(value.unwrap_or_default())?;
+        self.allow_writes()?;
+        self.make_room()?;
+        let _turn = self.lock_keys([self.key_lock(key)]);
+        self.change(key, value)
+    }
+
+    pub(crate) fn compare_and_swap(
+        &self,
+        key: &[u8],
+        expected: Option<&[u8]>,
+        new: Option<&[u8]>,
+    ) -> Result<Swap> {
+        limits::check_key(key, limits::ENGINE_KEY_BYTES_MAX)?;
+        limits::check_value(new.unwrap_or_default())?;
+        self.allow_writes()?;
+        self.make_room()?;
+        let _turn = self.lock_keys([self.key_lock(key)]);
+        let mut there: Option<Value> = None;
+        self.find(key, Version::NEWEST, &mut |value| there = Some(Value::copied(value)))?;
+        if there.as_deref() != expected {
+            return Ok(Swap::Differs(there));
+        }
+        self.change(key, new)?;
+        Ok(Swap::Done)
+    }
+
+    /// Changes a key whose lock is held.
+    fn change(&self, key: &[u8], value: Option<&[u8]>) -> Result<()> {
+        let _guard = PanicGuard(self);
+        let change = match value {
+            Some(value) => Change::Put { key, value },
+            None => Change::Delete { key },
+        };
+        let appended = self.append([change])?;
+        let pending = self.versions.announce();
+        self.apply(key, value, pending.version(), pending.batch())?;
+        drop(pending);
+        drop(appended);
+        self.counters.count_put(key, value);
+        Ok(())
+    }
+
+    pub(crate) fn write(&self, batch: &WriteBatch) -> Result<()> {
+        let (operations_max, bytes_max) = (self.settings.batch_operations_max, self.settings.batch_bytes_max);
+        limits::check_batch(batch, operations_max, bytes_max, limits::ENGINE_KEY_BYTES_MAX)?;
+        self.allow_writes()?;
+        // The last operation of a key counts.
+        let by_key: BTreeMap<&[u8], Option<&[u8]>> =
+            batch.operations().map(|operation| (operation.key, operation.value)).collect();
+        if by_key.is_empty() {
+            return Ok(());
+        }
+        self.make_room()?;
+        let locks: BTreeSet<usize> = by_key.keys().map(|key| self.key_lock(key)).collect();
+        let _turns = self.lock_keys(locks);
+        let _guard = PanicGuard(self);
+        let appended = self.append(by_key.iter().map(|(key, value)| match value {
+            Some(value) => Change::Put { key, value },
+            None => Change::Delete { key },
+        }))?;
+        let pending = self.versions.announce_batch();
+        for (key, value) in &by_key {
+            self.apply(key, *value, pending.version(), pending.batch())?;
+        }
+        drop(pending);
+        drop(appended);
+        self.counters.count_batch(batch);
+        Ok(())
+    }
+
+    pub(crate) fn delete_range(&self, range: &KeyRange) -> Result<()> {
+        limits::check_key(&range.start, limits::ENGINE_KEY_BYTES_MAX)?;
+        limits::check_key(range.end.as_deref().unwrap_or_default(), limits::ENGINE_KEY_BYTES_MAX)?;
+        self.allow_writes()?;
+        if range.is_empty() {
+            return Ok(());
+        }
+        self.make_room()?;
+        let _turns = self.lock_all_keys();
+        let _guard = PanicGuard(self);
+        let appended =
+            self.append([Change::DeleteRange { start: &range.start, end: range.end.as_deref() }])?;
+        // No write is under way, so what the range has is below the version that the announcement gets.
+        self.versions.advance();
+        let pending = self.versions.announce();
+        self.add_tombstone(RangeTombstone { range: range.clone(), version: pending.version() });
+        drop(pending);
+        drop(appended);
+        Ok(())
+    }
+
+    /// Appends a record to the log, durably at level sync.
+    ///
+    /// Errors: `NoSpace`, `Io`: then nothing has changed, but after a failed sync, which poisons.
+    fn append<'c>(&self, changes: impl IntoIterator<Item = Change<'c>, IntoIter: Clone>) -> Result<Appended> {
+        // Again, for what has happened while keys were waited for.
+        let log = self.allow_writes()?;
+        let appended = BODY.with_borrow_mut(|body| {
+            body.clear();
+            redo::push_body(body, changes);
+            let appended = log.append(body);
+            if body.capacity() > BODY_KEPT_BYTES_MAX {
+                *body = Vec::new();
+            }
+            appended
+        })?;
+        match self.level() {
+            Level::Async => self.has_appended(),
+            Level::Sync => log.sync().inspect_err(|error| self.poison(error))?,
+        }
+        Ok(appended)
+    }
+
+    /// Puts a row into the active table. What is in the log must get there, so an error poisons.
+    fn apply(&self, key: &[u8], value: Option<&[u8]>, version: Version, batch: u64) -> Result<()> {
+        let kind = if value.is_some() { Kind::Put } else { Kind::Tombstone };
+        let entry = EntryRef { key, version, kind, value: value.unwrap_or_default() };
+        self.put_to_table(entry, batch).inspect_err(|error| self.poison(error))
+    }
+
+    pub(crate) fn put_to_table(&self, entry: EntryRef<'_>, batch: u64) -> Result<()> {
+        let mut has_rotated = false;
+        loop {
+            let active = {
+                let pin = kvilt_sync::pin();
+                let active = &self.sources.load(&pin).active;
+                match active.table.put(entry, batch, &Seen(&self.versions)) {
+                    Ok(()) => return Ok(()),
+                    Err(Refused::Sealed) => continue,
+                    Err(Refused::Full) => Arc::clone(active),
+                }
+            };
+            if has_rotated && active.table.is_empty() {
+                let message = "a memory table that was made for a row has no room for it";
+                return Err(Error::new(ErrorKind::Io, message));
+            }
+            self.rotate(&active, TeksTable::row_bytes(entry.key.len(), entry.value.len()))?;
+            has_rotated = true;
+        }
+    }
+}
