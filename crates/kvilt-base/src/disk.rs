@@ -249,8 +249,9 @@ pub trait File: Any + Send + Sync + fmt::Debug {
     /// Makes the file `len` bytes long, and all of them the disk's promise: the room is taken now, and given
     /// back only when a later call makes the file shorter, or its name goes and nobody has it open. If there
     /// is no room the file stays as long as it was. What is in the file stays, and what the new bytes are,
-    /// and which of its lengths a crash leaves, is not said. Reads and writes past the page cache that were
-    /// under way end first, also those of a process that was killed. `Unsupported` where a disk cannot.
+    /// and which of its lengths a crash leaves, is not said. If it does not become shorter, reads and writes
+    /// past the page cache that were under way end first, also those of a process that was killed.
+    /// `Unsupported` where a disk cannot.
     fn allocate(&self, len: u64) -> io::Result<()> {
         let _ = len;
         Err(io::ErrorKind::Unsupported.into())

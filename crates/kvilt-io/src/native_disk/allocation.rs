@@ -3,8 +3,8 @@
 //! What is always true: after Ok every block of the file is there, whoever else fills the disk; after an
 //! error the file is as long as it was before, and holds no blocks beyond. What was in the file stays. Where
 //! the file system cannot allocate, only the blocks beyond the file's length before are promised.
-//! Direct reads and writes that are under way end first: ext4 and XFS wait for them in `fallocate` and in
-//! `ftruncate`, whatever the length.
+//! Unless the file becomes shorter, direct reads and writes that are under way end first: ext4 and XFS wait
+//! for them in `fallocate`.
 
 use std::{io, os::fd::BorrowedFd};
 
@@ -24,8 +24,11 @@ pub(super) fn allocate(fd: BorrowedFd<'_>, len: u64) -> io::Result<()> {
     let before = u64::try_from(stat.st_size).unwrap_or(0);
     // A file that was copied may have its length and not its blocks.
     let has_all = u64::try_from(stat.st_blocks).unwrap_or(0).saturating_mul(STAT_BLOCK_BYTES) >= before;
-    if len < before || len == before && has_all {
+    if len < before || len == 0 {
         return Ok(retry_on_intr(|| fs::ftruncate(fd, len))?);
+    }
+    if len == before && has_all {
+        return wait_for_direct(fd, len);
     }
     // Not from the beginning if that is there: XFS asks for free blocks for all of the range.
     let begin = if has_all { before } else { 0 };
@@ -37,6 +40,16 @@ pub(super) fn allocate(fd: BorrowedFd<'_>, len: u64) -> io::Result<()> {
     allocated.inspect_err(|_| {
         let _ = retry_on_intr(|| fs::ftruncate(fd, before));
     })
+}
+
+/// Waits for direct reads and writes of a file whose blocks are all there: taking its last block again does.
+fn wait_for_direct(fd: BorrowedFd<'_>, len: u64) -> io::Result<()> {
+    let begin = (len - 1) / STAT_BLOCK_BYTES * STAT_BLOCK_BYTES;
+    match retry_on_intr(|| fs::fallocate(fd, FallocateFlags::KEEP_SIZE, begin, len - begin)) {
+        // The block is there; a file system that cannot allocate has no such call to wait in.
+        Err(Errno::NOSPC | Errno::OPNOTSUPP | Errno::NOSYS) => Ok(()),
+        outcome => Ok(outcome?),
+    }
 }
 
 /// The same by writing, behind what is in the file. Synced, since a file system may promise blocks that it
