@@ -217,9 +217,10 @@ impl RedoReader {
     /// Whether a mark stands at or behind `offset`: then everything before it in the log was synced.
     pub fn has_mark_from(&self, offset: u64) -> bool {
         let from = (offset as usize).next_multiple_of(WORD_BYTES).max(HEADER_BYTES);
-        (from..self.bytes.len())
-            .step_by(WORD_BYTES)
-            .any(|at| self.word_at(at) == Some(self.segment.mark(at as u64)))
+        (from..self.bytes.len()).step_by(WORD_BYTES).any(|at| {
+            // The length first: it spares a checksum of nearly every word.
+            self.len_at(at) == MARK && self.word_at(at) == Some(self.segment.mark(at as u64))
+        })
     }
 
     /// Passes marks and, after the death of a process, records that are not whole.

@@ -90,16 +90,17 @@ impl LogSegment {
         Some(reserved)
     }
 
-    /// Appends a word without a body, which `word` makes for its offset. False if there is no room, or the
-    /// segment is sealed.
-    pub fn append_word(&self, word: impl FnOnce(u64) -> u64) -> bool {
+    /// Appends a word without a body at `offset`, if the log still ends there. False if it does not, if there
+    /// is no room, or if the segment is sealed.
+    pub fn append_word_at(&self, offset: u64, word: u64) -> bool {
         let mut state = self.state.lock();
-        let (offset, end) = (state.end, state.end + WORD_BYTES);
-        if state.is_sealed || end + WORD_BYTES > self.mapping.len() {
+        let (end, wanted) = (state.end + WORD_BYTES, offset);
+        let offset = state.end;
+        if wanted != offset as u64 || state.is_sealed || end + WORD_BYTES > self.mapping.len() {
             return false;
         }
         self.store(end, 0);
-        self.store(offset, word(offset as u64));
+        self.store(offset, word);
         state.end = end;
         true
     }
@@ -204,10 +205,9 @@ impl Drop for Reserved<'_> {
     }
 }
 
-#[cfg(test)]
+#[cfg(all(test, not(any(loom, shuttle, miri))))]
+#[expect(clippy::unwrap_used, clippy::disallowed_types, reason = "tests; the file behind a mapping")]
 mod tests {
-    #![expect(clippy::disallowed_types, reason = "the file behind a mapping")]
-
     use std::os::unix::fs::FileExt as _;
 
     use super::*;
@@ -239,14 +239,14 @@ mod tests {
         // S-91: as a process that dies now leaves it.
         assert_eq!([16, 32, 56].map(|offset| word_at(&file, offset)), [5, 9 | 77 << 32, 0]);
         one.fill(b"first", 5 | 66 << 32);
-        assert!(segment.append_word(|offset| offset << 32));
+        assert!(!segment.append_word_at(64, 1) && segment.append_word_at(56, 56 << 32));
         let mut body = [0; 5];
         file.read_exact_at(&mut body, 24).unwrap();
         assert_eq!(&body, b"first");
         assert_eq!([16, 56, 64].map(|offset| word_at(&file, offset)), [5 | 66 << 32, 56 << 32, 0]);
         segment.seal(|offset| offset);
         assert_eq!(word_at(&file, 64), 64);
-        assert!(segment.reserve(1).is_none() && !segment.append_word(|_| 1));
+        assert!(segment.reserve(1).is_none() && !segment.append_word_at(72, 1));
         assert_eq!(segment.filled(), Some(72));
     }
 
@@ -255,7 +255,7 @@ mod tests {
         let (segment, file) = segment(64);
         assert!(segment.reserve(40).is_none(), "the word behind has no room");
         segment.reserve(32).unwrap().fill(&[1; 32], 3);
-        assert!(segment.reserve(1).is_none() && !segment.append_word(|_| 1));
+        assert!(segment.reserve(1).is_none() && !segment.append_word_at(segment.end(), 1));
         segment.seal(|_| 9);
         assert_eq!(word_at(&file, 56), 9);
     }

@@ -1,4 +1,4 @@
-//! M16, sync of a log that others append to: what a sync calls whole is whole.
+//! M16, sync of a log that others append to: what a sync calls whole is whole (S-92), as S-91 has it stored.
 //!
 //! Two writers reserve and fill; a third thread asks twice how far all is filled, and looks at each record
 //! before that. Left out: the sync itself, and the bodies.
