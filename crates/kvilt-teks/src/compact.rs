@@ -19,7 +19,7 @@ use crate::{
     options::table_bytes,
     output::Output,
     retain::Retain,
-    sources::{Memory, Seen, Sorted, Sources},
+    sources::{Memory, Seen, Sorted, Sources, Tombstone},
     store::Store,
 };
 
@@ -59,7 +59,8 @@ impl Store {
         // A batch with rows in it may be in flight, and must not be where nobody asks for that.
         let cut = self.versions.advance();
         self.versions.wait_for_pending(cut);
-        let mut retain = Retain::new(&self.versions, self.sources_now().tombstones);
+        let tombstones = self.durable_tombstones()?;
+        let mut retain = Retain::new(&self.versions, tombstones.clone());
         let mut output = Output::new(self, u64::MAX);
         let reading = memory.table.sealed().expect("a table that was rotated is sealed");
         let mut source = reading.versions(&KeyRange::all(), Direction::Forward, Seen(&self.versions));
@@ -70,13 +71,29 @@ impl Store {
             source.advance()?;
         }
         let tables = output.finish()?;
-        self.install_flush(&memory, tables)?;
+        self.install_flush(&memory, tables, &tombstones)?;
         self.counters.flushes.fetch_add(1, Relaxed);
         Ok(true)
     }
 
-    fn install_flush(&self, memory: &Arc<Memory>, tables: Vec<Arc<Sorted>>) -> Result<()> {
-        self.install(&tables, |sources| {
+    /// The range deletes of now, of which the log is durable, as of all that was appended before. What is
+    /// flushed, merged or named in a catalogue before its record is durable would outlive a power cut that
+    /// takes writes before it.
+    fn durable_tombstones(&self) -> Result<Vec<Arc<Tombstone>>> {
+        let tombstones = self.sources_now().tombstones;
+        match self.log.get() {
+            Some(log) => log.sync().inspect_err(|error| self.poison(error)).map(|()| tombstones),
+            None => Ok(tombstones),
+        }
+    }
+
+    fn install_flush(
+        &self,
+        memory: &Arc<Memory>,
+        tables: Vec<Arc<Sorted>>,
+        tombstones: &[Arc<Tombstone>],
+    ) -> Result<()> {
+        self.install((&tables, tombstones), |sources| {
             sources.sealed.retain(|sealed| !Arc::ptr_eq(sealed, memory));
             level_of(sources, 0).splice(0..0, tables.iter().cloned());
         })?;
@@ -106,7 +123,8 @@ impl Store {
 
     fn merge(&self, inputs: &Inputs) -> Result<()> {
         let sources = self.sources_now();
-        let mut retain = Retain::new(&self.versions, sources.tombstones.clone());
+        let tombstones = self.durable_tombstones()?;
+        let mut retain = Retain::new(&self.versions, tombstones.clone());
         let mut streams: Vec<Box<dyn Source>> = Vec::new();
         for sorted in &inputs.tables {
             streams.push(Box::new(sorted.table.source(&KeyRange::all(), Direction::Forward)?));
@@ -129,7 +147,7 @@ impl Store {
         outcome?;
         let tables = writing.output.finish()?;
         let numbers: Vec<u64> = inputs.tables.iter().map(|sorted| sorted.of.number).collect();
-        self.install(&tables, |sources| {
+        self.install((&tables, &tombstones), |sources| {
             for level in &mut sources.levels {
                 level.retain(|sorted| !numbers.contains(&sorted.of.number));
             }
@@ -145,8 +163,13 @@ impl Store {
         Ok(())
     }
 
-    /// Makes changed sources durable and publishes them. If that fails, `tables` are not needed.
-    fn install(&self, tables: &[Arc<Sorted>], change: impl FnOnce(&mut Sources)) -> Result<()> {
+    /// Makes changed sources durable and publishes them. If that fails, `tables` are not needed. Of the range
+    /// deletes, only those are named whose records are durable: the log has the others.
+    fn install(
+        &self,
+        (tables, durable): (&[Arc<Sorted>], &[Arc<Tombstone>]),
+        change: impl FnOnce(&mut Sources),
+    ) -> Result<()> {
         let mut structure = self.structure.lock();
         let mut sources = self.sources_now();
         change(&mut sources);
@@ -154,6 +177,9 @@ impl Store {
         let synced = self.log.get().map(Log::synced);
         let changed = structure.catalogue.change(|levels| {
             describe(&sources, levels);
+            let is_durable = |one: &&Arc<Tombstone>| durable.iter().any(|other| Arc::ptr_eq(one, other));
+            let tombstones = sources.tombstones.iter().filter(is_durable);
+            levels.tombstones = tombstones.map(|tombstone| tombstone.of.clone()).collect();
             levels.log_synced = synced.map_or(levels.log_synced, |synced| (synced.sequence, synced.offset));
         });
         match changed {

@@ -52,16 +52,19 @@ fn copy(store: &Arc<Store>, disk: &Arc<dyn Disk>, world: &World) -> Result<()> {
 /// Puts all rows, as of now, into another store.
 fn fill(store: &Arc<Store>, made: &Teks) -> Result<()> {
     let view = store.open_view();
-    let mut batch = WriteBatch::new();
-    let mut outcome = Ok(());
-    let mut rows = |key: &[u8], value: &[u8]| {
-        batch.put(key, value);
-        if batch.bytes() >= BATCH_BYTES || batch.len() >= BATCH_ROWS {
-            outcome = made.write(std::mem::take(&mut batch));
-        }
-        if outcome.is_ok() { ControlFlow::Continue(()) } else { ControlFlow::Break(()) }
-    };
-    store.scan(view.version(), &KeyRange::all(), Direction::Forward, &mut rows)?;
-    outcome?;
+    let (mut batch, mut outcome) = (WriteBatch::new(), Ok(()));
+    let mut left = Some(KeyRange::all());
+    while let Some(range) = left {
+        let mut rows = |key: &[u8], value: &[u8]| {
+            batch.put(key, value);
+            if batch.bytes() >= BATCH_BYTES || batch.len() >= BATCH_ROWS {
+                outcome = made.write(std::mem::take(&mut batch));
+            }
+            if outcome.is_ok() { ControlFlow::Continue(()) } else { ControlFlow::Break(()) }
+        };
+        // A scan may return early.
+        left = store.scan(view.version(), &range, Direction::Forward, &mut rows)?.left();
+        std::mem::replace(&mut outcome, Ok(()))?;
+    }
     made.write(batch)
 }

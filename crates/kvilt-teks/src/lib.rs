@@ -5,7 +5,7 @@
 //! to sorted tables of level 0, and these are merged into lower levels.
 //!
 //! It is not finished, and no façade offers it: a store of it cannot be repaired, deletes wait on a full
-//! disk, and the fault campaign has not been through.
+//! disk, its redo log grows while a hot set is overwritten, and the crash and fault campaigns find faults.
 //!
 //! | module | is about |
 //! | --- | --- |

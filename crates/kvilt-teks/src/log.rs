@@ -151,7 +151,6 @@ impl Log {
         {
             let mut segments = self.segments.write();
             while segments.len() > 1 && segments[0].sequence() < first_needed {
-                invariant_free(&segments[0]);
                 unneeded.extend(segments.pop_front());
             }
         }
@@ -273,15 +272,6 @@ impl Log {
         }
         Ok(())
     }
-}
-
-fn invariant_free(segment: &Segment) {
-    kvilt_base::invariant!(
-        "T-12",
-        !segment.has_unapplied(),
-        "records wait in segment {}",
-        segment.sequence()
-    );
 }
 
 impl std::fmt::Debug for Log {

@@ -8,8 +8,8 @@ use std::{
 };
 
 use kvilt_base::{
-    Disk, EntryRef, Error, FileName, KeyRange, Kind, Level, Listed, RangeTombstone, Result, Settings,
-    Version, World,
+    Disk, EntryRef, Error, ErrorKind, FileName, KeyRange, Kind, Level, Listed, RangeTombstone, Result,
+    Settings, Version, World,
     directory::{self, DirectoryLock},
     disk::Habitat,
     engine_name,
@@ -56,7 +56,7 @@ pub(crate) fn open(
     }
     let levels = match catalogue::newest(&*disk, &listed) {
         // A making that was cut short: other files are made only after the first catalogue is durable.
-        Err(_) if !has_rows(&listed) => None,
+        Err(error) if error.kind() == ErrorKind::Corrupted && !has_rows(&listed) => None,
         newest => newest?,
     };
     let levels = match levels {
@@ -277,8 +277,8 @@ impl Opening<'_> {
 
 /// Applies a record of the log.
 fn apply(store: &Store, changes: Changes<'_>) -> Result<()> {
-    let version = store.versions.current();
     for change in changes {
+        let version = store.versions.current();
         match change {
             Change::Put { key, value } => {
                 store.put_to_table(EntryRef { key, version, kind: Kind::Put, value }, 0)?;

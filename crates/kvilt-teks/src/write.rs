@@ -72,6 +72,7 @@ impl Store {
         self.apply(key, value, pending.version(), pending.batch())?;
         drop(pending);
         drop(appended);
+        self.relieve();
         self.counters.count_put(key, value);
         Ok(())
     }
@@ -100,6 +101,7 @@ impl Store {
         }
         drop(pending);
         drop(appended);
+        self.relieve();
         self.counters.count_batch(batch);
         Ok(())
     }
@@ -145,6 +147,12 @@ impl Store {
             Level::Sync => log.sync().inspect_err(|error| self.poison(error))?,
         }
         Ok(appended)
+    }
+
+    /// Has room of overwritten records used again, and the active table woven while scans come.
+    fn relieve(&self) {
+        let active = Arc::clone(&self.sources.load(&kvilt_sync::pin()).active);
+        active.table.relieve();
     }
 
     /// Puts a row into the active table. What is in the log must get there, so an error poisons.

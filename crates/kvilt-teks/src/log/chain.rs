@@ -71,6 +71,7 @@ impl Left {
     /// kernel's cache, where a read finds it and no later sync does. Records that are not whole become void,
     /// since a mark behind the sync would call them damaged; and the segment gets its end.
     fn write_again(&self, disk: &dyn Disk, store_id: u64, from: u64) -> Result<()> {
+        let from = from.min(self.end);
         let failed = |e| Error::io("write the redo log once more", e).in_file(self.name);
         let file = disk.open(self.name).map_err(failed)?;
         let segment =

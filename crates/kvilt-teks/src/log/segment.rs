@@ -142,31 +142,25 @@ impl Segment {
         self.file.sync().map_err(|e| Error::io("sync the redo log", e).in_file(self.name()))
     }
 
-    /// Says in the file that all before was synced, up to `end`. Returns where the next sync has something to
-    /// do: behind the mark, if nothing else came in between.
+    /// Says in the file that all before `end` was synced, if nothing was appended since: a mark vouches for
+    /// all before it. Returns where the next sync has something to do.
     pub(super) fn mark(&self, end: u64) -> u64 {
-        let mut at = None;
-        match &self.body {
-            Body::Mapped { log, .. } => {
-                let _ = log.append_word(|offset| {
-                    at = Some(offset);
-                    self.format.mark(offset)
-                });
-            }
+        let behind = end + redo::WORD_BYTES as u64;
+        let is_marked = match &self.body {
+            Body::Mapped { log, .. } => log.append_word_at(end, self.format.mark(end)),
             Body::Written(last) => {
                 let mut last = last.lock();
-                if !last.is_sealed && last.offset + 2 * redo::WORD_BYTES as u64 <= self.bytes {
-                    let mut words = self.format.mark(last.offset).to_le_bytes().to_vec();
-                    words.extend_from_slice(&[0; redo::WORD_BYTES]);
-                    // A log without it is as durable; what is there is written over.
-                    if self.write(last.offset, &words).is_ok() {
-                        at = Some(last.offset);
-                        last.offset += redo::WORD_BYTES as u64;
-                    }
-                }
+                let has_room = behind + redo::WORD_BYTES as u64 <= self.bytes;
+                let mut words = self.format.mark(end).to_le_bytes().to_vec();
+                words.extend_from_slice(&[0; redo::WORD_BYTES]);
+                // A log without it is as durable; what a failed write leaves is written over.
+                let may = !last.is_sealed && last.offset == end && has_room;
+                let is_marked = may && self.write(end, &words).is_ok();
+                last.offset = if is_marked { behind } else { last.offset };
+                is_marked
             }
-        }
-        if at == Some(end) { end + redo::WORD_BYTES as u64 } else { end }
+        };
+        if is_marked { behind } else { end }
     }
 
     /// Writes a record, and before it the word of zero behind it.
