@@ -17,7 +17,7 @@
 //! | --- | --- |
 //! | get | nothing |
 //! | put | a put of the same key; a lane, if more threads put than there are lanes; a move in the hash, if its choices are full |
-//! | scan, when it begins | a weaver between two statements, see [`hands`]; it weaves what was put before it |
+//! | scan, when it begins | a weaver between two statements, see `hands`; it weaves what was put before it |
 //! | seal | puts under way |
 //!
 //! What is always true:
