@@ -286,7 +286,11 @@ impl Bed {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: if cfg!(miri) { 2 } else { 200 }, ..ProptestConfig::default() })]
+    #![proptest_config(ProptestConfig {
+        cases: if cfg!(miri) { 2 } else { 200 },
+        failure_persistence: None,
+        ..ProptestConfig::default()
+    })]
 
     /// T-1, T-5: each view sees its rows whatever is put, however records go and their room is used again.
     #[test]
