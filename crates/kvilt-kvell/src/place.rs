@@ -1,5 +1,7 @@
 //! `Place`: where an item lies, a size class and the number of a slot in it, in 48 bits.
 
+use kvilt_format::slab::Class;
+
 /// Bytes of a place in the index.
 pub const PLACE_BYTES: usize = 6;
 
@@ -20,9 +22,14 @@ impl Place {
         Place(u64::from(class) << 42 | slot)
     }
 
-    /// The size class.
+    /// The number of the size class.
     pub fn class(self) -> u8 {
         (self.0 >> 42) as u8
+    }
+
+    /// The size class. Panics if there is none of that number.
+    pub fn size_class(self) -> Class {
+        Class::new(self.class()).expect("a place is of a class")
     }
 
     /// The number of the slot in its class.

@@ -6,7 +6,7 @@
 use std::{ops::Range, sync::atomic::Ordering};
 
 use kvilt_base::{Direction, Error, KeyRange, Result, Rows, Scanned, key::successor};
-use kvilt_format::slab::{Class, Content, Decoded, Item};
+use kvilt_format::slab::{Content, Decoded, Item};
 
 use crate::{
     blocks::Found,
@@ -122,7 +122,7 @@ impl Store {
 
 /// Where in a block the value of a key is, whose item has this place; `Corrupted` if it is not there.
 fn value_in(state: &State, block: &[u8], place: Place, key: &[u8]) -> Result<Range<usize>> {
-    let class = Class::new(place.class()).expect("a place is of a class");
+    let class = place.size_class();
     let begin = class.offset_in_block(place.slot());
     let slot = &block[begin..begin + class.slot_bytes()];
     let id = state.identity_of(class);

@@ -139,7 +139,7 @@ pub(crate) fn scan(
 
 fn has_key_twice(shard: u32, Twice(one, other): &Twice) -> Error {
     let location = |place: &Place| {
-        let class = Class::new(place.class()).expect("a place is of a class");
+        let class = place.size_class();
         (slab_name(shard, class), class.slot_offset(place.slot()))
     };
     let ((file, offset), (other_file, other_offset)) = (location(one), location(other));

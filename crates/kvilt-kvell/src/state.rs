@@ -196,7 +196,7 @@ impl State {
     pub(crate) fn apply(&mut self, key: &[u8], place: Option<Place>) {
         let before = match place {
             Some(place) => {
-                let class = self.class_of(place);
+                let class = place.size_class();
                 self.slab_mut(place).becomes_used(place.slot());
                 self.map.changes(class, place.slot());
                 self.index.insert(key, place)
@@ -221,7 +221,7 @@ impl State {
 
     /// A slot's item counts no more; the slot is not free yet.
     pub(crate) fn becomes_unused(&mut self, place: Place) {
-        let class = self.class_of(place);
+        let class = place.size_class();
         self.slab_mut(place).becomes_unused(place.slot());
         self.map.changes(class, place.slot());
     }
@@ -244,10 +244,6 @@ impl State {
         for place in std::mem::take(&mut self.unused_before_cut) {
             self.slab_mut(place).becomes_free(place.slot());
         }
-    }
-
-    fn class_of(&self, place: Place) -> Class {
-        Class::new(place.class()).expect("a place is of a class")
     }
 
     // Writing.

@@ -8,7 +8,6 @@ use std::{collections::VecDeque, ops::Range};
 
 use bytes::Bytes;
 use kvilt_base::Result;
-use kvilt_format::slab::Class;
 
 use crate::{blocks::Found, place::Place, store::Store};
 
@@ -60,8 +59,7 @@ impl<'s, K: AsRef<[u8]>> Window<'s, K> {
     pub(crate) fn push(&mut self, shard: usize, key: K, place: Option<Place>) {
         let mut state = self.store.shards[shard].lock();
         let place = place.or_else(|| state.find(key.as_ref(), self.view));
-        let bytes =
-            place.map_or(0, |place| Class::new(place.class()).expect("a place is of a class").block_bytes());
+        let bytes = place.map_or(0, |place| place.size_class().block_bytes());
         let begun = place.map(|place| (place, state.begin_read(place)));
         drop(state);
         self.bytes += bytes;
