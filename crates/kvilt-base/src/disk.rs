@@ -156,7 +156,7 @@ pub fn is_free<'n>(mut names: impl Iterator<Item = &'n FileName> + Clone) -> boo
     names.clone().all(|name| *name == FileName::LOCK) || names.any(|name| *name == FileName::UNFINISHED)
 }
 
-/// Where a mapping lives: in one directory, in one run of the kernel.
+/// Where files live: in one directory, in one run of the kernel.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Habitat {
     /// The kernel's run: random, another one after each boot.
@@ -165,6 +165,16 @@ pub struct Habitat {
     pub device: u64,
     /// The directory's number on the device.
     pub inode: u64,
+}
+
+impl Habitat {
+    /// That of no directory.
+    pub const NOWHERE: Habitat = Habitat { boot: [0xff; 16], device: u64::MAX, inode: u64::MAX };
+
+    /// Where a disk is; nowhere if it does not know.
+    pub fn of(disk: &dyn Disk) -> Habitat {
+        disk.habitat().unwrap_or(Habitat::NOWHERE)
+    }
 }
 
 /// One directory. Every method may be called from several threads.

@@ -15,6 +15,7 @@
 
 pub mod batch;
 pub mod budget;
+pub mod copying;
 pub mod descriptor;
 pub mod directory;
 pub mod disk;

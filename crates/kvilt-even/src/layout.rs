@@ -1,6 +1,6 @@
 //! What the store consists of: its chunks, and the files in its directory.
 
-use kvilt_base::{FileName, Layout, LayoutRange, Listed, Result, directory};
+use kvilt_base::{FileName, Layout, LayoutRange, Result, layout::files_by_kind};
 use kvilt_format::{
     FORMAT_VERSION,
     names::{COMMIT, LOG, MANIFEST, MANIFEST_TEMP, TABLE},
@@ -33,25 +33,7 @@ impl Store {
                 layout.ranges.push(LayoutRange { keys: chunk.range.clone(), file_bytes });
             }
         }
-        let disk = &*self.files.disk;
-        for listed in directory::list(disk)? {
-            let Listed::Ours(name) = listed else { continue };
-            let Some(bytes) = self.len_if_there(name)? else { continue };
-            let kind = layout.files.entry(word_for(name)).or_default();
-            kind.files += 1;
-            kind.bytes += bytes;
-        }
+        layout.files = files_by_kind(&*self.files.disk, word_for)?;
         Ok(layout)
-    }
-
-    /// None for a file that was removed since the directory was listed.
-    fn len_if_there(&self, name: FileName) -> Result<Option<u64>> {
-        directory::len_of(&*self.files.disk, name).map(Some).or_else(|error| {
-            let source = std::error::Error::source(&error).and_then(|e| e.downcast_ref::<std::io::Error>());
-            match source {
-                Some(source) if source.kind() == std::io::ErrorKind::NotFound => Ok(None),
-                _ => Err(error),
-            }
-        })
     }
 }

@@ -3,10 +3,11 @@
 //! The slabs go on changing, so nothing is linked: a view is read in order and put into a new store, which is
 //! closed at the end. The directory bears a mark until then.
 
-use std::{ops::ControlFlow, path::Path, sync::Arc};
+use std::{path::Path, sync::Arc};
 
 use kvilt_base::{
-    Budget, Direction, Disk, Durability, Engine, KeyRange, Result, Unfinished, World, WriteBatch, limits,
+    Budget, Direction, Disk, Result, Unfinished, World,
+    copying::{copy_rows, settings_of_copy},
     unfinished::no_directory,
 };
 
@@ -14,10 +15,6 @@ use crate::{Options, engine::Kvell, recovery, store::Store};
 
 /// Memory of the copy while it is written, in bytes for each shard.
 const COPY_BYTES_A_SHARD: u64 = 8 << 20;
-/// Rows that are put together: not for the sake of a batch, but to have their writes in flight together.
-const BATCH_BYTES: usize = 1 << 20;
-const BATCH_ROWS: usize = 1 << 10;
-
 /// Copies the store into `directory`.
 pub(crate) fn checkpoint_to(store: &Arc<Store>, directory: &Path) -> Result<()> {
     let place = directory.display().to_string();
@@ -36,34 +33,15 @@ pub(crate) fn checkpoint_to(store: &Arc<Store>, directory: &Path) -> Result<()> 
 }
 
 fn copy(store: &Arc<Store>, disk: &Arc<dyn Disk>, world: &World, shards: u32) -> Result<()> {
-    let mut settings = store.settings.clone();
-    settings.durability = Durability::Async { interval: settings.durability.interval() };
-    (settings.create, settings.read_only, settings.is_unfinished) = (true, false, true);
-    // Of its own batches, however small those of the store's users may be.
-    settings.batch_operations_max = limits::BATCH_OPERATIONS_USUAL;
-    settings.batch_bytes_max = limits::BATCH_BYTES_USUAL;
+    let settings = settings_of_copy(&store.settings);
     let options = Options { shards, ..Options::default() };
     let made = recovery::open(Arc::clone(disk), world, &options, &settings)?;
     let made = Kvell::new(made);
-    let filled = fill(store, &made);
+    let view = store.open_view();
+    let filled =
+        copy_rows(&|range, rows| store.scan(view.version().to_u64(), range, Direction::Forward, rows), &made);
+    drop(view);
     // The directory is open for the mark, whatever became of the copy.
     let closed = made.close_but_not_directory();
     filled.and(closed)
-}
-
-/// Puts all rows, as of now, into another store.
-fn fill(store: &Arc<Store>, made: &Kvell) -> Result<()> {
-    let view = store.open_view();
-    let mut batch = WriteBatch::new();
-    let mut outcome = Ok(());
-    let mut rows = |key: &[u8], value: &[u8]| {
-        batch.put(key, value);
-        if batch.bytes() >= BATCH_BYTES || batch.len() >= BATCH_ROWS {
-            outcome = made.write(std::mem::take(&mut batch));
-        }
-        if outcome.is_ok() { ControlFlow::Continue(()) } else { ControlFlow::Break(()) }
-    };
-    store.scan(view.version().to_u64(), &KeyRange::all(), Direction::Forward, &mut rows)?;
-    outcome?;
-    made.write(batch)
 }

@@ -5,12 +5,15 @@ use std::{
     sync::{Arc, atomic::Ordering},
 };
 
-use kvilt_base::queue::MeansKind;
 use kvilt_base::{
-    CheckReport, Direction, Engine, ErrorKind, KeyRange, Layout, LayoutRange, Progress, ReadView, Result,
-    Rows, Scanned, Stats, Swap, WriteBatch, directory::DirectoryLock,
+    CheckReport, Direction, Engine, FileName, KeyRange, Layout, LayoutRange, Progress, ReadView, Result,
+    Rows, Scanned, Stats, Swap, WriteBatch, directory::DirectoryLock, layout::files_by_kind,
+    queue::MeansKind,
 };
-
+use kvilt_format::{
+    FORMAT_VERSION,
+    names::{MAP, SLAB},
+};
 use kvilt_sync::Home;
 use parking_lot::Mutex;
 
@@ -235,30 +238,18 @@ fn stats(store: &Store) -> Stats {
     stats
 }
 
-fn layout(store: &Store) -> Result<Layout> {
-    use kvilt_base::{FileName, Listed, directory};
-    use kvilt_format::{
-        FORMAT_VERSION,
-        names::{MAP, SLAB},
-    };
-    let mut layout = Layout { format_version: FORMAT_VERSION, ..Layout::default() };
-    let mut slab_bytes = 0;
-    for listed in directory::list(&*store.disk)? {
-        let Listed::Ours(name) = listed else { continue };
-        let bytes = match directory::len_of(&*store.disk, name) {
-            Err(error) if error.kind() == ErrorKind::Io => continue,
-            len => len?,
-        };
-        let kind = match name {
-            FileName::Of(SLAB, _) => "slab",
-            FileName::Of(MAP, _) => "map",
-            _ => "other",
-        };
-        slab_bytes += if kind == "slab" { bytes } else { 0 };
-        let files = layout.files.entry(kind).or_default();
-        files.files += 1;
-        files.bytes += bytes;
+/// What a kind of files is called.
+fn word_for(name: FileName) -> &'static str {
+    match name {
+        FileName::Of(SLAB, _) => "slab",
+        FileName::Of(MAP, _) => "map",
+        FileName::Of(..) | FileName::Once(_) => "other",
     }
-    layout.ranges = vec![LayoutRange { keys: KeyRange::all(), file_bytes: slab_bytes }];
-    Ok(layout)
+}
+
+fn layout(store: &Store) -> Result<Layout> {
+    let files = files_by_kind(&*store.disk, word_for)?;
+    let file_bytes = files.get("slab").map_or(0, |kind| kind.bytes);
+    let ranges = vec![LayoutRange { keys: KeyRange::all(), file_bytes }];
+    Ok(Layout { format_version: FORMAT_VERSION, files, ranges })
 }

@@ -23,7 +23,7 @@ use kvilt_base::{
 use kvilt_format::{
     FileIdentity,
     names::{MAP, ROOT, SLAB},
-    slab::{Class, MapTotal, PAGE_BYTES, ROOT_COPY_BYTES, Root, encode_map_header, map_name},
+    slab::{MapTotal, PAGE_BYTES, ROOT_COPY_BYTES, Root, encode_map_header, map_name},
 };
 
 use crate::{
@@ -148,7 +148,7 @@ fn make(disk: &Arc<dyn Disk>, world: &World, options: &Options, listed: &[Listed
         hash_key,
         epoch: 0,
         level: Level::Async,
-        habitat: NOWHERE,
+        habitat: Habitat::NOWHERE,
         is_clean: false,
         maps: vec![MapTotal::default(); options.shards as usize],
     };
@@ -163,23 +163,15 @@ fn make(disk: &Arc<dyn Disk>, world: &World, options: &Options, listed: &[Listed
     Ok(root)
 }
 
-/// A habitat that is no one's.
-const NOWHERE: Habitat = Habitat { boot: [0xff; 16], device: u64::MAX, inode: u64::MAX };
-
-/// Where a store is, as far as the disk knows.
-pub(crate) fn habitat_of(disk: &dyn Disk) -> Habitat {
-    disk.habitat().unwrap_or(NOWHERE)
-}
-
 /// Whether the directory was copied while the store was open: its files may be of different moments.
 pub(crate) fn was_copied(root: &Root, habitat: Habitat) -> bool {
-    !root.is_clean && root.habitat != NOWHERE && root.habitat.inode != habitat.inode
+    !root.is_clean && root.habitat != Habitat::NOWHERE && root.habitat.inode != habitat.inode
 }
 
 /// Whether nothing can be missing of what the last run did.
 pub(crate) fn is_whole(root: &Root, habitat: Habitat) -> bool {
     root.level == Level::Sync && root.epoch > 0
-        || root.habitat != NOWHERE && root.habitat.boot == habitat.boot
+        || root.habitat != Habitat::NOWHERE && root.habitat.boot == habitat.boot
 }
 
 /// A run of entries has this part of its shard's memory, and at most this many bytes.
@@ -198,7 +190,7 @@ struct Opening<'o> {
 impl Opening<'_> {
     fn open(self, lock: DirectoryLock) -> Result<(Arc<Store>, DirectoryLock)> {
         let begun = self.world.clock.now();
-        let habitat = habitat_of(&*self.disk);
+        let habitat = Habitat::of(&*self.disk);
         let root = &self.root;
         if was_copied(root, habitat) {
             let message = "the store was copied while it was open, so rows may be missing in the copy; open the \
@@ -398,14 +390,14 @@ fn apply(shards: &mut [Loaded], number: usize, found: Found) -> Result<()> {
 }
 
 fn use_slot(shard: &mut Loaded, place: Place) {
-    let class = Class::new(place.class()).expect("a place is of a class");
+    let class = place.size_class();
     let slab = shard.slabs[usize::from(place.class())].as_mut().expect("an item was found in a slab");
     slab.becomes_used(place.slot());
     shard.map.changes(class, place.slot());
 }
 
 fn free_slot(shard: &mut Loaded, place: Place) {
-    let class = Class::new(place.class()).expect("a place is of a class");
+    let class = place.size_class();
     let slab = shard.slabs[usize::from(place.class())].as_mut().expect("a place is in a slab");
     slab.becomes_unused(place.slot());
     shard.map.changes(class, place.slot());

@@ -13,7 +13,7 @@ use std::{
 
 use kvilt_base::{
     Damage, Disk, Error, ErrorKind, File, FileName, KeyRange, Listed, RepairReport, Result, Salvaged,
-    Version, directory, queue::aligned,
+    Version, directory, disk::Habitat, queue::aligned,
 };
 use kvilt_format::{
     FileIdentity,
@@ -53,7 +53,7 @@ pub(crate) fn salvage(
 ) -> Result<RepairReport> {
     let _lock = lock_to_salvage(disk)?;
     let root = sound(recovery::read_root(disk))?.flatten();
-    let habitat = recovery::habitat_of(disk);
+    let habitat = Habitat::of(disk);
     let counted = sound(recovery::used_slots(disk))?;
     let is_known = counted.is_some();
     let was_copied = root.as_ref().is_some_and(|root| recovery::was_copied(root, habitat));
@@ -290,7 +290,7 @@ impl Salvage<'_> {
     /// Reads the rows again that were found, in the order of keys.
     fn save(&mut self, save: &mut dyn FnMut(Salvaged<'_>) -> Result<()>) -> Result<()> {
         for (key, newest) in std::mem::take(&mut self.found) {
-            let class = Class::new(newest.place.class()).expect("a place is of a class");
+            let class = newest.place.size_class();
             let name = slab_name(newest.shard, class);
             let failed = |e| Error::io("read a slab", e).in_file(name);
             let file = self.disk.open(name).map_err(failed)?;

@@ -9,9 +9,8 @@ use std::{
 };
 
 use kvilt_base::{
-    CheckReport, Direction, Engine, ErrorKind, FileName, KeyRange, Layout, LayoutRange, Listed, Progress,
-    ReadView, Result, Rows, Scanned, Stats, Swap, WriteBatch,
-    directory::{self, DirectoryLock},
+    CheckReport, Direction, Engine, FileName, KeyRange, Layout, LayoutRange, Progress, ReadView, Result,
+    Rows, Scanned, Stats, Swap, WriteBatch, directory::DirectoryLock, layout::files_by_kind,
 };
 use kvilt_format::{
     FORMAT_VERSION,
@@ -210,25 +209,18 @@ fn stats(store: &Store) -> Stats {
     stats
 }
 
-fn layout(store: &Store) -> Result<Layout> {
-    let mut layout = Layout { format_version: FORMAT_VERSION, ..Layout::default() };
-    let mut table_bytes = 0;
-    for listed in directory::list(&*store.disk)? {
-        let Listed::Ours(name) = listed else { continue };
-        let bytes = match directory::len_of(&*store.disk, name) {
-            Err(error) if error.kind() == ErrorKind::Io => continue,
-            len => len?,
-        };
-        let kind = match name {
-            FileName::Of(TABLE, _) => "table",
-            FileName::Of(REDO, _) => "log",
-            _ => "other",
-        };
-        table_bytes += if kind == "table" { bytes } else { 0 };
-        let files = layout.files.entry(kind).or_default();
-        files.files += 1;
-        files.bytes += bytes;
+/// What a kind of files is called.
+fn word_for(name: FileName) -> &'static str {
+    match name {
+        FileName::Of(TABLE, _) => "table",
+        FileName::Of(REDO, _) => "log",
+        FileName::Of(..) | FileName::Once(_) => "other",
     }
-    layout.ranges = vec![LayoutRange { keys: KeyRange::all(), file_bytes: table_bytes }];
-    Ok(layout)
+}
+
+fn layout(store: &Store) -> Result<Layout> {
+    let files = files_by_kind(&*store.disk, word_for)?;
+    let file_bytes = files.get("table").map_or(0, |kind| kind.bytes);
+    let ranges = vec![LayoutRange { keys: KeyRange::all(), file_bytes }];
+    Ok(Layout { format_version: FORMAT_VERSION, files, ranges })
 }
