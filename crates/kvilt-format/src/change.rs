@@ -35,11 +35,8 @@ pub enum Change<'a> {
     },
 }
 
-/// Appends the number of changes, then the changes.
-pub(crate) fn push_changes<'a>(
-    out: &mut Vec<u8>,
-    changes: impl IntoIterator<Item = Change<'a>, IntoIter: Clone>,
-) {
+/// Appends the body of a record: the number of changes, then the changes, all of which count or none.
+pub fn push_changes<'a>(out: &mut Vec<u8>, changes: impl IntoIterator<Item = Change<'a>, IntoIter: Clone>) {
     let changes = changes.into_iter();
     push_varint(out, changes.clone().count() as u64);
     changes.for_each(|change| push_change(out, change));

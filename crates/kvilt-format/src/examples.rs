@@ -280,7 +280,7 @@ fn redo_md_shows_what_is_written() {
     let mut bytes = segment.header().to_vec();
     let mut body = Vec::new();
     let changes = [Change::Put { key: b"apple", value: b"red" }, Change::Delete { key: b"fig" }];
-    redo::push_body(&mut body, changes);
+    redo::push_changes(&mut body, changes);
     bytes.extend_from_slice(&segment.word(64, &body).to_le_bytes());
     body.resize(body.len().next_multiple_of(redo::WORD_BYTES), 0);
     bytes.extend_from_slice(&body);

@@ -19,14 +19,13 @@ use kvilt_base::{Error, File, FileName, Result};
 
 use crate::{
     FileIdentity,
-    change::push_changes,
     checksum::checksum_of_parts,
     coding::{Decoder, Malformed},
     header::{self, HEADER_BYTES},
     names::REDO,
 };
 
-pub use crate::change::{Change, Changes};
+pub use crate::change::{Change, Changes, push_changes};
 
 /// Bytes of the word before a record's body; records begin at multiples of it.
 pub const WORD_BYTES: usize = 8;
@@ -89,11 +88,6 @@ pub fn begun(body_len: usize) -> u64 {
 /// Bytes that a record takes: its word, its body, and what fills the last word.
 pub fn record_bytes(body_len: usize) -> usize {
     WORD_BYTES + body_len.next_multiple_of(WORD_BYTES)
-}
-
-/// Appends the body of a record: `changes`, all of which count or none.
-pub fn push_body<'a>(out: &mut Vec<u8>, changes: impl IntoIterator<Item = Change<'a>, IntoIter: Clone>) {
-    push_changes(out, changes);
 }
 
 /// Which segment of the log a file is; none if its header is not whole.

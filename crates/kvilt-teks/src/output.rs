@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use kvilt_base::{EntryRef, Error, FileName, Result, Version};
+use kvilt_base::{EntryRef, Error, File, FileName, Result, Version};
 use kvilt_format::{
     FileIdentity,
     levels::TableOf,
@@ -23,7 +23,8 @@ pub(crate) struct Output<'s> {
 
 struct Writing {
     writer: TableWriter,
-    name: FileName,
+    file: Arc<dyn File>,
+    id: FileIdentity,
     version_min: Version,
     last_key: Vec<u8>,
 }
@@ -34,7 +35,7 @@ impl<'s> Output<'s> {
         Output { store, bytes_max, writing: None, done: Vec::new(), is_finished: false }
     }
 
-    /// Adds the entry that follows in order. True if it began a table, so that the last one is complete.
+    /// Adds the entry that follows in order.
     ///
     /// Errors: `NoSpace`, `Io`.
     pub(crate) fn add(&mut self, entry: EntryRef<'_>) -> Result<()> {
@@ -71,14 +72,15 @@ impl<'s> Output<'s> {
         let name = FileName::Of(TABLE, number);
         let file = self.store.disk.create(name);
         let file = file.map_err(|e| Error::io("make a sorted table", e).in_file(name))?;
-        let id = FileIdentity { store_id: self.store.structure.lock().catalogue.levels().store_id, number };
-        let writer = TableWriter::new(file, id, TableOptions::default());
-        Ok(Writing { writer, name, version_min: Version::NEWEST, last_key: Vec::new() })
+        let id = FileIdentity { store_id: self.store.store_id, number };
+        let writer = TableWriter::new(Arc::clone(&file), id, TableOptions::default());
+        Ok(Writing { writer, file, id, version_min: Version::NEWEST, last_key: Vec::new() })
     }
 
     fn end_table(&mut self) -> Result<()> {
-        let Some(Writing { writer, name, version_min, .. }) = self.writing.take() else { return Ok(()) };
-        let written = self.write_out(writer, name, version_min);
+        let Some(writing) = self.writing.take() else { return Ok(()) };
+        let name = writing.name();
+        let written = self.write_out(writing);
         if written.is_err() {
             // What cannot be removed is removed by the next open.
             let _ = self.store.disk.remove(name);
@@ -87,20 +89,16 @@ impl<'s> Output<'s> {
         Ok(())
     }
 
-    fn write_out(&self, writer: TableWriter, name: FileName, version_min: Version) -> Result<Arc<Sorted>> {
-        let failed = |doing: &'static str| move |e| Error::io(doing, e).in_file(name);
+    fn write_out(&self, Writing { writer, file, id, version_min, .. }: Writing) -> Result<Arc<Sorted>> {
         let summary = writer.finish()?;
-        let file = self.store.disk.open(name).map_err(failed("open a sorted table"))?;
         if let Err(e) = file.sync() {
-            let error = failed("sync a sorted table")(e);
+            let error = Error::io("sync a sorted table", e).in_file(file.name());
             self.store.poison(&error);
             return Err(error);
         }
-        let number = name.number();
-        let id = FileIdentity { store_id: self.store.structure.lock().catalogue.levels().store_id, number };
         let table = Arc::new(Table::open(file, id, summary.len)?);
         let of = TableOf {
-            number,
+            number: id.number,
             len: summary.len,
             version_min,
             first_key: summary.first_key,
@@ -112,12 +110,18 @@ impl<'s> Output<'s> {
     }
 }
 
+impl Writing {
+    fn name(&self) -> FileName {
+        FileName::Of(TABLE, self.id.number)
+    }
+}
+
 impl Drop for Output<'_> {
     fn drop(&mut self) {
         if self.is_finished {
             return;
         }
-        let writing = self.writing.take().map(|writing| writing.name);
+        let writing = self.writing.take().map(|writing| writing.name());
         let done = self.done.iter().map(|sorted| FileName::Of(TABLE, sorted.of.number));
         for name in done.chain(writing) {
             // As above.

@@ -30,13 +30,10 @@ use crate::{
     compact::describe,
     log::{self, Chain, Known, Log, Position},
     options::segment_bytes,
-    sources::{Sorted, Sources, Tombstone},
+    sources::{Memory, Sorted, Sources, Tombstone},
     store::{Store, new_memory, table_options},
     worker::{Compactor, Syncer},
 };
-
-/// A habitat that is no one's.
-const NOWHERE: Habitat = Habitat { boot: [0xff; 16], device: u64::MAX, inode: u64::MAX };
 
 /// Opens the store in `disk`, or makes one.
 pub(crate) fn open(
@@ -122,7 +119,7 @@ fn make(disk: &dyn Disk, world: &World, listed: &[Listed]) -> Result<Levels> {
         number,
         epoch: 0,
         level: Level::Async,
-        habitat: NOWHERE,
+        habitat: Habitat::NOWHERE,
         last_file: number,
         log_first: 1,
         log_synced: (1, 0),
@@ -144,20 +141,16 @@ struct Opening<'o> {
 impl Opening<'_> {
     fn open(self, lock: &DirectoryLock) -> Result<Arc<Store>> {
         let Opening { disk, world, options, settings, ref levels } = self;
-        let habitat = disk.habitat().unwrap_or(NOWHERE);
+        let habitat = Habitat::of(&**disk);
         // Whether nothing can be missing of what the last run did.
-        let is_whole = levels.habitat != NOWHERE && levels.habitat == habitat;
-        let sources = self.sources(levels)?;
+        let is_whole = levels.habitat != Habitat::NOWHERE && levels.habitat == habitat;
+        let hash_key = self.hash_key();
+        let table = table_options(world.budget.bytes_max(), options, hash_key, 0);
+        let sources = self.sources(new_memory(&table, 1, levels.log_first, &world.budget)?)?;
         let newest = sources.sorted().map(|sorted| sorted.table.version_max()).max().unwrap_or_default();
         // Above all versions that earlier runs gave out.
         let epoch = levels.epoch.max(newest.epoch()) + 1;
         let versions = Versions::new(Version::new(epoch, 0));
-        let hash_key = self.hash_key();
-        let active = {
-            let options = table_options(world.budget.bytes_max(), options, hash_key, 0);
-            new_memory(&options, 1, levels.log_first, &world.budget)?
-        };
-        let sources = Sources { active, ..sources };
         let catalogue = Catalogue::new(Arc::clone(disk), levels.clone());
         let store = Arc::new(Store::new(
             (Arc::clone(disk), world),
@@ -181,8 +174,9 @@ impl Opening<'_> {
         Ok(store)
     }
 
-    /// The sources as the catalogue says; the active table is a small one that is not used.
-    fn sources(&self, levels: &Levels) -> Result<Sources> {
+    /// The sources as the catalogue says, with this active table.
+    fn sources(&self, active: Arc<Memory>) -> Result<Sources> {
+        let levels = &self.levels;
         let open = |of: &kvilt_format::levels::TableOf| {
             let name = FileName::Of(TABLE, of.number);
             let file = match self.disk.open(name) {
@@ -200,9 +194,8 @@ impl Opening<'_> {
         };
         let level = |tables: &Vec<_>| tables.iter().map(open).collect::<Result<Vec<_>>>();
         let tombstone = |of: &RangeTombstone| Arc::new(Tombstone { of: of.clone(), memory: 0 });
-        let options = table_options(0, self.options, [0; 16], 0);
         Ok(Sources {
-            active: new_memory(&options, 0, 0, &self.world.budget)?,
+            active,
             sealed: Vec::new(),
             levels: levels.levels.iter().map(level).collect::<Result<_>>()?,
             tombstones: levels.tombstones.iter().map(tombstone).collect(),

@@ -114,11 +114,6 @@ impl Sources {
         })
     }
 
-    /// The newest memory table's number when nothing was put to later ones.
-    pub(crate) fn newest_memory(&self) -> u64 {
-        self.active.number
-    }
-
     /// The range deletes that may still hide something.
     pub(crate) fn needed_tombstones(&self) -> Vec<Arc<Tombstone>> {
         let oldest_memory = self.memories().map(|memory| memory.number).min().unwrap_or(0);

@@ -14,6 +14,7 @@ use std::{
 use kvilt_base::{
     Budget, Clock, Disk, Error, ErrorKind, Hand, Level, ReadView, Result, Rng, Settings, Spawn, Version,
 };
+use kvilt_format::bloom;
 use kvilt_sync::{Doze, Home, Published, Versions, View, teks::TeksOptions};
 use parking_lot::{Condvar, Mutex, MutexGuard};
 
@@ -34,6 +35,7 @@ const SEALED_MAX: usize = 2;
 /// A store that is open.
 pub(crate) struct Store {
     pub(crate) disk: Arc<dyn Disk>,
+    pub(crate) store_id: u64,
     pub(crate) clock: Arc<dyn Clock>,
     pub(crate) rng: Arc<dyn Rng>,
     pub(crate) spawn: Arc<dyn Spawn>,
@@ -63,7 +65,6 @@ pub(crate) struct Store {
 /// What changes the sources, and what changes with them.
 pub(crate) struct Structure {
     pub(crate) catalogue: Catalogue,
-    pub(crate) last_memory: u64,
     /// Why the last flush failed, until one does not.
     pub(crate) trouble: Option<Error>,
 }
@@ -76,9 +77,9 @@ impl Store {
         catalogue: Catalogue,
         (sources, hash_key): (Sources, [u8; 16]),
     ) -> Self {
-        let last_memory = sources.newest_memory();
         Store {
             disk,
+            store_id: catalogue.levels().store_id,
             clock: Arc::clone(&world.clock),
             rng: Arc::clone(&world.rng),
             spawn: Arc::clone(&world.spawn),
@@ -87,7 +88,7 @@ impl Store {
             options,
             versions,
             sources: Published::new(sources),
-            structure: Mutex::new(Structure { catalogue, last_memory, trouble: None }),
+            structure: Mutex::new(Structure { catalogue, trouble: None }),
             flushed: Condvar::new(),
             log: OnceLock::new(),
             compacting: Mutex::new(()),
@@ -145,10 +146,7 @@ impl Store {
     /// The number of a key's lock.
     pub(crate) fn key_lock(&self, key: &[u8]) -> usize {
         // Not the keyed hash: a lock that many keys share costs time only.
-        let hash = key.iter().fold(0xcbf2_9ce4_8422_2325_u64, |hash, byte| {
-            (hash ^ u64::from(*byte)).wrapping_mul(0x0100_0000_01b3)
-        });
-        (hash ^ hash >> 32) as usize % KEY_LOCKS
+        bloom::hash(key) as usize % KEY_LOCKS
     }
 
     /// Locks keys by the numbers of their locks, which ascend.
@@ -194,15 +192,14 @@ impl Store {
     /// Makes a new table the active one, with room for a row of this length, unless that was done since
     /// `full` was the active one.
     pub(crate) fn rotate(&self, full: &Arc<Memory>, row_bytes: usize) -> Result<()> {
-        let mut structure = self.structure.lock();
+        let structure = self.structure.lock();
         let mut sources = self.sources_now();
         if !Arc::ptr_eq(&sources.active, full) {
             return Ok(());
         }
-        structure.last_memory += 1;
         // While the store is opened, rows come from the log of earlier runs.
         let log_first = self.log.get().map_or(structure.catalogue.levels().log_first, Log::first_needed);
-        let active = self.new_memory(structure.last_memory, log_first, row_bytes)?;
+        let active = self.new_memory(full.number + 1, log_first, row_bytes)?;
         let sealed = std::mem::replace(&mut sources.active, active);
         sources.sealed.insert(0, Arc::clone(&sealed));
         self.sources.replace(sources);
@@ -269,7 +266,7 @@ impl Store {
     pub(crate) fn add_tombstone(&self, of: kvilt_base::RangeTombstone) {
         let _structure = self.structure.lock();
         let mut sources = self.sources_now();
-        let memory = sources.newest_memory();
+        let memory = sources.active.number;
         sources.tombstones.push(Arc::new(Tombstone { of, memory }));
         self.sources.replace(sources);
     }

@@ -6,7 +6,7 @@
 use std::{
     cell::RefCell,
     collections::{BTreeMap, BTreeSet},
-    sync::Arc,
+    sync::{Arc, atomic::Ordering},
 };
 
 use kvilt_base::{
@@ -135,8 +135,10 @@ impl Store {
         let log = self.allow_writes()?;
         let appended = BODY.with_borrow_mut(|body| {
             body.clear();
-            redo::push_body(body, changes);
+            redo::push_changes(body, changes);
             let appended = log.append(body);
+            // Relaxed: a statistic.
+            self.counters.log_bytes.fetch_add(redo::record_bytes(body.len()) as u64, Ordering::Relaxed);
             if body.capacity() > BODY_KEPT_BYTES_MAX {
                 *body = Vec::new();
             }

@@ -25,7 +25,7 @@ impl Written {
     fn push(&mut self, key: &[u8], value: &[u8]) -> usize {
         let offset = self.0.len();
         let mut body = Vec::new();
-        push_body(&mut body, [Change::Put { key, value }]);
+        push_changes(&mut body, [Change::Put { key, value }]);
         self.push_word(SEGMENT.word(offset as u64, &body));
         body.resize(body.len().next_multiple_of(WORD_BYTES), 0);
         self.0.extend_from_slice(&body);
@@ -79,7 +79,8 @@ fn records_come_back_in_order_and_the_end_is_told_from_an_open_end() {
     assert_eq!(changes.next(), None);
 }
 
-/// After a kill what is behind such a record counts: its writer was told nothing, theirs were.
+/// After a kill the records behind such a record count: their writes may have returned, that of the torn
+/// record has not.
 #[test]
 fn a_record_that_is_not_whole_is_passed_after_a_kill_and_ends_the_log_after_a_power_cut() {
     let (mut written, offsets) = three();

@@ -2,7 +2,7 @@
 //! turned, freed and used again meanwhile.
 
 use kvilt_base::ErrorKind;
-use kvilt_format::redo::{Change, push_body};
+use kvilt_format::redo::{Change, push_changes};
 use kvilt_io::{Keep, MemoryDisk, SeededRng};
 
 use super::*;
@@ -12,7 +12,7 @@ const SEGMENT_BYTES: u64 = 4096;
 
 fn body(number: u64, len: usize) -> Vec<u8> {
     let mut body = Vec::new();
-    push_body(&mut body, [Change::Put { key: &number.to_be_bytes(), value: &vec![number as u8; len] }]);
+    push_changes(&mut body, [Change::Put { key: &number.to_be_bytes(), value: &vec![number as u8; len] }]);
     body
 }
 
