@@ -12,7 +12,7 @@
 //! What is always true:
 //! - T-3: when [`Weaving::catch_up`] returns, each node that was queued before it was called is in the list.
 //!   It takes no more nodes than there were then, and waits for a hand only between its two statements.
-//! - A node comes out of the queue once, and whoever has it brings it into all levels.
+//! - A node comes out of the queue once, and the thread that took it brings it into all levels.
 
 use crossbeam_utils::CachePadded;
 
@@ -155,7 +155,7 @@ impl Hand {
         fence(Ordering::SeqCst);
         let places: Vec<u32> = (0..most.min(HELD)).map_while(|_| queue.pop()).collect();
         for (held, place) in self.places.iter().zip(&places) {
-            // Release: whoever reads it in a later turn than it wanted finds a whole node, too.
+            // Release: a thread that reads it in a later turn than it wanted finds a whole node, too.
             held.store(*place, Ordering::Release);
         }
         // Release: pairs with `each`; the nodes are read.
