@@ -38,13 +38,17 @@ fn damage_within_any_file_is_found_and_never_answers_wrong() {
                         .chain(Blow::cuts(*name, bytes.len()))
                         .chain(Blow::sectors(*name, bytes.len()))
                 };
-                all.add(run(&reference, blows(), blows().count() as u64 / CASES_A_FILE + 1));
+                let count = blows().count() as u64;
+                let tally = run(&reference, blows(), count / CASES_A_FILE + 1);
+                // How many files there are differs from run to run: a store frees memory beside other tests.
+                assert!(tally.cases >= count.min(CASES_A_FILE / 2), "{name}: {tally:?} of {count}");
+                all.add(tally);
             }
             println!("{} {number}: {all:?}", engine.name());
-            assert!(all.cases > 500 && all.refused + all.contained > 0, "{all:?}");
+            assert!(all.refused + all.contained > 0, "{all:?}");
         }
     }
 }
 
-/// Cases of one file.
+/// Cases of one file, at most; of a long one at least half as many.
 const CASES_A_FILE: u64 = 60;

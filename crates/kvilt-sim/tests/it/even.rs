@@ -34,6 +34,15 @@ fn damaged_bytes_are_found_and_never_answer_wrong() {
     }
 }
 
+/// Fault table, row 9: of files that are missing, exchanged or old, some refuse the open, and some their own
+/// chunk alone.
+#[test]
+fn files_of_chunks_that_are_missing_or_old_are_contained() {
+    let reference = Reference::new(EVEN.references(), 1).unwrap();
+    let tally = run(&reference, Blow::whole_files(&reference), 1);
+    assert!(tally.refused > 0 && tally.contained > 0, "{tally:?}");
+}
+
 /// A store of several cold chunks; the log of the first one has a bad byte.
 fn with_damaged_log(durability: Durability) -> (std::sync::Arc<MemoryDisk>, Even) {
     let mut even = Even::tiny();
