@@ -18,8 +18,8 @@ use crate::{
     chunk::{Chunk, ChunkState},
     funk::{PartFile, Purpose, log::ChunkLog, table_file::TableFile},
     store::Store,
-    tombstones::{Over, Tombstones},
 };
+use kvilt_sync::tombstones::{Over, Tombstones};
 
 /// A check on its way.
 struct Check<'s> {

@@ -43,11 +43,8 @@ use self::{
     log_rows::LogRows,
     table_file::TableFile,
 };
-use crate::{
-    files::Files,
-    key_hash::key_hash,
-    tombstones::{Hidden, Tombstones},
-};
+use crate::{files::Files, key_hash::key_hash};
+use kvilt_sync::tombstones::{Hidden, Tombstones};
 
 /// Of a log of which a chunk has less than this part, a rewrite reads only that.
 const SHARE_READ_WHOLE: u64 = 4;

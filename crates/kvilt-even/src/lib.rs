@@ -50,10 +50,10 @@
 //! | E-14 | summaries say what the records that they cover say | `funk/log/summaries.rs` |
 //! | E-15 | each byte of a log is written by one buffer | `funk/log/tail.rs` |
 //! | E-16 | a worker rests without end only if it has nothing to do later | `rest.rs` |
-//! | E-17 | a range tombstone is forgotten only for a newer one that every reader sees | `tombstones.rs` |
+//! | E-17 | a range tombstone is forgotten only for a newer one that every reader sees | `kvilt_sync::tombstones` |
 //! | E-18 | no open takes an unfinished directory for a store | `unfinished.rs` |
 //! | E-19 | while munks have more than their share, none is loaded and one after the other goes | `rebalance/memory.rs` |
-//! | E-20 | steps of an operation grow logarithmically at most | `heads.rs`, `tombstones/fragments.rs` |
+//! | E-20 | steps of an operation grow logarithmically at most | `heads.rs`, `kvilt_sync::tombstones` |
 //! | E-21 | the manifest names no table that was not synced | `funk/unsynced.rs` |
 //! | E-22 | the journal tells each change of a chunk's files since the checkpoint | `journal.rs` |
 //! | E-23 | nobody reads a record that a kill would take | `pool.rs` |
@@ -77,7 +77,6 @@ mod funk;
 mod growing;
 mod munk;
 mod retain;
-mod tombstones;
 
 mod checkpoint;
 mod commit;

@@ -43,11 +43,8 @@ use self::{
     run::{Run, RunReader},
     tail::Tail,
 };
-use crate::{
-    key_hash::key_hash,
-    parts,
-    tombstones::{Hidden, Over, Tombstones},
-};
+use crate::{key_hash::key_hash, parts};
+use kvilt_sync::tombstones::{Hidden, Over, Tombstones};
 
 /// Frozen tails that may wait for the background; a put that would make one more waits itself.
 pub(crate) const FROZEN_TAILS_MAX: usize = 4;

@@ -119,18 +119,10 @@ kvilt_base::mutants! {
     MunksKept,
 
     // Range deletes.
-    /// Range tombstones stay below newer ones though nobody tells them apart.
-    TombstonesPiledUp,
-    /// A tree of range tombstones is as deep as it has nodes.
-    TombstonesInAList,
-    /// A range tombstone deletes the first key behind its range.
-    RangeEndIncluded,
     /// A log's range tombstones do not count for the keys it may have, so a split leaves the log out.
     TombstoneNotInSpan,
     /// A range delete does not tell the row cache.
     RangeDeleteNotTold,
-    /// A range tombstone goes when a newer one covers it, although a view lies between the two.
-    TombstoneUnderView,
     /// A munk's range tombstones end before the open tail under them is sorted.
     TailNotFrozen,
 

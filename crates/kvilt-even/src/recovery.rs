@@ -57,8 +57,8 @@ use crate::{
     rest::Rest,
     stats::Counters,
     store::{Attention, ProgressSignal, Store, Structure},
-    tombstones::Tombstones,
 };
+use kvilt_sync::tombstones::Tombstones;
 
 /// Opens the store in `disk`, or makes one.
 pub(crate) fn open(

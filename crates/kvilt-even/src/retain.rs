@@ -10,7 +10,7 @@ use std::{cmp::Ordering, sync::Arc};
 
 use kvilt_base::{EntryRef, Kind, Merge, Result, Source, Streamed, Version, planted};
 
-use crate::tombstones::{Over, Tombstones};
+use kvilt_sync::tombstones::{Over, Tombstones};
 
 /// Takes entries that are needed, and where the value of each is, if it has none because that is large.
 pub(crate) type KeepStreamed<'k> = dyn FnMut(EntryRef<'_>, Option<&dyn Streamed>) -> Result<()> + 'k;

@@ -77,6 +77,7 @@ pub mod region;
 pub mod rows;
 pub mod segment;
 pub mod teks;
+pub mod tombstones;
 
 pub mod doze;
 pub mod group;

@@ -15,6 +15,16 @@ kvilt_base::mutants! {
     /// What is replaced waits for every reader that there is, also for one that began before it was made.
     KeptForReaders,
 
+    // Range deletes.
+    /// Range tombstones stay below newer ones though nobody tells them apart.
+    TombstonesPiledUp,
+    /// A tree of range tombstones is as deep as it has nodes.
+    TombstonesInAList,
+    /// A range tombstone deletes the first key behind its range.
+    RangeEndIncluded,
+    /// A range tombstone goes when a newer one covers it, although a view lies between the two.
+    TombstoneUnderView,
+
     // Views, gets, batches.
     /// A compaction sees no open view.
     ViewsNotListed,

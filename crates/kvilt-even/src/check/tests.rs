@@ -20,8 +20,8 @@ use crate::{
     },
     options::Options,
     store::Store,
-    tombstones::Tombstones,
 };
+use kvilt_sync::tombstones::Tombstones;
 
 /// A store with three rows on `disk`, all in one chunk with a munk.
 fn store_on(disk: Arc<dyn kvilt_base::Disk>) -> Arc<Store> {

@@ -14,11 +14,8 @@ use kvilt_base::{Direction, KeyRange, Merge, Result, Rows, Scanned, Version, Vis
 use kvilt_sync::published::pin;
 
 use super::{Chunk, ChunkState};
-use crate::{
-    funk::Purpose,
-    store::Store,
-    tombstones::{Over, Tombstones},
-};
+use crate::{funk::Purpose, store::Store};
+use kvilt_sync::tombstones::{Over, Tombstones};
 
 /// What one scan wants of one chunk.
 struct Wanted<'a> {

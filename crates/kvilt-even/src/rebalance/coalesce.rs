@@ -18,8 +18,8 @@ use crate::{
     funk::{Funk, Part},
     munk::{Munk, run::RunBuilder, tail::Tail},
     store::Store,
-    tombstones::Tombstones,
 };
+use kvilt_sync::tombstones::Tombstones;
 
 impl Store {
     /// Coalesces the chunk with the smaller of its neighbours; false if none is small enough.

@@ -18,8 +18,8 @@ use crate::{
     munk::{Munk, run::RunBuilder, tail::Tail},
     retain::Retain,
     store::Store,
-    tombstones::Tombstones,
 };
+use kvilt_sync::tombstones::Tombstones;
 
 impl Store {
     /// Reads the chunk into a munk, while puts go on; what they wrote meanwhile is caught up under the gate.

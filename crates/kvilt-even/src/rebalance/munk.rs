@@ -14,8 +14,8 @@ use crate::{
     },
     retain::Retain,
     store::Store,
-    tombstones::Tombstones,
 };
+use kvilt_sync::tombstones::Tombstones;
 
 /// Of what is sorted, more than this part must have been overwritten for a chunk to count as one that is.
 const OVERWRITTEN_PART: usize = 16;

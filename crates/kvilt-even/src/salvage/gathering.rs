@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use kvilt_base::{Damage, Error, KeyRange, Kind, RangeTombstone, Version};
 use kvilt_format::table::SalvagedEntry;
 
-use crate::tombstones::Tombstones;
+use kvilt_sync::tombstones::Tombstones;
 
 /// What a chunk's parts say so far, from the newest to the oldest.
 pub(super) struct Gathering {

@@ -16,7 +16,8 @@ use kvilt_sync::{
 use parking_lot::Mutex;
 
 use super::{ChunkLog, Window, range_tombstone};
-use crate::{files::Files, parts, tombstones::Tombstones};
+use crate::{files::Files, parts};
+use kvilt_sync::tombstones::Tombstones;
 
 /// So many range tombstones may be noted before they are sorted in, whether anybody asks or not: sorted,
 /// those that lie under others take no memory.

@@ -4,19 +4,22 @@
 //! that in common: two bounds of sixty kilobytes for each range delete were more memory than all rows of a
 //! small store.
 
-use std::{cmp::Ordering, sync::Arc};
+use std::{cmp::Ordering, hash::BuildHasher as _, sync::Arc};
 
 use kvilt_base::key::{cmp_joined, shared_prefix_len};
 
-use crate::key_hash::key_hash;
-
-/// Keys up to so many bytes lie in their nodes: a get that walks down the tree then waits for memory once a
-/// node, not twice.
+/// Bytes of the longest key that lies in its node: a get that walks down the tree then waits for memory once
+/// a node, not twice.
 const SHORT_BYTES: usize = 30;
 /// Longer keys are kept without what they share with others, in bytes.
 const LONG_BYTES: usize = 256;
 /// A key shares a beginning if the rest is at most this part of it, in parts.
 const REST_PART_MAX: usize = 4;
+
+/// The upper half of a key's hash. The same in every process, so replays of one seed take one path.
+fn key_hash(key: &[u8]) -> u32 {
+    (foldhash::fast::FixedState::with_seed(0x6b76_696c).hash_one(key) >> 32) as u32
+}
 
 /// A key. It compares as the key that it was made of.
 #[derive(Clone, Debug)]
@@ -30,7 +33,7 @@ pub(super) enum Bound {
 #[derive(Debug)]
 pub(super) struct Joined {
     base: Arc<[u8]>,
-    /// It begins with so many bytes of that.
+    /// Bytes of that with which it begins.
     shared_len: usize,
     rest: Box<[u8]>,
 }

@@ -3,10 +3,10 @@
 use std::sync::Arc;
 
 use kvilt_base::{Hiding as _, KeyRange, RangeTombstone, Version, steps::take_steps};
-use kvilt_sync::versions::{Versions, View};
 use proptest::prelude::*;
 
 use super::{Hidden, Over, Tombstones};
+use crate::versions::{Versions, View};
 
 fn versions() -> Arc<Versions> {
     Versions::new(Version::new(1, 1))
@@ -25,8 +25,8 @@ fn range_of(start: u64, end: u64) -> KeyRange {
     KeyRange { start: start.to_be_bytes().to_vec(), end: Some(end.to_be_bytes().to_vec()) }
 }
 
-/// Steps that are fine for one operation on so many pieces: a treap is some two to three times as deep as
-/// what is balanced well, and a range delete walks down it at both ends, and up again.
+/// Steps that are fine for one operation on this number of pieces: a treap is some two to three times as deep
+/// as what is balanced well, and a range delete walks down it at both ends, and up again.
 fn steps_max(pieces: u64) -> u64 {
     20 * (u64::from(pieces.ilog2()) + 2)
 }
@@ -198,7 +198,7 @@ fn assert_alike(all: &Tombstones, model: &Model, prefix: &[u8], views: &[View], 
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 64, ..ProptestConfig::default() })]
+    #![proptest_config(ProptestConfig { cases: 64, failure_persistence: None, ..ProptestConfig::default() })]
     #[test]
     fn all_readers_see_what_a_list_would_show_them(
         steps in proptest::collection::vec(step(), 1..40), prefix in prefix(),

@@ -1,7 +1,7 @@
-//! `Tombstones`: the range tombstones that apply to a munk, or that a log contains; usually none.
+//! `Tombstones`: the range tombstones over the keys of a store, a chunk or a log; usually none.
 //!
 //! To lay one over a range, and to ask what lies over a key, costs a few steps down a tree, however many
-//! there are ([`fragments`], `docs/design/0057-range-tombstones.md`). A value is immutable and replaced as a
+//! there are (`fragments.rs`, `docs/design/0057-range-tombstones.md`). A value is immutable and replaced as a
 //! whole; it shares most of its memory with the one before.
 //!
 //! * **E-17** A range tombstone is forgotten for a newer one over the same keys only if that one is settled
@@ -15,13 +15,13 @@ use std::{borrow::Cow, sync::Arc};
 
 use kvilt_base::{Hiding, KeyRange, RangeTombstone, Version, key::successor, planted};
 
-use kvilt_sync::versions::Versions;
+use crate::versions::Versions;
 
 use self::fragments::{Fragment, IsNeeded, Tree};
 
 /// Range tombstones by the keys that they lie over.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Tombstones {
+pub struct Tombstones {
     tree: Tree,
     /// The highest version of any.
     newest: Version,
@@ -32,7 +32,7 @@ pub(crate) struct Tombstones {
 
 /// Whether an entry is hidden from a reader.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Hidden {
+pub enum Hidden {
     /// It shows.
     No,
     /// It shows as long as a batch is in flight.
@@ -43,19 +43,19 @@ pub(crate) enum Hidden {
 
 impl Tombstones {
     /// The shared empty list's equal.
-    pub(crate) fn none() -> Arc<Self> {
+    pub fn none() -> Arc<Self> {
         Arc::default()
     }
 
     /// These and one more, the newest, of a batch that may be in flight. The caller has the gate.
-    pub(crate) fn with(&self, tombstone: &RangeTombstone, batch: u64, versions: &Versions) -> Arc<Self> {
+    pub fn with(&self, tombstone: &RangeTombstone, batch: u64, versions: &Versions) -> Arc<Self> {
         let mut more = self.clone();
         more.push(tombstone, batch, versions);
         Arc::new(more)
     }
 
     /// Adds one, the newest, of a batch that may be in flight; what nobody needs below it goes (E-17).
-    pub(crate) fn push(&mut self, tombstone: &RangeTombstone, batch: u64, versions: &Versions) {
+    pub fn push(&mut self, tombstone: &RangeTombstone, batch: u64, versions: &Versions) {
         debug_assert!(!versions.is_in_flight(self.batch), "one range delete at a time in a chunk");
         let version = tombstone.version;
         self.lay(tombstone, batch, &|older, newer| {
@@ -68,7 +68,7 @@ impl Tombstones {
     }
 
     /// Adds one of an earlier run: it is settled, and nobody reads at a version so old.
-    pub(crate) fn push_old(&mut self, tombstone: &RangeTombstone) {
+    pub fn push_old(&mut self, tombstone: &RangeTombstone) {
         self.lay(tombstone, 0, &|_, _| false);
     }
 
@@ -92,29 +92,29 @@ impl Tombstones {
     }
 
     /// Adds all of `other`. Nothing is in flight.
-    pub(crate) fn extend(&mut self, other: &Tombstones) {
+    pub fn extend(&mut self, other: &Tombstones) {
         other.for_each_since(Version::ZERO, |range, version| {
             self.lay(&RangeTombstone { range, version }, 0, &|_, _| true);
         });
     }
 
     /// Whether there are none.
-    pub(crate) fn is_empty(&self) -> bool {
+    pub fn is_empty(&self) -> bool {
         self.tree.is_none()
     }
 
     /// The highest version of any.
-    pub(crate) fn newest(&self) -> Version {
+    pub fn newest(&self) -> Version {
         self.newest
     }
 
     /// Memory, in bytes.
-    pub(crate) fn bytes(&self) -> u64 {
+    pub fn bytes(&self) -> u64 {
         fragments::bytes(&self.tree)
     }
 
     /// Whether a reader at `view` finds an entry of `key` written at `written` deleted.
-    pub(crate) fn hide(&self, key: &[u8], written: Version, view: Version, versions: &Versions) -> Hidden {
+    pub fn hide(&self, key: &[u8], written: Version, view: Version, versions: &Versions) -> Hidden {
         let mut hidden = Hidden::No;
         let (_, is_settled) = fragments::find_at(&self.tree, key, |marks| {
             let mut over = marks.iter().filter(|mark| **mark <= view).take_while(|mark| written < **mark);
@@ -130,13 +130,13 @@ impl Tombstones {
     }
 
     /// Whether any of them deletes an entry of `key` written at `written`; nothing is in flight.
-    pub(crate) fn delete(&self, key: &[u8], written: Version) -> bool {
+    pub fn delete(&self, key: &[u8], written: Version) -> bool {
         let newest = |marks: &[Version]| marks.first().filter(|mark| written < **mark).map(|_| ());
         fragments::find_at(&self.tree, key, newest).1.is_some()
     }
 
     /// Those above `version`: what was added since that was the newest.
-    pub(crate) fn since(&self, version: Version) -> Tombstones {
+    pub fn since(&self, version: Version) -> Tombstones {
         let mut since = Tombstones::default();
         self.for_each_since(version, |range, version| {
             since.lay(&RangeTombstone { range, version }, 0, &|_, _| true);
@@ -145,7 +145,7 @@ impl Tombstones {
     }
 
     /// What of them touches `range`.
-    pub(crate) fn touching(&self, range: &KeyRange) -> Tombstones {
+    pub fn touching(&self, range: &KeyRange) -> Tombstones {
         let mut touching = Tombstones::default();
         self.for_each_since(Version::ZERO, |piece, version| {
             let range = piece.intersection(range);
@@ -155,7 +155,7 @@ impl Tombstones {
     }
 
     /// Gives each piece of the keys that any of them lies over to `each`.
-    pub(crate) fn for_each_piece(&self, mut each: impl FnMut(&KeyRange)) {
+    pub fn for_each_piece(&self, mut each: impl FnMut(&KeyRange)) {
         fragments::for_each(&self.tree, Version::ZERO, &mut |range, _| each(&range));
     }
 
@@ -169,7 +169,7 @@ impl Tombstones {
 
     /// Whether one of them, or several side by side, leave nothing of a chunk that was written before. Not
     /// looked at closely if there are many pieces.
-    pub(crate) fn cover(&self, range: &KeyRange) -> bool {
+    pub fn cover(&self, range: &KeyRange) -> bool {
         let mut next = Cow::Borrowed(range.start.as_slice());
         for _ in 0..COVERING_PIECES_MAX {
             if !range.contains(&next) {
@@ -190,7 +190,7 @@ impl Tombstones {
 const COVERING_PIECES_MAX: usize = 4;
 
 /// What lies over keys that are asked for in order, or nearly: looked up once for all that lie in one piece.
-pub(crate) struct Over<'t> {
+pub struct Over<'t> {
     all: &'t [Arc<Tombstones>],
     /// The piece that was looked up last.
     piece: Option<Fragment<'t>>,
@@ -200,13 +200,13 @@ pub(crate) struct Over<'t> {
 
 impl<'t> Over<'t> {
     /// Of all of these.
-    pub(crate) fn new(all: &'t [Arc<Tombstones>]) -> Self {
+    pub fn new(all: &'t [Arc<Tombstones>]) -> Self {
         Over { all, piece: None, marks: Vec::new() }
     }
 
     /// The versions of all range tombstones over `key`, newest first, each once.
     #[inline]
-    pub(crate) fn at(&mut self, key: &[u8]) -> &[Version] {
+    pub fn at(&mut self, key: &[u8]) -> &[Version] {
         if self.all.is_empty() {
             return &[];
         }
@@ -249,5 +249,5 @@ impl Hiding for Over<'_> {
     }
 }
 
-#[cfg(test)]
+#[cfg(all(test, not(any(loom, shuttle, miri))))]
 mod tests;
