@@ -46,7 +46,7 @@ const ROOMS: &[Room] = &[
     Room {
         name: "kvilt",
         floor: 3,
-        imports: &["kvilt-base", "kvilt-io", "kvilt-sync", "kvilt-even", "kvilt-kvell"],
+        imports: &["kvilt-base", "kvilt-io", "kvilt-sync", "kvilt-even", "kvilt-kvell", "kvilt-teks"],
         test_imports: &["kvilt-example-engine"],
     },
     Room { name: "kvilt-cli", floor: 4, imports: &["kvilt"], test_imports: &[] },
@@ -149,6 +149,7 @@ mod tests {
             ("kvilt-even", "kvilt-io", false, true),
             ("kvilt-even", "kvilt-io", true, false),
             ("kvilt-kvell", "kvilt-even", false, true),
+            ("kvilt-teks", "kvilt-kvell", false, true),
             ("kvilt-cli", "kvilt-even", false, true),
             ("kvilt", "kvilt-sim", false, true),
             ("kvilt", "kvilt-sim", true, false),

@@ -321,7 +321,10 @@ mod tests {
         let all = contestants();
         let named = |store, engine| contestant(&all, store, engine).map(|found| found.name());
         let refused = |store, engine| named(store, Some(engine)).unwrap_err();
-        assert_eq!(refused("kvilt", "nobody").0, "there is no engine \"nobody\"; there are: even, kvell");
+        assert_eq!(
+            refused("kvilt", "nobody").0,
+            "there is no engine \"nobody\"; there are: even, kvell, teks"
+        );
         assert!(
             refused("kvilt-kvell", "even").0.contains("no store is called kvilt-kvell, with engine even")
         );

@@ -16,7 +16,7 @@ pub const DEFAULT_ENGINE: &str = "even";
 
 /// All of Kvilt's entries.
 pub fn contestants() -> Vec<Box<dyn Contestant>> {
-    even().into_iter().chain(kvell()).map(|one| Box::new(one) as Box<dyn Contestant>).collect()
+    even().into_iter().chain(kvell()).chain(teks()).map(|one| Box::new(one) as Box<dyn Contestant>).collect()
 }
 
 /// As it comes, with each put synced, and with other limits of cold logs than its default, which is 2 MiB.
@@ -66,6 +66,30 @@ fn kvell() -> [Kvilt; 2] {
 
 fn with_kvell(builder: Builder) -> Builder {
     builder.engine(kvilt::Engine::Kvell(kvilt::kvell::Options::default()))
+}
+
+/// As it comes, and with each put synced.
+fn teks() -> [Kvilt; 2] {
+    [
+        Kvilt {
+            name: "kvilt-teks",
+            engine: "teks",
+            promise: "after a kill everything; after a power cut a prefix, half a second old at most",
+            is_synced: false,
+            set: with_teks,
+        },
+        Kvilt {
+            name: "kvilt-teks-sync",
+            engine: "teks",
+            promise: "every acknowledged put survives a power cut",
+            is_synced: true,
+            set: |builder| with_teks(builder).durability(Durability::Sync),
+        },
+    ]
+}
+
+fn with_teks(builder: Builder) -> Builder {
+    builder.engine(kvilt::Engine::Teks(kvilt::teks::Options::default()))
 }
 
 struct Kvilt {

@@ -64,7 +64,7 @@ fn a_random_load_is_called_so() {
 
 #[test]
 fn the_drive_is_measured_beside_each_phase() {
-    for store in ["kvilt", "kvilt-kvell"] {
+    for store in ["kvilt", "kvilt-kvell", "kvilt-teks"] {
         let directory = tempfile::tempdir().unwrap();
         let works = "C@uniform*3,C64@uniform*2,A@uniform";
         let arguments =

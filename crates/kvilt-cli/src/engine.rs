@@ -1,13 +1,14 @@
 //! `--engine`: which engine keeps a store that a command makes.
 
 use clap::{Args, ValueEnum};
-use kvilt::{Builder, Engine, even, kvell};
+use kvilt::{Builder, Engine, even, kvell, teks};
 
 /// `--engine`, of every command that may make a store.
 #[derive(Clone, Copy, Debug, Args)]
 pub(crate) struct EngineOption {
-    /// The engine of a store that is made: even (popular keys lie side by side; the default) or kvell (random
-    /// reads and updates far beyond memory). A store that is there has its own, and no other is accepted.
+    /// The engine of a store that is made: even (popular keys lie side by side; the default), kvell (random
+    /// reads and updates far beyond memory) or teks (keys in no order, most of them in memory, scanned while
+    /// they are written). A store that is there has its own, and no other is accepted.
     #[arg(long, value_enum)]
     engine: Option<EngineChoice>,
 }
@@ -18,6 +19,7 @@ pub(crate) struct EngineOption {
 pub(crate) enum EngineChoice {
     Even,
     Kvell,
+    Teks,
 }
 
 impl EngineOption {
@@ -36,6 +38,7 @@ impl EngineChoice {
         match self {
             EngineChoice::Even => Engine::Even(even::Options::default()),
             EngineChoice::Kvell => Engine::Kvell(kvell::Options::default()),
+            EngineChoice::Teks => Engine::Teks(teks::Options::default()),
         }
     }
 
@@ -44,6 +47,7 @@ impl EngineChoice {
         match self {
             EngineChoice::Even => "even",
             EngineChoice::Kvell => "kvell",
+            EngineChoice::Teks => "teks",
         }
     }
 }

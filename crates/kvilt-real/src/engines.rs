@@ -36,7 +36,7 @@ pub(crate) struct UnderTest {
 }
 
 /// All of them; the first is the one that is tested if none is named.
-pub(crate) const ALL: &[UnderTest] = &[EVEN, KVELL];
+pub(crate) const ALL: &[UnderTest] = &[EVEN, KVELL, TEKS];
 
 const EVEN: UnderTest = UnderTest {
     name: "even",
@@ -82,6 +82,25 @@ const KVELL: UnderTest = UnderTest {
     may_be_copied_open: false,
     // The slabs have all that is in an index snapshot.
     is_dispensable: |ending| ending == "index",
+};
+
+const TEKS: UnderTest = UnderTest {
+    name: "teks",
+    levels: &[Level::Async, Level::Sync],
+    usual: || Engine::Teks(kvilt::teks::Options::default()),
+    // A memory table has an eighth of the budget. Its hash has fewer slots for longer rows, and is full sooner.
+    tiny: || Engine::Teks(kvilt::teks::Options::default().row_bytes(1 << 10)),
+    parts_now: |stats| stats["sorted_tables_now"],
+    rewritten_bytes: |stats| stats.bytes_written.saturating_sub(stats.user_bytes),
+    // The redo log keeps two segments for later, and a merge what it reads until its output counts.
+    spare_bytes: 16 << 20,
+    // Segments of the redo log have 64 KiB or more, and two of them are kept for later.
+    small_disk_bytes: 2 << 20,
+    // Of some KiB each until they are merged.
+    has_many_files: false,
+    // A sync marks in the redo log how far it has come: what is behind the last mark counts where it died.
+    may_be_copied_open: true,
+    is_dispensable: |_| false,
 };
 
 static CHOSEN: OnceLock<&UnderTest> = OnceLock::new();

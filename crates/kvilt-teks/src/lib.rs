@@ -4,7 +4,7 @@
 //! A write is appended to the redo log and put into the active memory table. A full table is sealed, flushed
 //! to sorted tables of level 0, and these are merged into lower levels.
 //!
-//! It is not finished, and no façade offers it: a store of it cannot be repaired, deletes wait on a full
+//! It is not finished: a store of it cannot be repaired, deletes wait on a full
 //! disk, its redo log grows while a hot set is overwritten, and the crash and fault campaigns find faults.
 //!
 //! | module | is about |

@@ -44,7 +44,8 @@
 //! ```
 //!
 //! [`Builder::engine`] chooses which [`Engine`] keeps a store that is made. The default suits keys whose
-//! popular ones lie side by side, and [`Engine::Kvell`] random reads and updates far beyond memory.
+//! popular ones lie side by side, [`Engine::Kvell`] random reads and updates far beyond memory, and
+//! [`Engine::Teks`] keys in no order that are written, read and scanned at once, most of them in memory.
 //!
 //! # 2. Write and read
 //!
@@ -180,6 +181,7 @@ mod repair;
 mod snapshot;
 mod space;
 mod store;
+pub mod teks;
 
 pub use batch::WriteBatch;
 pub use bounds::KeyBounds;

@@ -94,10 +94,10 @@ fn tell_costs(db: &Db, report: &mut Report) -> Result<(), Failure> {
             ("written bytes", report::count(stats.bytes_written), "bytes written"),
         ],
     );
-    if db.engine_name() == "kvell" {
-        tell_kvell(&stats, report)
-    } else {
-        tell_even(&stats, report)
+    match db.engine_name() {
+        "kvell" => tell_kvell(&stats, report),
+        "teks" => tell_teks(&stats, report),
+        _ => tell_even(&stats, report),
     }
     Ok(())
 }
@@ -154,6 +154,27 @@ fn tell_kvell(stats: &Stats, report: &mut Report) {
             report::text(format!("by {through},"), stats["io_uring_now"]),
             &format!("{cache} the kernel's page cache"),
         )],
+    );
+}
+
+fn tell_teks(stats: &Stats, report: &mut Report) {
+    report.line(
+        "memory tables",
+        &[
+            ("keys", report::count(stats["table_keys_now"]), "keys"),
+            ("bytes", report::count(stats["table_bytes_now"]), "bytes"),
+            ("rotations", report::count(stats["rotations"]), "became full"),
+            ("flushes", report::count(stats["flushes"]), "were flushed"),
+        ],
+    );
+    report.line(
+        "structure",
+        &[
+            ("sorted tables", report::count(stats["sorted_tables_now"]), "sorted tables"),
+            ("level 0", report::count(stats["level_0_tables_now"]), "of level 0"),
+            ("merges", report::count(stats["merges"]), "merges"),
+            ("log bytes", report::count(stats["log_bytes_now"]), "bytes of redo log"),
+        ],
     );
 }
 

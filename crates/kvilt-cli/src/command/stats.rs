@@ -161,12 +161,15 @@ impl Shown<'_> {
     /// What the engine cuts the keys into.
     fn structure(&self) -> Vec<String> {
         let own = |name| self.figures.own(name).map(grouped);
-        match (own("shards_now"), own("slots_used_now"), own("slots_free_now")) {
-            (Some(shards), Some(used), Some(free)) => {
-                vec![line("shards", &shards), line("slots", &format!("{used} in use, {free} free"))]
-            }
-            _ => vec![line("chunks", &grouped(self.description.chunks))],
+        if let (Some(shards), Some(used), Some(free)) =
+            (own("shards_now"), own("slots_used_now"), own("slots_free_now"))
+        {
+            return vec![line("shards", &shards), line("slots", &format!("{used} in use, {free} free"))];
         }
+        if let (Some(tables), Some(keys)) = (own("sorted_tables_now"), own("table_keys_now")) {
+            return vec![line("sorted tables", &tables), line("in memory", &format!("{keys} keys"))];
+        }
+        vec![line("chunks", &grouped(self.description.chunks))]
     }
 
     fn how_counted(&self) -> String {
@@ -266,18 +269,19 @@ fn size(bytes: u64) -> String {
     format!("{scaled:.1} {}", UNITS[unit])
 }
 
-/// When the newest manifest, or root, was written to last: each checkpoint ends with that. None if there is
-/// none to be seen.
+/// When the newest manifest, or root, or file of a redo log was written to last: each checkpoint ends with
+/// that. None if there is none to be seen.
 #[expect(
     clippy::disallowed_methods,
     reason = "looks at times in the user's own directory, and opens no file"
 )]
 fn last_checkpoint(dir: &Path) -> Option<SystemTime> {
     let entries = std::fs::read_dir(dir).ok()?;
-    let manifests = entries.filter_map(Result::ok).filter(|entry| {
-        entry.path().extension().is_some_and(|is| is == "manifest") || entry.file_name() == "ROOT"
+    let written_last = entries.filter_map(Result::ok).filter(|entry| {
+        let is_one = |is: &std::ffi::OsStr| is == "manifest" || is == "redo";
+        entry.path().extension().is_some_and(is_one) || entry.file_name() == "ROOT"
     });
-    manifests.filter_map(|entry| entry.metadata().ok()?.modified().ok()).max()
+    written_last.filter_map(|entry| entry.metadata().ok()?.modified().ok()).max()
 }
 
 /// A time, and how long ago it was.

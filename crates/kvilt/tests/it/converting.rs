@@ -6,10 +6,14 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use kvilt::{Builder, Db, Engine, ErrorKind, even, kvell};
+use kvilt::{Builder, Db, Engine, ErrorKind, even, kvell, teks};
 
 fn kvell() -> Engine {
     Engine::Kvell(kvell::Options::default())
+}
+
+fn teks() -> Engine {
+    Engine::Teks(teks::Options::default())
 }
 
 fn into(dir: &Path, engine: Engine) -> Builder {
@@ -63,16 +67,21 @@ fn there_and_back_every_row_of_every_keyspace_is_the_same() {
     let at = |name: &str| place.path().join(name);
     let db = filled(&at("even"), Engine::default());
     let expected = everything(&db);
-    let there = db.convert_to(into(&at("kvell"), kvell())).unwrap();
-    assert_eq!((there.rows, there.keyspaces, there.is_cancelled), (3005, 3, false));
-    let other = Db::open(at("kvell")).unwrap();
-    assert_eq!((db.engine_name(), other.engine_name()), ("even", "kvell"));
-    assert_eq!(everything(&other), expected);
-    assert!(other.check().unwrap().damages.is_empty());
-    let back = other.convert_to(into(&at("back"), Engine::default())).unwrap();
-    assert_eq!(back, there, "the same rows have the same checksum");
-    let last = Db::open(at("back")).unwrap();
-    assert_eq!(everything(&last), expected);
+    let mut last = db;
+    let mut first_report = None;
+    for (name, engine) in [("kvell", kvell()), ("teks", teks()), ("back", Engine::default())] {
+        let report = last.convert_to(into(&at(name), engine)).unwrap();
+        assert_eq!((report.rows, report.keyspaces, report.is_cancelled), (3005, 3, false));
+        assert_eq!(
+            *first_report.get_or_insert_with(|| report.clone()),
+            report,
+            "the same rows have the same checksum"
+        );
+        last = Db::open(at(name)).unwrap();
+        assert_eq!(last.engine_name(), if name == "back" { "even" } else { name });
+        assert_eq!(everything(&last), expected);
+        assert!(last.check().unwrap().damages.is_empty());
+    }
     // No id of a keyspace is given out twice.
     last.keyspace("new").unwrap().put("k", "v").unwrap();
     assert_eq!(last.keyspace("users").unwrap().iter().count(), 2);
@@ -83,8 +92,10 @@ fn there_and_back_every_row_of_every_keyspace_is_the_same() {
 fn an_empty_store_and_rows_of_a_few_bytes_are_converted() {
     let place = tempfile::tempdir().unwrap();
     let db = Db::open(place.path().join("from")).unwrap();
-    let report = db.convert_to(into(&place.path().join("empty"), kvell())).unwrap();
-    assert_eq!((report.rows, report.bytes), (0, 0));
+    for (name, engine) in [("empty", kvell()), ("empty too", teks())] {
+        let report = db.convert_to(into(&place.path().join(name), engine)).unwrap();
+        assert_eq!((report.rows, report.bytes), (0, 0));
+    }
     // More of them than a batch may have operations, before they have the bytes of one.
     for batch in 0..3_u32 {
         let mut rows = kvilt::WriteBatch::new();
@@ -93,9 +104,11 @@ fn an_empty_store_and_rows_of_a_few_bytes_are_converted() {
         }
         db.write(rows).unwrap();
     }
-    let to = place.path().join("to");
-    assert_eq!(db.convert_to(into(&to, kvell()).batch_operations_max(1)).unwrap().rows, 60_000);
-    assert_eq!(Db::open(to).unwrap().iter().count(), 60_000);
+    for (name, engine) in [("to", kvell()), ("to too", teks())] {
+        let to = place.path().join(name);
+        assert_eq!(db.convert_to(into(&to, engine).batch_operations_max(1)).unwrap().rows, 60_000);
+        assert_eq!(Db::open(to).unwrap().iter().count(), 60_000);
+    }
     db.close().unwrap();
     let repaired = place.path().join("repaired");
     assert_eq!(kvilt::repair(place.path().join("from"), repaired).unwrap().rows, 60_000);
@@ -103,8 +116,12 @@ fn an_empty_store_and_rows_of_a_few_bytes_are_converted() {
 
 #[test]
 fn it_is_a_copy_of_one_moment_of_a_store_that_goes_on() {
+    [kvell(), teks()].into_iter().for_each(it_is_a_copy_of_one_moment);
+}
+
+fn it_is_a_copy_of_one_moment(engine: Engine) {
     let place = tempfile::tempdir().unwrap();
-    let db = filled(&place.path().join("from"), kvell());
+    let db = filled(&place.path().join("from"), engine);
     let before = everything(&db);
     let mut written = 0_u32;
     let to = place.path().join("to");
@@ -125,7 +142,7 @@ fn one_that_is_cancelled_leaves_nothing_at_whatever_moment() {
     let place = tempfile::tempdir().unwrap();
     let db = filled(&place.path().join("from"), Engine::default());
     let to = place.path().join("to");
-    for engine in [kvell(), Engine::Even(even::Options::default())] {
+    for engine in [kvell(), teks(), Engine::Even(even::Options::default())] {
         let mut steps = 0;
         db.convert_to_with(into(&to, engine.clone()), |_| {
             steps += 1;
