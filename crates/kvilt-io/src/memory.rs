@@ -1,8 +1,9 @@
 //! `MemoryDisk`: a disk in memory that remembers what was synced, and can show what a crash would leave.
 //!
 //! One `World` holds every directory of a disk (the store's, and those made for copies of it), as one machine
-//! does. Each file is an `Inode`: its bytes and the writes since its last sync. Each directory keeps the name
-//! changes since its last sync. A crash image undoes some of these, see `image`.
+//! does. Each file is an `Inode`: its bytes and the writes since its last sync, those through a mapping too.
+//! Each directory keeps the name changes since its last sync. A crash image undoes some of these, see
+//! `image`.
 //!
 //! What is always true: an image is a disk of its own, sharing only unchanged bytes with its origin; nothing
 //! here depends on time, threads or addresses, so the same calls and the same seed give the same image.
@@ -295,9 +296,10 @@ impl MemoryDisk {
     }
 
     /// Lets the first file sync with number `op` or higher fail, once, as Linux does after a failed
-    /// write-back: the error is reported, later syncs succeed, reads show the new bytes; but what was written
-    /// since the last good sync never reaches the disk, and any crash shows the old bytes there. A durable
-    /// write of a queue is a sync, too.
+    /// write-back: the error is reported, later syncs succeed, reads show the new bytes; but the pages that
+    /// were written since the last good sync count as clean. Any crash shows the old bytes there, until a
+    /// page is written again, through a mapping or by a call, with bytes that differ or by a call with the
+    /// same, and synced: then all of it is durable. A durable write of a queue is a sync, too.
     pub fn set_sync_failure_at(&self, op: Option<u64>) {
         self.world.state.lock().sync_failure_at = op;
     }

@@ -3,8 +3,8 @@
 //! After a power cut each file holds what was synced, and of each later write any part, by sectors: a sector
 //! may show the synced bytes, the newest ones, or what it held in between, whatever its neighbours show. The
 //! length is one that the file had since the sync, or a whole number of sectors between; where the length got
-//! through and the data did not, there are zeros or stale bytes. Of the name changes since the last
-//! `sync_dir`, any subset holds.
+//! through and the data did not, there are zeros or stale bytes. What was stored through a mapping is a write
+//! of the pages that it changed. Of the name changes since the last `sync_dir`, any subset holds.
 //!
 //! Of writes in flight an image of either kind may show anything, see `flying`.
 //!
@@ -251,8 +251,6 @@ pub(super) fn drawn_below(rng: &SeededRng, limit: usize) -> usize {
 /// The file after a power cut.
 fn crashed(inode: &Arc<Inode>, name: FileName, kept: &Kept, rng: &SeededRng) -> Contents {
     let live = inode.with(|contents| match kept {
-        Kept::AnySubset | Kept::Prefix if contents.mapped.is_some() => any_pages(contents, rng),
-        Kept::Everything | Kept::AllBut(_) if contents.mapped.is_some() => all_pages(contents),
         _ if contents.writes.is_empty() => contents.synced(),
         Kept::Nothing => contents.synced(),
         Kept::Everything => contents.platter_after_sync(),
@@ -265,17 +263,6 @@ fn crashed(inode: &Arc<Inode>, name: FileName, kept: &Kept, rng: &SeededRng) -> 
         Kept::AllBut(_) => contents.platter_after_sync(),
     });
     Contents { name, live, writes: Vec::new(), platter: None, mapped: None, is_damaged: false }
-}
-
-/// Of a file that is mapped, each page as it was or as it is.
-fn any_pages(contents: &Contents, rng: &SeededRng) -> Extent {
-    let mapped = contents.mapped.as_ref().expect("it is mapped");
-    Extent::new(mapped.any_pages(contents.live.as_slice(), rng))
-}
-
-/// Of a file that is mapped, all pages as they are.
-fn all_pages(contents: &Contents) -> Extent {
-    Extent::new(contents.mapped.as_ref().expect("it is mapped").bytes())
 }
 
 /// Some first writes, and the first sectors of the one after them.
@@ -359,8 +346,15 @@ fn dirty_sectors(contents: &Contents) -> Vec<usize> {
     sectors
 }
 
-/// Copies what `range` held before write `then`; zeros where the file was shorter.
+/// Copies what the platter would have of `range` had nothing been written from write `then` on; zeros where
+/// the file was shorter.
 pub(super) fn copy_sector_before(contents: &Contents, then: usize, range: Range<usize>, bytes: &mut [u8]) {
+    let is_untouched = || !contents.writes[..then].iter().any(|write| write.touches(&range));
+    if let Some(platter) = contents.platter.as_ref().filter(|_| is_untouched()) {
+        bytes[range.clone()].fill(0);
+        copy_from(platter.as_slice(), range, bytes);
+        return;
+    }
     copy_from(contents.live.as_slice(), range.clone(), bytes);
     for write in contents.writes[then..].iter().rev() {
         let overwritten = write.offset..write.offset + write.before.len();

@@ -1,14 +1,20 @@
 //! `Inode`: the bytes of one file in memory, and the writes since its last sync, which a crash may undo.
 //!
+//! Nothing here hears of a store through a mapping. So before `writes` is used, each run of pages that differ
+//! from `live` becomes a write.
+//!
+//! After a failed sync the kernel has pages that it takes to be clean, and the platter does not have their
+//! bytes. A page that is written again goes to the platter whole: so a write takes its pages whole then.
+//!
 //! What is always true: undoing `writes` from the last to the first gives the bytes on the platter — unless a
 //! failed sync has lost some, then these are kept apart in `platter`.
 
-use std::{io, mem, sync::Arc};
+use std::{io, mem, ops::Range, sync::Arc};
 
 use kvilt_base::{FileName, Mapping};
 use parking_lot::Mutex;
 
-use super::mapped::Mapped;
+use super::mapped::{Mapped, PAGE_BYTES, changed_runs};
 
 /// A file in memory. Shared by its names and its handles; all calls lock it for themselves.
 pub(super) struct Inode(Mutex<Contents>);
@@ -18,14 +24,13 @@ pub(super) struct Inode(Mutex<Contents>);
 pub(super) struct Contents {
     /// The newest name.
     pub(super) name: FileName,
-    /// What readers see.
+    /// What readers see; if it is mapped, what they saw when `writes` was looked at last.
     pub(super) live: Extent,
     /// Since the last sync, oldest first.
     pub(super) writes: Vec<Write>,
     /// What is durable, where that is not `live` less `writes`: after a sync failed.
     pub(super) platter: Option<Extent>,
-    /// Somebody has it mapped: what readers see is there, and `live` is what it was when it was mapped or
-    /// synced last.
+    /// Somebody has it mapped: what readers see is there.
     pub(super) mapped: Option<Arc<Mapped>>,
     /// Somebody has changed it behind the back of its owner.
     pub(super) is_damaged: bool,
@@ -48,6 +53,8 @@ pub(super) struct Write {
     pub(super) len_before: usize,
     /// What was overwritten; shorter than `len` where the write went beyond the end.
     pub(super) before: Box<[u8]>,
+    /// It is what stores through a mapping did: any number of them, at any time.
+    pub(super) is_of_mapping: bool,
 }
 
 impl Extent {
@@ -91,16 +98,25 @@ impl Write {
     /// Some bytes have become durable that were written after this: to take it back leaves them alone.
     fn keep_durable(&mut self, offset: usize, bytes: &[u8]) {
         let end = offset + bytes.len();
-        let len_before = self.len_before.max(end);
-        let mut before = mem::take(&mut self.before).into_vec();
-        // What the file did not have before it has as zeros now.
-        before.resize(self.end().min(len_before).saturating_sub(self.offset), 0);
-        let (start, end) = (offset.max(self.offset), end.min(self.offset + before.len()));
+        self.had_len(self.len_before.max(end));
+        let (start, end) = (offset.max(self.offset), end.min(self.offset + self.before.len()));
         if start < end {
-            before[start - self.offset..end - self.offset]
+            self.before[start - self.offset..end - self.offset]
                 .copy_from_slice(&bytes[start - offset..end - offset]);
         }
-        (self.len_before, self.before) = (len_before, before.into());
+    }
+
+    /// The file has become so long for good: to take this back leaves it so.
+    fn had_len(&mut self, len: usize) {
+        let mut before = mem::take(&mut self.before).into_vec();
+        // What the file did not have before it has as zeros now.
+        before.resize(self.end().min(len).saturating_sub(self.offset), 0);
+        (self.len_before, self.before) = (len, before.into());
+    }
+
+    /// Whether it wrote any of these bytes.
+    pub(super) fn touches(&self, range: &Range<usize>) -> bool {
+        self.offset < range.end && range.start < self.end()
     }
 
     pub(super) fn end(&self) -> usize {
@@ -161,13 +177,10 @@ impl Inode {
         self
     }
 
-    /// Maps a part; its bytes are durable as they are when it is mapped first, and it takes no writes from
-    /// then on.
+    /// Maps a part. That makes nothing durable.
     pub(super) fn map(&self, offset: u64, len: usize) -> io::Result<Arc<Mapping>> {
         let mut contents = self.0.lock();
         if contents.mapped.is_none() {
-            contents.writes.clear();
-            contents.platter = None;
             contents.mapped = Some(Arc::new(Mapped::new(contents.live.as_slice())?));
         }
         contents.mapped.as_ref().expect("it is mapped").map(offset, len)
@@ -195,9 +208,9 @@ impl Inode {
             return;
         }
         let mut contents = self.0.lock();
+        contents.notice_stores();
         if let Some(mapped) = &contents.mapped {
-            // Its pages are kept or lost by themselves: nothing here says which are durable.
-            return mapped.write(offset, data);
+            mapped.write(offset, data);
         }
         contents.live.overwrite(offset, data);
         contents.writes.iter_mut().for_each(|write| write.keep_durable(offset, data));
@@ -208,18 +221,18 @@ impl Inode {
 
     pub(super) fn sync(&self) {
         let mut contents = self.0.lock();
-        if let Some(mapped) = &contents.mapped {
-            contents.live = Extent::new(mapped.bytes());
-        }
-        if contents.platter.is_some() {
-            contents.platter = Some(contents.platter_after_sync());
-        }
+        contents.notice_stores();
+        let platter = contents.platter_after_sync();
+        let is_whole = contents.platter.is_none() || platter.as_slice() == contents.live.as_slice();
+        contents.platter = (!is_whole).then_some(platter);
         contents.writes.clear();
     }
 
-    /// A sync that fails: what was written since the last one will never be on the platter.
+    /// A sync that fails: what was written since the last one will never be on the platter, unless its page
+    /// is written again.
     pub(super) fn lose_unsynced(&self) {
         let mut contents = self.0.lock();
+        contents.notice_stores();
         contents.platter = Some(contents.synced());
         contents.writes.clear();
     }
@@ -232,31 +245,52 @@ impl Inode {
 
     fn change(&self, change: impl FnOnce(&mut Vec<u8>) -> bool) -> bool {
         let mut contents = self.0.lock();
+        contents.notice_stores();
         contents.writes.clear();
         contents.platter = None;
-        contents.live.change(change)
+        let outcome = contents.live.change(change);
+        if let Some(mapped) = &contents.mapped {
+            mapped.replace(contents.live.as_slice());
+        }
+        outcome
     }
 
-    /// Makes it `len` bytes long. Durable at once: nobody may rely on what it was before.
+    /// Makes it `len` bytes long. The length is durable at once, for nobody may rely on what it was before;
+    /// of the bytes none is that was not.
     pub(super) fn resize(&self, len: usize) {
-        if let Some(mapped) = &self.0.lock().mapped {
+        let mut contents = self.0.lock();
+        contents.notice_stores();
+        if let Some(mapped) = &contents.mapped {
             mapped.resize(len);
         }
-        self.change(|bytes| {
-            bytes.resize(len, 0);
-            true
+        contents.live.change(|bytes| bytes.resize(len, 0));
+        if let Some(platter) = &mut contents.platter {
+            platter.change(|bytes| bytes.resize(len, 0));
+        }
+        contents.writes.retain_mut(|write| {
+            write.len = write.end().min(len).saturating_sub(write.offset);
+            write.had_len(len);
+            write.len > 0
         });
     }
 
+    /// What is there when the process has died: nobody has it mapped.
     pub(super) fn copy_contents(&self) -> Contents {
-        let contents = self.0.lock().clone();
-        let mapped = contents.mapped.as_ref().map(|mapped| Extent::new(mapped.bytes()));
-        Contents { live: mapped.unwrap_or_else(|| contents.live.clone()), mapped: None, ..contents }
+        let mut contents = self.0.lock().clone();
+        contents.notice_stores();
+        Contents { mapped: None, ..contents }
     }
 
-    /// Lets `look` see the contents.
+    /// Lets `look` see the contents. To look changes nothing: what comes next is the same if nobody does.
     pub(super) fn with<T>(&self, look: impl FnOnce(&Contents) -> T) -> T {
-        look(&self.0.lock())
+        let contents = self.0.lock();
+        if contents.mapped.is_none() {
+            return look(&contents);
+        }
+        let mut seen = contents.clone();
+        drop(contents);
+        seen.notice_stores();
+        look(&seen)
     }
 }
 
@@ -266,21 +300,37 @@ impl Contents {
         if data.is_empty() {
             return;
         }
+        self.notice_stores();
         if let Some(mapped) = &self.mapped {
-            return mapped.write(offset, data);
+            mapped.write(offset, data);
         }
+        self.record(offset, data, false);
+    }
+
+    /// Makes writes of the pages that stores through a mapping have changed since this was called last.
+    fn notice_stores(&mut self) {
+        let Some(mapped) = &self.mapped else { return };
+        let bytes = mapped.bytes();
+        for run in changed_runs(self.live.as_slice(), &bytes) {
+            self.record(run.start, &bytes[run], true);
+        }
+    }
+
+    /// Changes what readers see, and notes how to undo it.
+    fn record(&mut self, offset: usize, data: &[u8], is_of_mapping: bool) {
+        let takes_pages = self.platter.is_some();
         let write = self.live.change(|bytes| {
-            let len_before = bytes.len();
-            if offset > len_before {
-                bytes.resize(offset, 0);
-            }
-            let overlap = data.len().min(bytes.len() - offset);
-            let before = bytes[offset..offset + overlap].into();
-            bytes[offset..offset + overlap].copy_from_slice(&data[..overlap]);
-            bytes.extend_from_slice(&data[overlap..]);
+            let (len_before, end) = (bytes.len(), offset + data.len());
+            let noted = if takes_pages {
+                offset / PAGE_BYTES * PAGE_BYTES..end.next_multiple_of(PAGE_BYTES).min(len_before.max(end))
+            } else {
+                offset..end
+            };
             // What lay in a gap before the write was nothing: the length alone undoes it.
-            let before = if offset > len_before { Box::default() } else { before };
-            Write { offset, len: data.len(), len_before, before }
+            let before = bytes[noted.start.min(len_before)..noted.end.min(len_before)].into();
+            bytes.resize(len_before.max(end), 0);
+            bytes[offset..end].copy_from_slice(data);
+            Write { offset: noted.start, len: noted.len(), len_before, before, is_of_mapping }
         });
         self.writes.push(write);
     }

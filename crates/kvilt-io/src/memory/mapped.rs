@@ -1,18 +1,16 @@
 //! `Mapped`: the bytes of a file in memory while somebody has it mapped.
 //!
 //! They lie in a file of the system that has no name, since a mapping must be of one, and since its bytes can
-//! then be read without unsafe code. What is always true: what was written to the mapping is in `bytes`; a
-//! power cut leaves each page as it was when the file was mapped or synced, or as it is.
+//! then be read without unsafe code. What is always true: what was stored through a mapping is in `bytes`.
+//! Which of it is durable is the inode's to know.
 
-use std::{io, os::unix::fs::FileExt as _, sync::Arc};
+use std::{io, ops::Range, os::unix::fs::FileExt as _, sync::Arc};
 
 use kvilt_base::Mapping;
 use rustix::fs::{MemfdFlags, memfd_create};
 
-use crate::SeededRng;
-
-/// What the system writes as a whole or not at all.
-const PAGE_BYTES: usize = 4096;
+/// What the kernel knows to be changed, or not, as a whole.
+pub(super) const PAGE_BYTES: usize = 4096;
 
 /// See the module.
 pub(super) struct Mapped {
@@ -53,14 +51,26 @@ impl Mapped {
         self.file.write_all_at(data, offset as u64).expect("a file in memory can be written");
     }
 
-    /// What a power cut leaves, where `before` is what was there when the file was mapped.
-    pub(super) fn any_pages(&self, before: &[u8], rng: &SeededRng) -> Vec<u8> {
-        let mut bytes = self.bytes();
-        for (page, before) in bytes.chunks_mut(PAGE_BYTES).zip(before.chunks(PAGE_BYTES)) {
-            if rng.below(2) == 0 {
-                page[..before.len()].copy_from_slice(before);
-            }
-        }
-        bytes
+    /// Makes `bytes` all that is there.
+    pub(super) fn replace(&self, bytes: &[u8]) {
+        self.resize(bytes.len());
+        self.write(0, bytes);
     }
 }
+
+/// Each run of pages that differ, as the bytes that are there now.
+pub(super) fn changed_runs(before: &[u8], now: &[u8]) -> Vec<Range<usize>> {
+    let mut runs: Vec<Range<usize>> = Vec::new();
+    let pages = before.chunks(PAGE_BYTES).zip(now.chunks(PAGE_BYTES)).enumerate();
+    for (number, (_, page)) in pages.filter(|(_, (before, now))| before != now) {
+        let start = number * PAGE_BYTES;
+        match runs.last_mut() {
+            Some(run) if run.end == start => run.end += page.len(),
+            _ => runs.push(start..start + page.len()),
+        }
+    }
+    runs
+}
+
+#[cfg(all(test, not(any(loom, shuttle, miri))))]
+mod tests;

@@ -1,9 +1,10 @@
 //! `Unit`: one thing that a power cut may take, or leave, by itself: a change of names, or sectors of one
 //! write.
 //!
-//! Random images (see `image`) mix many such things; here each is lost alone, or kept alone, and every
-//! write is torn at every border of its sectors. So nothing depends on chance, and what a store forgot to
-//! sync is named by a number.
+//! Random images (see `image`) mix many such things; here each is lost alone, or kept alone, and every write
+//! is torn at every border of its sectors; what was stored through a mapping, in any number of stores, is
+//! lost or kept by runs of pages. So nothing depends on chance, and what a store forgot to sync is named by a
+//! number.
 //!
 //! What is always true: the same disk has the same units, in the same order; what is left is a legal state. A
 //! sector that loses a write shows what it held before it, later writes to it included: they share its bytes.
@@ -106,7 +107,7 @@ impl ChangeKind {
     }
 }
 
-/// Each write whole, and what is before and behind each border within it.
+/// Each write whole, and what is before and behind each border within it, if it was one call.
 fn pieces(contents: &Contents) -> Vec<(usize, Range<usize>, bool)> {
     let mut pieces = Vec::new();
     for (number, write) in contents.writes.iter().enumerate() {
@@ -118,6 +119,9 @@ fn pieces(contents: &Contents) -> Vec<(usize, Range<usize>, bool)> {
             }
         };
         add(first..end);
+        if write.is_of_mapping {
+            continue;
+        }
         for border in first + 1..end {
             add(first..border);
             add(border..end);
