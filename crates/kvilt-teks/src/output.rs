@@ -58,11 +58,19 @@ impl<'s> Output<'s> {
         Ok(())
     }
 
-    /// All tables, durable but for their names.
+    /// All tables, durable with their names: a catalogue is made only behind that, for a power cut may leave
+    /// it whole, and its name, before its own sync is done.
     ///
     /// Errors: `NoSpace`, `Io`.
     pub(crate) fn finish(mut self) -> Result<Vec<Arc<Sorted>>> {
         self.end_table()?;
+        if !self.done.is_empty() {
+            self.store.disk.sync_dir().map_err(|e| {
+                let error = Error::io("sync the names of sorted tables", e).in_file(self.store.disk.place());
+                self.store.poison(&error);
+                error
+            })?;
+        }
         self.is_finished = true;
         Ok(std::mem::take(&mut self.done))
     }
