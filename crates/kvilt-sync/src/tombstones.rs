@@ -154,6 +154,33 @@ impl Tombstones {
         touching
     }
 
+    /// Those of which `is_needed` says so, asked for each piece of the keys.
+    pub fn retained(&self, mut is_needed: impl FnMut(&KeyRange, Version) -> bool) -> Tombstones {
+        let mut retained = Tombstones::default();
+        self.for_each_since(Version::ZERO, |range, version| {
+            if is_needed(&range, version) {
+                retained.lay(&RangeTombstone { range, version }, 0, &|_, _| true);
+            }
+        });
+        retained
+    }
+
+    /// These, with those of `newer` above a version, which are above all of these.
+    pub fn with_newer(&self, newer: &Tombstones, than: Version) -> Tombstones {
+        let mut all = self.clone();
+        newer.for_each_since(than, |range, version| {
+            all.lay(&RangeTombstone { range, version }, newer.batch, &|_, _| true);
+        });
+        all
+    }
+
+    /// All of them, cut where others begin or end; those over the same keys oldest first.
+    pub fn pieces(&self) -> Vec<RangeTombstone> {
+        let mut pieces = Vec::new();
+        self.for_each_since(Version::ZERO, |range, version| pieces.push(RangeTombstone { range, version }));
+        pieces
+    }
+
     /// Gives each piece of the keys that any of them lies over to `each`.
     pub fn for_each_piece(&self, mut each: impl FnMut(&KeyRange)) {
         fragments::for_each(&self.tree, Version::ZERO, &mut |range, _| each(&range));

@@ -148,7 +148,7 @@ fn close(store: &Store) -> Result<()> {
     if store.is_closed.swap(true, Ordering::AcqRel) {
         return Ok(());
     }
-    store.flushed.notify_all();
+    store.progressed.notify_all();
     for worker in store.workers.get().into_iter().flatten() {
         worker.wake();
         worker.join();
@@ -175,7 +175,9 @@ fn stats(store: &Store) -> Stats {
     own.queued_now = sources.active.table.queued() as u64;
     own.sealed_now = sources.sealed.len() as u64;
     own.level_0_tables_now = sources.levels.first().map_or(0, |level| level.len() as u64);
-    own.range_deletes_now = sources.tombstones.len() as u64;
+    own.range_deletes_now = sources.tombstones.pieces().len() as u64;
+    own.cached_now = sources.cached.len() as u64;
+    stats.memory_bytes_now += sources.tombstones.bytes();
     for sorted in sources.sorted() {
         own.sorted_tables_now += 1;
         stats.disk_bytes_now += sorted.of.len;

@@ -49,13 +49,15 @@ declare_figures! {
         table_bytes_now,
         /// Memory tables that are sealed and not flushed.
         sealed_now,
+        /// Memory tables that were flushed and are still read.
+        cached_now,
         /// Keys that the active memory table has not woven into its order.
         queued_now,
         /// Sorted tables.
         sorted_tables_now,
         /// Sorted tables of level 0.
         level_0_tables_now,
-        /// Range deletes that hide something.
+        /// Pieces of keys with range deletes that may hide something.
         range_deletes_now,
         /// Bytes of the redo log's files.
         log_bytes_now,

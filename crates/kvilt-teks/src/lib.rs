@@ -15,7 +15,8 @@
 //! | `write`, `read` | puts, batches, swaps and range deletes; gets and scans |
 //! | `log` | the redo log: segments that are mapped and used in turn |
 //! | `retain` | which versions of a key some reader can still see |
-//! | `compact`, `output` | flushing memory tables, merging levels; the sorted tables that these write |
+//! | `flush`, `merge` | memory tables become sorted tables of level 0; full levels are merged downwards |
+//! | `output`, `install` | the sorted tables that these write; how they take effect |
 //! | `catalogue` | which sorted tables there are, durably |
 //! | `recovery`, `worker` | opening; the background |
 //! | `check`, `copy` | verification; a consistent copy |
@@ -26,12 +27,14 @@
 
 mod catalogue;
 mod check;
-mod compact;
 mod copy;
 mod descriptor;
 mod engine;
 mod figures;
+mod flush;
+mod install;
 pub mod log;
+mod merge;
 mod options;
 mod output;
 mod parts;
@@ -50,3 +53,6 @@ pub const NAME: &str = "teks";
 
 /// The kinds of its files.
 pub use kvilt_format::names::LEVEL_KINDS as KINDS;
+
+#[cfg(test)]
+mod threads;

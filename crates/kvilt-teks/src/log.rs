@@ -63,15 +63,16 @@ pub struct Log {
     files: Mutex<Files>,
     /// Files were made whose names are not durable.
     has_new_names: AtomicBool,
-    synced: Mutex<Synced>,
+    /// All before this is durable.
+    durable: Mutex<Position>,
+    /// Held while a sync is under way.
+    syncing: Mutex<Syncing>,
     group: Group<()>,
 }
 
-/// What syncs have done.
-struct Synced {
-    /// All before this is durable.
-    durable: Position,
-    /// The same, or behind a mark that says so: beyond it there is something to do.
+/// Where the next sync goes on.
+struct Syncing {
+    /// Where the last one ended, or behind the mark that says so: beyond it there is something to do.
     looked: Position,
     /// A sync failed: a later one finds nothing to do, and must not be believed.
     has_failed: bool,
@@ -106,7 +107,8 @@ impl Log {
                 last_number: chain.last_number,
             }),
             has_new_names: AtomicBool::new(false),
-            synced: Mutex::new(Synced { durable: first, looked: first, has_failed: false }),
+            durable: Mutex::new(first),
+            syncing: Mutex::new(Syncing { looked: first, has_failed: false }),
             group: Group::new(),
         };
         let segment = log.next_segment(first.sequence, 0)?;
@@ -174,7 +176,7 @@ impl Log {
 
     /// Up to where all is durable.
     pub fn synced(&self) -> Position {
-        self.synced.lock().durable
+        *self.durable.lock()
     }
 
     /// Bytes of all files of the log.
@@ -207,10 +209,10 @@ impl Log {
         if !Arc::ptr_eq(segments.back().expect("a log has a segment"), full) {
             return Ok(());
         }
-        // In this order: a reader that finds the end of the one finds the header of the other.
-        let next = self.next_segment(full.sequence() + 1, body_len)?;
+        // In this order: if there is no room for the next one, no file has its sequence, and the next append
+        // tries again. A log that ends with a sealed segment is whole.
         full.seal()?;
-        segments.push_back(next);
+        segments.push_back(self.next_segment(full.sequence() + 1, body_len)?);
         Ok(())
     }
 
@@ -242,19 +244,19 @@ impl Log {
     }
 
     fn sync_now(&self) -> Result<()> {
-        let mut synced = self.synced.lock();
-        if synced.has_failed {
+        let mut syncing = self.syncing.lock();
+        if syncing.has_failed {
             return Err(Error::new(ErrorKind::Poisoned, "an earlier sync of the redo log failed"));
         }
-        let outcome = self.sync_behind(&mut synced);
-        synced.has_failed = outcome.is_err();
+        let outcome = self.sync_behind(&mut syncing);
+        syncing.has_failed = outcome.is_err();
         outcome
     }
 
-    fn sync_behind(&self, synced: &mut Synced) -> Result<()> {
+    fn sync_behind(&self, syncing: &mut Syncing) -> Result<()> {
         let segments: Vec<_> = {
             let segments = self.segments.read();
-            segments.iter().filter(|segment| segment.sequence() >= synced.looked.sequence).cloned().collect()
+            segments.iter().filter(|segment| segment.sequence() >= syncing.looked.sequence).cloned().collect()
         };
         if self.has_new_names.swap(false, Ordering::AcqRel) {
             self.disk.sync_dir().map_err(|e| Error::io("sync the names of the redo log", e))?;
@@ -264,10 +266,10 @@ impl Log {
                 Error::new(ErrorKind::Poisoned, "a write ended in a panic, and its record is not whole")
             })?;
             let reached = Position { sequence: segment.sequence(), offset: end };
-            if reached > synced.looked {
+            if reached > syncing.looked {
                 segment.sync()?;
-                (synced.durable, synced.looked) = (reached, reached);
-                synced.looked.offset = segment.mark(end);
+                *self.durable.lock() = reached;
+                syncing.looked = Position { offset: segment.mark(end), ..reached };
             }
         }
         Ok(())

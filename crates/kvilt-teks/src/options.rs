@@ -13,6 +13,9 @@ const TABLE_BYTES_MAX: u64 = 1 << 30;
 const SEGMENT_BYTES_MIN: u64 = 64 << 10;
 const SEGMENT_BYTES_MAX: u64 = 16 << 20;
 
+/// The redo log of a memory table may have as many times its bytes.
+const LOG_TABLES: u64 = 4;
+
 /// Settings of a `teks` store.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
@@ -49,6 +52,13 @@ impl Options {
 /// Bytes of a memory table.
 pub(crate) fn table_bytes(budget_bytes: u64) -> usize {
     (budget_bytes / TABLE_PART).clamp(TABLE_BYTES_MIN, TABLE_BYTES_MAX) as usize
+}
+
+/// Segments of the redo log that a memory table may need: with so many bytes of records as have several times
+/// its own, or as many records that are alone in theirs, it is flushed although it is not full.
+pub(crate) fn segments_max(budget_bytes: u64) -> u64 {
+    let bytes = table_bytes(budget_bytes) as u64 * LOG_TABLES;
+    bytes.div_ceil(segment_bytes(budget_bytes)).max(LOG_TABLES)
 }
 
 /// Bytes of a segment of the redo log.

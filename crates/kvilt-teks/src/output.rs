@@ -16,6 +16,8 @@ use crate::{sources::Sorted, store::Store};
 pub(crate) struct Output<'s> {
     store: &'s Store,
     bytes_max: u64,
+    /// The oldest memory table with rows of what is written.
+    memory_min: u64,
     writing: Option<Writing>,
     done: Vec<Arc<Sorted>>,
     is_finished: bool,
@@ -31,8 +33,8 @@ struct Writing {
 
 impl<'s> Output<'s> {
     /// Without tables. Each has about `bytes_max` bytes; all versions of a key are in one.
-    pub(crate) fn new(store: &'s Store, bytes_max: u64) -> Self {
-        Output { store, bytes_max, writing: None, done: Vec::new(), is_finished: false }
+    pub(crate) fn new(store: &'s Store, bytes_max: u64, memory_min: u64) -> Self {
+        Output { store, bytes_max, memory_min, writing: None, done: Vec::new(), is_finished: false }
     }
 
     /// Adds the entry that follows in order.
@@ -76,7 +78,7 @@ impl<'s> Output<'s> {
     }
 
     fn begin_table(&self) -> Result<Writing> {
-        let number = self.store.structure.lock().catalogue.next_number();
+        let number = self.store.catalogue.lock().next_number();
         let name = FileName::Of(TABLE, number);
         let file = self.store.disk.create(name);
         let file = file.map_err(|e| Error::io("make a sorted table", e).in_file(name))?;
@@ -114,7 +116,7 @@ impl<'s> Output<'s> {
         };
         // Relaxed: a statistic.
         self.store.counters.table_bytes_written.fetch_add(summary.len, std::sync::atomic::Ordering::Relaxed);
-        Ok(Arc::new(Sorted::new(of, table, &self.store.budget)))
+        Ok(Arc::new(Sorted::new(of, table, self.memory_min, &self.store.budget)))
     }
 }
 

@@ -1,14 +1,15 @@
 //! Reads: gets and scans. They take no lock and wait for no writer; a scan weaves what was put before it.
 
-use std::ops::ControlFlow;
+use std::{ops::ControlFlow, slice};
 
 use kvilt_base::{
-    Direction, Hiding as _, KeyRange, Kind, Merge, Result, Rows, Scanned, Source, Version, Visible,
-    key::successor, limits,
+    Direction, KeyRange, Kind, Merge, Result, Rows, Scanned, Source, Version, Visible, key::successor, limits,
 };
 
+use kvilt_sync::tombstones::{Hidden, Over};
+
 use crate::{
-    sources::{Hidden, Seen, Sources},
+    sources::{Seen, Sources},
     store::Store,
 };
 
@@ -34,7 +35,7 @@ impl Store {
         let pin = kvilt_sync::pin();
         let sources = self.sources.load(&pin);
         let is_value = |version: Version, kind: Kind| {
-            kind == Kind::Put && !Hidden(&sources.tombstones).hides(key, version, view)
+            kind == Kind::Put && sources.tombstones.hide(key, version, view, &self.versions) != Hidden::Yes
         };
         for memory in sources.memories() {
             if let Some(row) = memory.table.under(&pin).get(key, view, &Seen(&self.versions)) {
@@ -47,7 +48,7 @@ impl Store {
             }
         }
         let mut outcome = Ok(false);
-        for sorted in sources.with_key(key) {
+        for sorted in sources.sorted_with(key) {
             let is_there = sorted.table.get(key, view, |version, kind, value| {
                 outcome = self.ensure_view(view).map(|()| is_value(version, kind));
                 if matches!(outcome, Ok(true)) {
@@ -83,7 +84,8 @@ impl Store {
         }
         push_sorted(sources, range, direction, &mut streams)?;
         let merge = Merge::new(streams, direction)?;
-        let mut visible = Visible::new(merge, direction, view, Hidden(&sources.tombstones));
+        let mut visible =
+            Visible::new(merge, direction, view, Over::new(slice::from_ref(&sources.tombstones)));
         let (mut left, mut given, mut expired, mut has_broken) = (range.clone(), 0, Ok(()), false);
         let flow = visible.each(|key, value| {
             expired = self.ensure_view(view);
@@ -120,7 +122,7 @@ fn push_sorted<'s>(
     direction: Direction,
     streams: &mut Vec<Box<dyn Source + 's>>,
 ) -> Result<()> {
-    for sorted in sources.sorted().filter(|sorted| sorted.meets(range)) {
+    for sorted in sources.sorted_over(range) {
         streams.push(Box::new(sorted.table.source(range, direction)?));
     }
     Ok(())

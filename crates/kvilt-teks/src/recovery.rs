@@ -22,17 +22,17 @@ use kvilt_format::{
     redo::{Change, Changes},
     table::Table,
 };
-use kvilt_sync::Versions;
+use kvilt_sync::{Versions, tombstones::Tombstones};
 
 use crate::{
     NAME, Options,
     catalogue::{self, Catalogue},
-    compact::describe,
+    install::describe,
     log::{self, Chain, Known, Log, Position},
     options::segment_bytes,
-    sources::{Memory, Sorted, Sources, Tombstone},
-    store::{Store, new_memory, table_options},
-    worker::{Compactor, Syncer},
+    sources::{Memory, Sorted, Sources},
+    store::{Room, Store, new_table, table_options},
+    worker::{Flusher, Merger, Syncer},
 };
 
 /// Opens the store in `disk`, or makes one.
@@ -145,8 +145,9 @@ impl Opening<'_> {
         // Whether nothing can be missing of what the last run did.
         let is_whole = levels.habitat != Habitat::NOWHERE && levels.habitat == habitat;
         let hash_key = self.hash_key();
-        let table = table_options(world.budget.bytes_max(), options, hash_key, 0);
-        let sources = self.sources(new_memory(&table, 1, levels.log_first, &world.budget)?)?;
+        let table = new_table(&table_options(world.budget.bytes_max(), options, hash_key, Room::default()))?;
+        let bounds = (levels.log_first, Version::ZERO);
+        let sources = self.sources(Arc::new(Memory::new(table, 1, bounds, &world.budget)))?;
         let newest = sources.sorted().map(|sorted| sorted.table.version_max()).max().unwrap_or_default();
         // Above all versions that earlier runs gave out.
         let epoch = levels.epoch.max(newest.epoch()) + 1;
@@ -165,7 +166,8 @@ impl Opening<'_> {
             self.begin(&store, chain, epoch, habitat)?;
             let spawn = &world.spawn;
             let workers = vec![
-                spawn.spawn("compactor", Box::new(Compactor::new(&store))),
+                spawn.spawn("flusher", Box::new(Flusher::new(&store))),
+                spawn.spawn("merger", Box::new(Merger::new(&store))),
                 spawn.spawn("syncer", Box::new(Syncer::new(&store))),
             ];
             let _ = store.workers.set(workers);
@@ -190,15 +192,17 @@ impl Opening<'_> {
             };
             let id = FileIdentity { store_id: levels.store_id, number: of.number };
             let table = Arc::new(Table::open(file, id, of.len)?);
-            Ok(Arc::new(Sorted::new(of.clone(), table, &self.world.budget)))
+            Ok(Arc::new(Sorted::new(of.clone(), table, 0, &self.world.budget)))
         };
         let level = |tables: &Vec<_>| tables.iter().map(open).collect::<Result<Vec<_>>>();
-        let tombstone = |of: &RangeTombstone| Arc::new(Tombstone { of: of.clone(), memory: 0 });
+        let mut tombstones = Tombstones::default();
+        levels.tombstones.iter().for_each(|tombstone| tombstones.push_old(tombstone));
         Ok(Sources {
             active,
             sealed: Vec::new(),
+            cached: Vec::new(),
             levels: levels.levels.iter().map(level).collect::<Result<_>>()?,
-            tombstones: levels.tombstones.iter().map(tombstone).collect(),
+            tombstones: Arc::new(tombstones),
         })
     }
 
@@ -221,7 +225,7 @@ impl Opening<'_> {
     fn begin(&self, store: &Arc<Store>, chain: Chain, epoch: u32, habitat: Habitat) -> Result<()> {
         // The catalogue that was found may be one that a killed process did not sync; nothing else may be
         // changed before one is durable that says the same.
-        store.structure.lock().catalogue.change(|_| {})?;
+        store.catalogue.lock().change(|_| {})?;
         let log = Log::begin(
             Arc::clone(self.disk),
             self.levels.store_id,
@@ -231,17 +235,31 @@ impl Opening<'_> {
         log.sync()?;
         let synced = log.synced();
         let _ = store.log.set(log);
-        let mut structure = store.structure.lock();
-        let sources = store.sources_now();
-        let level = store.level();
-        structure.catalogue.change(|levels| {
+        self.let_go_of_log(store, synced)?;
+        let mut catalogue = store.catalogue.lock();
+        let (sources, level) = (store.sources_now(), store.level());
+        catalogue.change(|levels| {
             describe(&sources, levels);
             levels.log_synced = (synced.sequence, synced.offset);
             (levels.epoch, levels.level, levels.habitat) = (epoch, level, habitat);
         })?;
-        self.remove_unneeded(structure.catalogue.levels())?;
-        let log_first = structure.catalogue.levels().log_first;
+        self.remove_unneeded(catalogue.levels())?;
+        let log_first = catalogue.levels().log_first;
         store.log.get().iter().for_each(|log| log.free_until(log_first));
+        Ok(())
+    }
+
+    /// A store that is opened again and again does not keep the logs of all its runs: if no row came from
+    /// them they are not needed, and if they are long their rows are to be flushed.
+    fn let_go_of_log(&self, store: &Store, end: Position) -> Result<()> {
+        let sources = store.sources_now();
+        if !sources.active.table.is_empty() || !sources.sealed.is_empty() {
+            return store.bound_log(end);
+        }
+        let table = store.next_table(Room::default())?;
+        let bounds = (end.sequence, store.versions.current());
+        let memory = Memory::new(table, sources.active.number + 1, bounds, &store.budget);
+        store.change_sources(|sources| sources.active = Arc::new(memory));
         Ok(())
     }
 
@@ -270,6 +288,15 @@ impl Opening<'_> {
 
 /// Applies a record of the log.
 fn apply(store: &Store, changes: Changes<'_>) -> Result<()> {
+    let mut room = Room::default();
+    for change in changes.clone() {
+        match change {
+            Change::Put { key, value } => room.add(key, Some(value)),
+            Change::Delete { key } => room.add(key, None),
+            Change::DeleteRange { .. } => {}
+        }
+    }
+    store.make_large_room(room)?;
     for change in changes {
         let version = store.versions.current();
         match change {
@@ -282,7 +309,7 @@ fn apply(store: &Store, changes: Changes<'_>) -> Result<()> {
             Change::DeleteRange { start, end } => {
                 store.versions.advance();
                 let range = KeyRange { start: start.to_vec(), end: end.map(<[u8]>::to_vec) };
-                store.add_tombstone(RangeTombstone { range, version: store.versions.current() });
+                store.add_tombstone(&RangeTombstone { range, version: store.versions.current() });
             }
         }
     }

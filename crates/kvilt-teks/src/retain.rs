@@ -3,30 +3,34 @@
 //! What is always true: an entry goes only if no reader that is there, and none that may come, sees it: a
 //! later view is at or above the version that was current before the open views were listed (S-7).
 
-use std::sync::Arc;
+use std::{slice, sync::Arc};
 
 use kvilt_base::{Hiding as _, Version};
-use kvilt_sync::Versions;
-
-use crate::sources::{Hidden, Tombstone};
+use kvilt_sync::{
+    Versions,
+    tombstones::{Over, Tombstones},
+};
 
 /// See the module.
-pub(crate) struct Retain {
+pub(crate) struct Retain<'t> {
     /// Views that are open, ascending, and the readers of now.
     readers: Vec<Version>,
-    tombstones: Vec<Arc<Tombstone>>,
+    over: Over<'t>,
     key: Vec<u8>,
     /// The version of the entry of the key before, which is newer.
     newer: Option<Version>,
 }
 
-impl Retain {
+impl<'t> Retain<'t> {
     /// As of now. The range deletes are those that were there before this is called.
-    pub(crate) fn new(versions: &Versions, tombstones: Vec<Arc<Tombstone>>) -> Self {
+    pub(crate) fn new(versions: &Versions, tombstones: &'t Arc<Tombstones>) -> Self {
         let _current = versions.current();
-        let mut readers = versions.open_views();
-        readers.push(Version::NEWEST);
-        Retain { readers, tombstones, key: Vec::new(), newer: None }
+        Self::for_readers(versions.open_views(), tombstones)
+    }
+
+    fn for_readers(mut views: Vec<Version>, tombstones: &'t Arc<Tombstones>) -> Self {
+        views.push(Version::NEWEST);
+        Retain { readers: views, over: Over::new(slice::from_ref(tombstones)), key: Vec::new(), newer: None }
     }
 
     /// Whether the entry that comes next is needed: keys ascend, and of a key the newest entry comes first.
@@ -40,7 +44,7 @@ impl Retain {
         let first = self.readers.partition_point(|reader| *reader < version);
         let mut readers =
             self.readers[first..].iter().take_while(|reader| newer.is_none_or(|newer| **reader < newer));
-        readers.any(|reader| !Hidden(&self.tombstones).hides(key, version, *reader))
+        readers.any(|reader| !self.over.hides(key, version, *reader))
     }
 }
 
@@ -55,14 +59,12 @@ mod tests {
     }
 
     fn retained(views: &[u64], tombstone: Option<u64>, entries: &[u64]) -> Vec<u64> {
-        let of = |count| Tombstone {
-            of: RangeTombstone { range: KeyRange::all(), version: version(count) },
-            memory: 0,
-        };
-        let mut readers: Vec<Version> = views.iter().map(|view| version(*view)).collect();
-        readers.push(Version::NEWEST);
-        let tombstones = tombstone.map(of).map(Arc::new).into_iter().collect();
-        let mut retain = Retain { readers, tombstones, key: Vec::new(), newer: None };
+        let mut tombstones = Tombstones::default();
+        if let Some(count) = tombstone {
+            tombstones.push_old(&RangeTombstone { range: KeyRange::all(), version: version(count) });
+        }
+        let (views, tombstones) = (views.iter().map(|view| version(*view)).collect(), Arc::new(tombstones));
+        let mut retain = Retain::for_readers(views, &tombstones);
         let needed = |entry: &&u64| retain.is_needed(b"key", version(**entry));
         entries.iter().filter(needed).copied().collect()
     }

@@ -1,15 +1,17 @@
-//! `Sources`: where rows are, newest first: the active memory table, sealed ones, sorted tables by level.
+//! `Sources`: where rows are, newest first: the active memory table, sealed ones, cached ones, sorted tables by
+//! level.
 //!
 //! What is always true: of one key, what an earlier source has is as new or newer than what a later one has.
 //! A value of this is never changed; a change publishes another one.
 
 use std::{ops::Range, sync::Arc};
 
-use kvilt_base::{Budget, Charge, Hiding, KeyRange, RangeTombstone, Version};
+use kvilt_base::{Budget, Charge, KeyRange, Version};
 use kvilt_format::{levels::TableOf, table::Table};
 use kvilt_sync::{
     Versions,
-    teks::{Readers, TeksOptions, TeksTable},
+    teks::{Readers, TeksTable},
+    tombstones::Tombstones,
 };
 use parking_lot::Mutex;
 
@@ -19,21 +21,24 @@ use crate::parts;
 #[derive(Clone)]
 pub(crate) struct Sources {
     pub(crate) active: Arc<Memory>,
-    /// Newest first.
+    /// Those that are not flushed, newest first.
     pub(crate) sealed: Vec<Arc<Memory>>,
+    /// Those that were flushed last and are still read, newest first.
+    pub(crate) cached: Vec<Arc<Memory>>,
     /// Level 0 newest first, the others by key.
     pub(crate) levels: Vec<Vec<Arc<Sorted>>>,
-    /// Oldest first.
-    pub(crate) tombstones: Vec<Arc<Tombstone>>,
+    pub(crate) tombstones: Arc<Tombstones>,
 }
 
 /// A memory table.
 pub(crate) struct Memory {
     pub(crate) table: TeksTable,
-    /// Rises from table to table.
+    /// Rises from table to table; the first has 1.
     pub(crate) number: u64,
     /// The first segment of the redo log with records of its rows.
     pub(crate) log_first: u64,
+    /// No row of it has a lower version.
+    pub(crate) version_min: Version,
     charge: Mutex<Charge>,
 }
 
@@ -41,26 +46,20 @@ pub(crate) struct Memory {
 pub(crate) struct Sorted {
     pub(crate) of: TableOf,
     pub(crate) table: Arc<Table>,
+    /// The oldest memory table with rows of it; 0 if they are of an earlier run.
+    pub(crate) memory_min: u64,
     _charge: Charge,
-}
-
-/// A range delete.
-pub(crate) struct Tombstone {
-    pub(crate) of: RangeTombstone,
-    /// The newest memory table when it was made: later ones have nothing that it hides.
-    pub(crate) memory: u64,
 }
 
 impl Memory {
     pub(crate) fn new(
-        options: &TeksOptions,
+        table: TeksTable,
         number: u64,
-        log_first: u64,
+        (log_first, version_min): (u64, Version),
         budget: &Arc<Budget>,
-    ) -> std::io::Result<Self> {
-        let table = TeksTable::new(options)?;
+    ) -> Self {
         let charge = Mutex::new(budget.charge(parts::TABLES, table.memory_bytes() as u64));
-        Ok(Memory { table, number, log_first, charge })
+        Memory { table, number, log_first, version_min, charge }
     }
 
     /// Charges what it uses now.
@@ -81,9 +80,9 @@ impl Memory {
 }
 
 impl Sorted {
-    pub(crate) fn new(of: TableOf, table: Arc<Table>, budget: &Arc<Budget>) -> Self {
+    pub(crate) fn new(of: TableOf, table: Arc<Table>, memory_min: u64, budget: &Arc<Budget>) -> Self {
         let charge = budget.charge(parts::INDEXES, table.memory_bytes() as u64);
-        Sorted { of, table, _charge: charge }
+        Sorted { of, table, memory_min, _charge: charge }
     }
 
     /// Whether its keys may meet the range.
@@ -95,6 +94,11 @@ impl Sorted {
 impl Sources {
     /// Memory tables, newest first.
     pub(crate) fn memories(&self) -> impl Iterator<Item = &Arc<Memory>> {
+        self.unflushed().chain(&self.cached)
+    }
+
+    /// Memory tables with rows that only the redo log has beside them, newest first.
+    pub(crate) fn unflushed(&self) -> impl Iterator<Item = &Arc<Memory>> {
         std::iter::once(&self.active).chain(&self.sealed)
     }
 
@@ -103,37 +107,62 @@ impl Sources {
         self.levels.iter().flatten()
     }
 
-    /// The sorted tables that may have a key, newest first.
-    pub(crate) fn with_key<'s>(&'s self, key: &'s [u8]) -> impl Iterator<Item = &'s Arc<Sorted>> {
+    /// The sorted tables that readers need and that may have keys of a range, newest first.
+    pub(crate) fn sorted_over<'s>(&'s self, range: &'s KeyRange) -> impl Iterator<Item = &'s Arc<Sorted>> {
+        self.sorted().filter(|sorted| sorted.meets(range) && !self.is_in_memory(sorted))
+    }
+
+    /// The sorted tables that readers need and that may have a key, newest first.
+    pub(crate) fn sorted_with<'s>(&'s self, key: &'s [u8]) -> impl Iterator<Item = &'s Arc<Sorted>> {
         let level_0 = self.levels.iter().take(1).flatten();
         let others = self.levels.iter().skip(1).filter_map(move |tables| {
             tables.get(tables.partition_point(|sorted| sorted.of.last_key.as_slice() < key))
         });
         level_0.chain(others).filter(move |sorted| {
             (sorted.of.first_key.as_slice()..=sorted.of.last_key.as_slice()).contains(&key)
+                && !self.is_in_memory(sorted)
         })
     }
 
-    /// The range deletes that may still hide something.
-    pub(crate) fn needed_tombstones(&self) -> Vec<Arc<Tombstone>> {
-        let oldest_memory = self.memories().map(|memory| memory.number).min().unwrap_or(0);
-        let hides = |tombstone: &Arc<Tombstone>| {
-            tombstone.memory >= oldest_memory
-                || self.sorted().any(|sorted| {
-                    sorted.of.version_min < tombstone.of.version && sorted.meets(&tombstone.of.range)
-                })
+    /// Whether memory tables have all that a sorted table has: those from the oldest on follow each other
+    /// without a gap.
+    fn is_in_memory(&self, sorted: &Sorted) -> bool {
+        let oldest = self.cached.last().or(self.sealed.last()).unwrap_or(&self.active);
+        sorted.memory_min >= oldest.number
+    }
+
+    /// Of these range deletes, those that may still hide something.
+    pub(crate) fn needed(&self, tombstones: &Arc<Tombstones>) -> Arc<Tombstones> {
+        let oldest = self.memories().map(|memory| memory.version_min).min().unwrap_or_default();
+        let hides = |range: &KeyRange, version: Version| {
+            let hides_of = |sorted: &Arc<Sorted>| sorted.of.version_min < version && sorted.meets(range);
+            oldest < version || self.sorted().any(hides_of)
         };
-        self.tombstones.iter().filter(|tombstone| hides(tombstone)).cloned().collect()
+        if tombstones.pieces().iter().all(|piece| hides(&piece.range, piece.version)) {
+            return Arc::clone(tombstones);
+        }
+        Arc::new(tombstones.retained(hides))
+    }
+
+    /// Lets go of the cached tables that were flushed first while memory tables and `others` use more than
+    /// `bytes_max` bytes.
+    pub(crate) fn shrink(&mut self, others: u64, bytes_max: u64) {
+        let of_tables: u64 = self.memories().map(|memory| memory.memory_bytes()).sum();
+        let mut bytes = of_tables.saturating_add(others);
+        while bytes > bytes_max
+            && let Some(oldest) = self.cached.pop()
+        {
+            bytes -= oldest.memory_bytes();
+        }
     }
 }
 
-/// Whether a range delete hides an entry.
-pub(crate) struct Hidden<'t>(pub(crate) &'t [Arc<Tombstone>]);
-
-impl Hiding for Hidden<'_> {
-    fn hides(&mut self, key: &[u8], written: Version, view: Version) -> bool {
-        self.0.iter().any(|tombstone| tombstone.of.hides(key, written, view))
+/// A level, which may be new.
+pub(crate) fn level_of(sources: &mut Sources, number: usize) -> &mut Vec<Arc<Sorted>> {
+    while sources.levels.len() <= number {
+        sources.levels.push(Vec::new());
     }
+    &mut sources.levels[number]
 }
 
 /// The readers of a store, for its memory tables.

@@ -1,7 +1,8 @@
 //! `Store`: what the threads of a store share.
 //!
-//! Locks are taken in this order: keys (by number), the structure, the redo log's own. Whoever changes the
-//! sources holds the structure; readers take no lock.
+//! Locks are taken in this order: keys (by number), the catalogue, publishing, the redo log's own. Readers
+//! take none of them. Publishing is locked for a few moves of pointers, so a put that has announced itself may
+//! wait for it (S-4); the catalogue is locked while its file is synced.
 
 use std::{
     sync::{
@@ -15,22 +16,35 @@ use kvilt_base::{
     Budget, Clock, Disk, Error, ErrorKind, Hand, Level, ReadView, Result, Rng, Settings, Spawn, Version,
 };
 use kvilt_format::bloom;
-use kvilt_sync::{Doze, Home, Published, Versions, View, teks::TeksOptions};
+use kvilt_sync::{
+    Doze, Home, Published, Versions, View,
+    teks::{TeksOptions, TeksTable},
+};
 use parking_lot::{Condvar, Mutex, MutexGuard};
 
 use crate::{
     Options,
     catalogue::Catalogue,
     figures::Counters,
-    log::Log,
+    log::{Log, Position},
     options,
-    sources::{Memory, Sources, Tombstone},
+    sources::{Memory, Sources},
 };
 
 /// Locks of keys: a writer has that of its key.
 const KEY_LOCKS: usize = 1024;
-/// With as many sealed tables that are not flushed, writers wait.
+/// Writers wait while there are as many sealed tables that are not flushed …
 const SEALED_MAX: usize = 2;
+/// … and while level 0 has as many tables; from this number on, each write waits a little longer.
+const LEVEL_0_STOP: usize = 24;
+const LEVEL_0_SLOW: usize = 8;
+/// Longest wait of a write for each table of level 0 beyond that.
+const SLOW_STEP: Duration = Duration::from_micros(100);
+/// A writer that waits for the background looks as often whether it may go on: a worker that died wakes
+/// nobody.
+const LOOK: Duration = Duration::from_millis(100);
+/// Rows that have this part of a memory table's bytes together get a table with room for all of them.
+const LARGE_PART: usize = 4;
 
 /// A store that is open.
 pub(crate) struct Store {
@@ -44,29 +58,60 @@ pub(crate) struct Store {
     pub(crate) options: Options,
     pub(crate) versions: Arc<Versions>,
     pub(crate) sources: Published<Sources>,
-    pub(crate) structure: Mutex<Structure>,
-    /// Notified when a sealed table was flushed, or could not be.
-    pub(crate) flushed: Condvar,
+    publishing: Mutex<()>,
+    pub(crate) catalogue: Mutex<Catalogue>,
+    pub(crate) progress: Mutex<Progress>,
+    /// Notified when progress was made, or none can be.
+    pub(crate) progressed: Condvar,
     /// None if the store is only read, and while it is opened.
     pub(crate) log: OnceLock<Log>,
-    /// Held while a memory table is flushed or sorted tables are merged.
-    pub(crate) compacting: Mutex<()>,
+    /// Held while a memory table is flushed.
+    pub(crate) flushing: Mutex<()>,
+    /// Held while sorted tables are merged.
+    pub(crate) merging: Mutex<()>,
     pub(crate) counters: Counters,
     pub(crate) workers: OnceLock<Vec<Arc<dyn Hand>>>,
     pub(crate) doze: Doze,
     /// Whether something was appended since the last sync of the log.
     pub(crate) has_unsynced: AtomicBool,
     pub(crate) is_closed: AtomicBool,
+    /// The next memory table, made before it is needed.
+    spare: Mutex<Option<TeksTable>>,
     key_locks: Box<[Mutex<()>]>,
     hash_key: [u8; 16],
     poison: OnceLock<Error>,
 }
 
-/// What changes the sources, and what changes with them.
-pub(crate) struct Structure {
-    pub(crate) catalogue: Catalogue,
+/// How the background gets on.
+#[derive(Default)]
+pub(crate) struct Progress {
     /// Why the last flush failed, until one does not.
-    pub(crate) trouble: Option<Error>,
+    pub(crate) flush_trouble: Option<Error>,
+    /// The last merge failed.
+    pub(crate) is_merge_in_trouble: bool,
+}
+
+/// Room that rows need in a memory table.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Room {
+    pub(crate) rows: usize,
+    pub(crate) bytes: usize,
+}
+
+impl Room {
+    /// For one more row.
+    pub(crate) fn add(&mut self, key: &[u8], value: Option<&[u8]>) {
+        self.rows += 1;
+        let bytes = TeksTable::row_bytes(key.len(), value.map_or(0, <[u8]>::len));
+        self.bytes = self.bytes.saturating_add(bytes);
+    }
+
+    /// For one row.
+    pub(crate) fn of(key: &[u8], value: Option<&[u8]>) -> Self {
+        let mut room = Room::default();
+        room.add(key, value);
+        room
+    }
 }
 
 impl Store {
@@ -88,15 +133,19 @@ impl Store {
             options,
             versions,
             sources: Published::new(sources),
-            structure: Mutex::new(Structure { catalogue, trouble: None }),
-            flushed: Condvar::new(),
+            publishing: Mutex::new(()),
+            catalogue: Mutex::new(catalogue),
+            progress: Mutex::default(),
+            progressed: Condvar::new(),
             log: OnceLock::new(),
-            compacting: Mutex::new(()),
+            flushing: Mutex::new(()),
+            merging: Mutex::new(()),
             counters: Counters::default(),
             workers: OnceLock::new(),
             doze: Doze::default(),
             has_unsynced: AtomicBool::new(false),
             is_closed: AtomicBool::new(false),
+            spare: Mutex::new(None),
             key_locks: (0..KEY_LOCKS).map(|_| Mutex::new(())).collect(),
             hash_key,
             poison: OnceLock::new(),
@@ -106,6 +155,14 @@ impl Store {
     /// The sources at this moment, to be kept.
     pub(crate) fn sources_now(&self) -> Sources {
         self.sources.load(&kvilt_sync::pin()).clone()
+    }
+
+    /// Publishes changed sources.
+    pub(crate) fn change_sources(&self, change: impl FnOnce(&mut Sources)) {
+        let _publishing = self.publishing.lock();
+        let mut sources = self.sources_now();
+        change(&mut sources);
+        self.sources.replace(sources);
     }
 
     // States.
@@ -133,8 +190,8 @@ impl Store {
     /// From now on nothing is written any more, for this reason.
     pub(crate) fn poison(&self, why: &Error) {
         let _ = self.poison.set(why.clone());
-        // Writers that wait for a flush look from time to time; whoever poisons may hold the structure.
-        self.flushed.notify_all();
+        // Writers that wait look from time to time, too: the lock of the progress may be held here.
+        self.progressed.notify_all();
     }
 
     pub(crate) fn level(&self) -> Level {
@@ -160,60 +217,161 @@ impl Store {
 
     // Room.
 
-    /// Waits while too many sealed tables are not flushed. To be called without locks and announcements.
+    /// Waits while the background is behind, and sees to a memory table with room for rows, if they need much.
+    /// To be called without locks and announcements.
     ///
     /// Errors: that of the last flush; `Poisoned`, `Closed`.
-    pub(crate) fn make_room(&self) -> Result<()> {
-        if self.sources.load(&kvilt_sync::pin()).sealed.len() < SEALED_MAX {
-            return Ok(());
+    pub(crate) fn make_room(&self, room: Room) -> Result<()> {
+        let (sealed, level_0) = self.backlog();
+        if sealed >= SEALED_MAX || level_0 >= LEVEL_0_SLOW {
+            self.wait_for_background()?;
         }
+        self.make_large_room(room)
+    }
+
+    /// Tables that are sealed and not flushed, and tables of level 0.
+    fn backlog(&self) -> (usize, usize) {
+        let pin = kvilt_sync::pin();
+        let sources = self.sources.load(&pin);
+        (sources.sealed.len(), sources.levels.first().map_or(0, Vec::len))
+    }
+
+    #[cold]
+    fn wait_for_background(&self) -> Result<()> {
         let begun = self.clock.now();
-        let mut structure = self.structure.lock();
-        let outcome = loop {
-            if self.sources.load(&kvilt_sync::pin()).sealed.len() < SEALED_MAX {
-                break Ok(());
-            }
-            self.allow_writes()?;
-            if let Some(trouble) = &structure.trouble {
-                break Err(trouble.clone());
-            }
-            self.wake();
-            let has_helped = MutexGuard::unlocked(&mut structure, || self.spawn.help());
-            if !has_helped {
-                self.flushed.wait_for(&mut structure, FLUSH_LOOK);
-            }
-        };
+        let outcome = self.wait_for_flush().and_then(|()| self.wait_for_merge());
         self.counters.stalls.fetch_add(1, Ordering::Relaxed);
         let micros = self.clock.now().saturating_sub(begun).as_micros();
         self.counters.stalls_us.fetch_add(micros as u64, Ordering::Relaxed);
         outcome
     }
 
-    /// Makes a new table the active one, with room for a row of this length, unless that was done since
-    /// `full` was the active one.
-    pub(crate) fn rotate(&self, full: &Arc<Memory>, row_bytes: usize) -> Result<()> {
-        let structure = self.structure.lock();
+    fn wait_for_flush(&self) -> Result<()> {
+        while self.backlog().0 >= SEALED_MAX {
+            self.allow_writes()?;
+            // It may be possible by now.
+            self.wake();
+            self.wait_for_progress(LOOK);
+            let trouble = self.progress.lock().flush_trouble.clone();
+            if let Some(trouble) = trouble
+                && self.backlog().0 >= SEALED_MAX
+            {
+                return Err(trouble);
+            }
+        }
+        Ok(())
+    }
+
+    /// A merge that fails keeps nobody waiting: level 0 grows.
+    fn wait_for_merge(&self) -> Result<()> {
+        let behind = self.backlog().1.saturating_sub(LEVEL_0_SLOW - 1);
+        if behind > 0 && !self.progress.lock().is_merge_in_trouble {
+            self.wake();
+            self.wait_for_progress(SLOW_STEP * behind as u32);
+        }
+        while self.backlog().1 >= LEVEL_0_STOP && !self.progress.lock().is_merge_in_trouble {
+            self.allow_writes()?;
+            self.wake();
+            self.wait_for_progress(LOOK);
+        }
+        Ok(())
+    }
+
+    fn wait_for_progress(&self, most: Duration) {
+        if !self.spawn.help() {
+            self.progressed.wait_for(&mut self.progress.lock(), most);
+        }
+    }
+
+    /// If rows need much room, the active table has it, unless others take it.
+    pub(crate) fn make_large_room(&self, room: Room) -> Result<()> {
+        if room.bytes <= options::table_bytes(self.budget.bytes_max()) / LARGE_PART {
+            return Ok(());
+        }
+        let active = Arc::clone(&self.sources.load(&kvilt_sync::pin()).active);
+        let fill = active.table.fill();
+        let needed = with_waste(room);
+        if fill.arena_bytes - fill.used_bytes < needed.bytes || fill.slots < fill.keys + needed.rows {
+            self.rotate_unannounced(&active, room)?;
+        }
+        Ok(())
+    }
+
+    /// Rotates if the redo log, or range deletes, have become long though the active table is not full: room
+    /// of rows that are overwritten is used again, and a range delete takes none. `end` is the log's end.
+    pub(crate) fn bound_log(&self, end: Position) -> Result<()> {
+        let pin = kvilt_sync::pin();
+        let sources = self.sources.load(&pin);
+        let table_bytes = options::table_bytes(self.budget.bytes_max()) as u64;
+        let is_long = end.sequence - sources.active.log_first
+            >= options::segments_max(self.budget.bytes_max())
+            || sources.tombstones.bytes() > table_bytes
+                && sources.active.version_min < sources.tombstones.newest();
+        if !is_long || !sources.sealed.is_empty() {
+            return Ok(());
+        }
+        let active = Arc::clone(&sources.active);
+        drop(pin);
+        self.rotate_unannounced(&active, Room::default())
+    }
+
+    fn rotate_unannounced(&self, full: &Arc<Memory>, room: Room) -> Result<()> {
+        let pending = self.versions.announce();
+        self.rotate(full, room, pending.version())
+    }
+
+    /// Makes a new table the active one, with room for these rows, unless that was done since `full` was the
+    /// active one. The caller has announced a put of this version, or is alone: so no put that is under way
+    /// has a lower one (S-8).
+    pub(crate) fn rotate(&self, full: &Arc<Memory>, room: Room, version: Version) -> Result<()> {
+        let publishing = self.publishing.lock();
         let mut sources = self.sources_now();
         if !Arc::ptr_eq(&sources.active, full) {
             return Ok(());
         }
         // While the store is opened, rows come from the log of earlier runs.
-        let log_first = self.log.get().map_or(structure.catalogue.levels().log_first, Log::first_needed);
-        let active = self.new_memory(full.number + 1, log_first, row_bytes)?;
-        let sealed = std::mem::replace(&mut sources.active, active);
-        sources.sealed.insert(0, Arc::clone(&sealed));
+        let log_first = self.log.get().map_or(full.log_first, Log::first_needed);
+        let table = self.next_table(room)?;
+        let active = Memory::new(table, full.number + 1, (log_first, version), &self.budget);
+        full.charge();
+        sources.sealed.insert(0, std::mem::replace(&mut sources.active, Arc::new(active)));
+        self.shrink(&mut sources);
         self.sources.replace(sources);
-        sealed.table.seal();
-        sealed.charge();
-        drop(structure);
+        full.table.seal();
+        drop(publishing);
         self.counters.rotations.fetch_add(1, Ordering::Relaxed);
         self.wake();
         Ok(())
     }
 
-    fn new_memory(&self, number: u64, log_first: u64, row_bytes: usize) -> Result<Arc<Memory>> {
-        let options = table_options(self.budget.bytes_max(), &self.options, self.hash_key, row_bytes);
-        new_memory(&options, number, log_first, &self.budget)
+    /// Lets go of cached tables so that another table has room in the budget.
+    pub(crate) fn shrink(&self, sources: &mut Sources) {
+        let indexes: u64 = sources.sorted().map(|sorted| sorted.table.memory_bytes() as u64).sum();
+        let growing = options::table_bytes(self.budget.bytes_max()) as u64;
+        sources.shrink(indexes + sources.tombstones.bytes() + growing, self.budget.bytes_max());
+    }
+
+    /// A memory table with room for these rows.
+    pub(crate) fn next_table(&self, room: Room) -> Result<TeksTable> {
+        let options = self.table_options(room);
+        let spare = self.spare.lock().take_if(|spare| {
+            let fill = spare.fill();
+            fill.arena_bytes >= options.arena_bytes && fill.slots >= options.slots
+        });
+        spare.map_or_else(|| new_table(&options), Ok)
+    }
+
+    /// Makes the next memory table ahead. It takes memory when rows are put to it.
+    pub(crate) fn make_spare(&self) {
+        if self.spare.lock().is_none() {
+            // Without it the next rotation makes one, and reports the error.
+            let spare = new_table(&self.table_options(Room::default())).ok();
+            *self.spare.lock() = spare;
+        }
+    }
+
+    fn table_options(&self, room: Room) -> TeksOptions {
+        table_options(self.budget.bytes_max(), &self.options, self.hash_key, room)
     }
 
     /// The background has something to do.
@@ -262,42 +420,37 @@ impl Store {
         (self.versions.open_view_count() as u64, age)
     }
 
-    /// Adds a range delete to the sources.
-    pub(crate) fn add_tombstone(&self, of: kvilt_base::RangeTombstone) {
-        let _structure = self.structure.lock();
-        let mut sources = self.sources_now();
-        let memory = sources.active.number;
-        sources.tombstones.push(Arc::new(Tombstone { of, memory }));
-        self.sources.replace(sources);
+    /// Adds a range delete to the sources. The caller has all keys, or is alone.
+    pub(crate) fn add_tombstone(&self, tombstone: &kvilt_base::RangeTombstone) {
+        self.change_sources(|sources| {
+            sources.tombstones = sources.tombstones.with(tombstone, 0, &self.versions);
+        });
     }
 }
 
-/// How often a writer that waits for a flush looks whether it may go on: a worker that died wakes nobody.
-const FLUSH_LOOK: Duration = Duration::from_millis(100);
-
-/// The options of a memory table that has room for a row of this length.
+/// The options of a memory table that has room for these rows.
 pub(crate) fn table_options(
     budget_bytes: u64,
     options: &Options,
     hash_key: [u8; 16],
-    row_bytes: usize,
+    room: Room,
 ) -> TeksOptions {
     let bytes = options::table_bytes(budget_bytes);
     let mut table = TeksOptions::for_rows(bytes, options.row_bytes, hash_key);
-    // Some room more than one row needs, since a pool counts as full before its end.
-    table.arena_bytes = table.arena_bytes.max(row_bytes.saturating_add(row_bytes / 16).saturating_add(4096));
-    table.slots = table.slots.max(64);
+    let needed = with_waste(room);
+    table.arena_bytes = table.arena_bytes.max(needed.bytes);
+    table.slots = table.slots.max(needed.rows).max(64);
     table
 }
 
-pub(crate) fn new_memory(
-    options: &TeksOptions,
-    number: u64,
-    log_first: u64,
-    budget: &Arc<Budget>,
-) -> Result<Arc<Memory>> {
-    let memory = Memory::new(options, number, log_first, budget);
-    memory.map(Arc::new).map_err(|e| Error::io("make a memory table", e))
+/// Somewhat more room: a table counts as full before its end, and its lanes leave some of it unused.
+fn with_waste(room: Room) -> Room {
+    let bytes = room.bytes.saturating_add(room.bytes / 8).saturating_add(4096);
+    Room { rows: room.rows + room.rows / 4, bytes }
+}
+
+pub(crate) fn new_table(options: &TeksOptions) -> Result<TeksTable> {
+    TeksTable::new(options).map_err(|e| Error::io("make a memory table", e))
 }
 
 /// Poisons the store if it is dropped by a panic: nobody knows how far what it guards has come.

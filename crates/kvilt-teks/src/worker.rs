@@ -1,16 +1,21 @@
-//! The background: one worker flushes and merges, one makes the log durable each interval.
+//! The background: one worker weaves and flushes, one merges, one makes the log durable each interval.
 
 use std::sync::{Arc, Weak, atomic::Ordering};
 
-use kvilt_base::{Error, ErrorKind, Next, Worker};
+use kvilt_base::{Error, ErrorKind, Next, Result, Worker};
 
-use crate::store::Store;
+use crate::store::{Progress, Store};
 
 /// Keys that a step weaves into the order of the active table.
 const KEYS_A_STEP: usize = 4096;
 
-/// Weaves, flushes and merges while there is something to do.
-pub(crate) struct Compactor {
+/// Weaves, and flushes sealed tables.
+pub(crate) struct Flusher {
+    store: Weak<Store>,
+}
+
+/// Merges levels that are full.
+pub(crate) struct Merger {
     store: Weak<Store>,
 }
 
@@ -19,9 +24,15 @@ pub(crate) struct Syncer {
     store: Weak<Store>,
 }
 
-impl Compactor {
+impl Flusher {
     pub(crate) fn new(store: &Arc<Store>) -> Self {
-        Compactor { store: Arc::downgrade(store) }
+        Flusher { store: Arc::downgrade(store) }
+    }
+}
+
+impl Merger {
+    pub(crate) fn new(store: &Arc<Store>) -> Self {
+        Merger { store: Arc::downgrade(store) }
     }
 }
 
@@ -31,37 +42,19 @@ impl Syncer {
     }
 }
 
-impl Worker for Compactor {
+impl Worker for Flusher {
     fn step(&mut self) -> Next {
-        let Some(store) = self.store.upgrade() else { return Next::Done };
-        if store.is_closed.load(Ordering::Acquire) {
-            return Next::Done;
-        }
-        store.counters.background_steps.fetch_add(1, Ordering::Relaxed);
+        let Some(store) = at_work(&self.store) else { return Next::Done };
         let woven = {
             let pin = kvilt_sync::pin();
             let active = &store.sources.load(&pin).active;
             active.charge();
             active.table.weave(KEYS_A_STEP)
         };
-        match store.compact() {
-            Ok(has_done) => {
-                if store.structure.lock().trouble.take().is_some() {
-                    store.flushed.notify_all();
-                }
-                if has_done || woven == KEYS_A_STEP { Next::Again } else { Next::Rest(None) }
-            }
-            Err(error) => {
-                let is_lasting = store.ensure_healthy().is_err();
-                store.structure.lock().trouble = Some(error);
-                store.flushed.notify_all();
-                // It is tried again: a disk may be full for a while.
-                match is_lasting {
-                    true => Next::Rest(None),
-                    false => Next::Rest(Some(store.settings.durability.bounded().interval())),
-                }
-            }
-        }
+        store.make_spare();
+        let flushed = store.flush_oldest();
+        let is_behind = woven == KEYS_A_STEP;
+        next(&store, flushed, is_behind, |progress, trouble| progress.flush_trouble = trouble)
     }
 
     fn panicked(&mut self, message: &str) {
@@ -69,13 +62,56 @@ impl Worker for Compactor {
     }
 }
 
+impl Worker for Merger {
+    fn step(&mut self) -> Next {
+        let Some(store) = at_work(&self.store) else { return Next::Done };
+        let merged = store.merge();
+        next(&store, merged, false, |progress, trouble| progress.is_merge_in_trouble = trouble.is_some())
+    }
+
+    fn panicked(&mut self, message: &str) {
+        poison(&self.store, message);
+    }
+}
+
+/// The store, if it is there and open.
+fn at_work(store: &Weak<Store>) -> Option<Arc<Store>> {
+    let store = store.upgrade().filter(|store| !store.is_closed.load(Ordering::Acquire))?;
+    store.counters.background_steps.fetch_add(1, Ordering::Relaxed);
+    Some(store)
+}
+
+/// Notes how a step ended, wakes writers that wait for it, and says when the next one is.
+fn next(
+    store: &Store,
+    outcome: Result<bool>,
+    is_behind: bool,
+    note: impl FnOnce(&mut Progress, Option<Error>),
+) -> Next {
+    let (has_done, trouble) = match outcome {
+        Ok(has_done) => (has_done, None),
+        Err(error) => (false, Some(error)),
+    };
+    let is_in_trouble = trouble.is_some();
+    note(&mut store.progress.lock(), trouble);
+    if has_done || is_in_trouble {
+        store.progressed.notify_all();
+    }
+    if has_done {
+        // A table that was flushed may fill a level.
+        store.wake();
+    }
+    match (has_done || is_behind, is_in_trouble && store.ensure_healthy().is_ok()) {
+        (true, _) => Next::Again,
+        // It is tried again: a disk may be full for a while.
+        (false, true) => Next::Rest(Some(store.settings.durability.bounded().interval())),
+        (false, false) => Next::Rest(None),
+    }
+}
+
 impl Worker for Syncer {
     fn step(&mut self) -> Next {
-        let Some(store) = self.store.upgrade() else { return Next::Done };
-        if store.is_closed.load(Ordering::Acquire) {
-            return Next::Done;
-        }
-        store.counters.background_steps.fetch_add(1, Ordering::Relaxed);
+        let Some(store) = at_work(&self.store) else { return Next::Done };
         store.expire_views();
         let interval = store.settings.durability.bounded().interval();
         if store.has_unsynced.swap(false, Ordering::SeqCst) {

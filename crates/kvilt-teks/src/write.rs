@@ -1,7 +1,8 @@
 //! Writes: puts, deletes, batches, swaps and range deletes.
 //!
-//! Each goes the same way: make room, lock the keys, append to the log, announce, put, retire. So the log,
-//! the hash and the list agree on each key; and what a reader has seen is in the log.
+//! Each goes the same way: make room, lock the keys, append to the log, announce, put, retire; at last it does
+//! what it owes the active table and the log. So the log, the hash and the list agree on each key; and what a
+//! reader has seen is in the log.
 
 use std::{
     cell::RefCell,
@@ -14,12 +15,12 @@ use kvilt_base::{
     WriteBatch, limits,
 };
 use kvilt_format::redo::{self, Change};
-use kvilt_sync::teks::{Refused, TeksTable};
+use kvilt_sync::teks::Refused;
 
 use crate::{
-    log::Appended,
+    log::{Appended, Position},
     sources::Seen,
-    store::{PanicGuard, Store},
+    store::{PanicGuard, Room, Store},
 };
 
 thread_local! {
@@ -35,9 +36,12 @@ impl Store {
         limits::check_key(key, limits::ENGINE_KEY_BYTES_MAX)?;
         limits::check_value(value.unwrap_or_default())?;
         self.allow_writes()?;
-        self.make_room()?;
-        let _turn = self.lock_keys([self.key_lock(key)]);
-        self.change(key, value)
+        self.make_room(Room::of(key, value))?;
+        let end = {
+            let _turn = self.lock_keys([self.key_lock(key)]);
+            self.change(key, value)?
+        };
+        self.relieve(end)
     }
 
     pub(crate) fn compare_and_swap(
@@ -49,19 +53,21 @@ impl Store {
         limits::check_key(key, limits::ENGINE_KEY_BYTES_MAX)?;
         limits::check_value(new.unwrap_or_default())?;
         self.allow_writes()?;
-        self.make_room()?;
-        let _turn = self.lock_keys([self.key_lock(key)]);
+        self.make_room(Room::of(key, new))?;
+        let turn = self.lock_keys([self.key_lock(key)]);
         let mut there: Option<Value> = None;
         self.find(key, Version::NEWEST, &mut |value| there = Some(Value::copied(value)))?;
         if there.as_deref() != expected {
             return Ok(Swap::Differs(there));
         }
-        self.change(key, new)?;
+        let end = self.change(key, new)?;
+        drop(turn);
+        self.relieve(end)?;
         Ok(Swap::Done)
     }
 
-    /// Changes a key whose lock is held.
-    fn change(&self, key: &[u8], value: Option<&[u8]>) -> Result<()> {
+    /// Changes a key whose lock is held. Returns where its record is in the log.
+    fn change(&self, key: &[u8], value: Option<&[u8]>) -> Result<Position> {
         let _guard = PanicGuard(self);
         let change = match value {
             Some(value) => Change::Put { key, value },
@@ -71,10 +77,8 @@ impl Store {
         let pending = self.versions.announce();
         self.apply(key, value, pending.version(), pending.batch())?;
         drop(pending);
-        drop(appended);
-        self.relieve();
         self.counters.count_put(key, value);
-        Ok(())
+        Ok(appended.position())
     }
 
     pub(crate) fn write(&self, batch: &WriteBatch) -> Result<()> {
@@ -87,9 +91,11 @@ impl Store {
         if by_key.is_empty() {
             return Ok(());
         }
-        self.make_room()?;
+        let mut room = Room::default();
+        by_key.iter().for_each(|(key, value)| room.add(key, *value));
+        self.make_room(room)?;
         let locks: BTreeSet<usize> = by_key.keys().map(|key| self.key_lock(key)).collect();
-        let _turns = self.lock_keys(locks);
+        let turns = self.lock_keys(locks);
         let _guard = PanicGuard(self);
         let appended = self.append(by_key.iter().map(|(key, value)| match value {
             Some(value) => Change::Put { key, value },
@@ -100,10 +106,11 @@ impl Store {
             self.apply(key, *value, pending.version(), pending.batch())?;
         }
         drop(pending);
-        drop(appended);
-        self.relieve();
+        drop(turns);
         self.counters.count_batch(batch);
-        Ok(())
+        let end = appended.position();
+        drop(appended);
+        self.relieve(end)
     }
 
     pub(crate) fn delete_range(&self, range: &KeyRange) -> Result<()> {
@@ -113,18 +120,20 @@ impl Store {
         if range.is_empty() {
             return Ok(());
         }
-        self.make_room()?;
-        let _turns = self.lock_all_keys();
+        self.make_room(Room::default())?;
+        let turns = self.lock_all_keys();
         let _guard = PanicGuard(self);
         let appended =
             self.append([Change::DeleteRange { start: &range.start, end: range.end.as_deref() }])?;
         // No write is under way, so what the range has is below the version that the announcement gets.
         self.versions.advance();
         let pending = self.versions.announce();
-        self.add_tombstone(RangeTombstone { range: range.clone(), version: pending.version() });
+        self.add_tombstone(&RangeTombstone { range: range.clone(), version: pending.version() });
         drop(pending);
+        drop(turns);
+        let end = appended.position();
         drop(appended);
-        Ok(())
+        self.relieve(end)
     }
 
     /// Appends a record to the log, durably at level sync.
@@ -151,10 +160,12 @@ impl Store {
         Ok(appended)
     }
 
-    /// Has room of overwritten records used again, and the active table woven while scans come.
-    fn relieve(&self) {
+    /// Has room of overwritten records used again, the active table woven while scans come, and the log kept
+    /// short. To be called when a write has retired; `end` is where its record is.
+    fn relieve(&self, end: Position) -> Result<()> {
         let active = Arc::clone(&self.sources.load(&kvilt_sync::pin()).active);
         active.table.relieve();
+        self.bound_log(end)
     }
 
     /// Puts a row into the active table. What is in the log must get there, so an error poisons.
@@ -180,7 +191,7 @@ impl Store {
                 let message = "a memory table that was made for a row has no room for it";
                 return Err(Error::new(ErrorKind::Io, message));
             }
-            self.rotate(&active, TeksTable::row_bytes(entry.key.len(), entry.value.len()))?;
+            self.rotate(&active, Room::of(entry.key, Some(entry.value)), entry.version)?;
             has_rotated = true;
         }
     }

@@ -1,0 +1,162 @@
+//! Merging: a level that is full is merged into the level below.
+//!
+//! One merge at a time, beside flushes. Readers go on with the sources that they have; writers wait only if
+//! level 0 grows faster than it is merged.
+
+use std::{
+    ops::ControlFlow,
+    sync::{
+        Arc,
+        atomic::Ordering::{self, Relaxed},
+    },
+};
+
+use kvilt_base::{Direction, EntryRef, FileName, KeyRange, Kind, Merge, Result, Source, Version};
+use kvilt_format::{levels::LEVELS_MAX, names::TABLE};
+
+use crate::{
+    options::table_bytes,
+    output::Output,
+    retain::Retain,
+    sources::{Sorted, level_of},
+    store::Store,
+};
+
+/// With as many tables, level 0 is merged into level 1.
+const LEVEL_0_TABLES: usize = 4;
+/// Level 1 has as many times the bytes of a memory table …
+const LEVEL_1_TABLES: u64 = 8;
+/// … and each level below as many times those of the level above.
+const LEVEL_GROWTH: u64 = 10;
+/// Bytes of a sorted table that a merge writes, about: a memory table's, but from this to this many.
+const TABLE_BYTES_MIN: u64 = 64 << 10;
+const TABLE_BYTES_MAX: u64 = 64 << 20;
+
+/// What a merge reads, and where its output goes.
+struct Inputs {
+    /// Newest first.
+    tables: Vec<Arc<Sorted>>,
+    target: usize,
+}
+
+impl Store {
+    /// Merges a level, if one is full. Whether there may be more to do.
+    ///
+    /// Errors: `NoSpace`, `Io`, `Corrupted`: then nothing has changed. `Poisoned`.
+    pub(crate) fn merge(&self) -> Result<bool> {
+        let _merging = self.merging.lock();
+        self.ensure_healthy()?;
+        match self.full_level() {
+            Some(inputs) => self.merge_tables(&inputs),
+            None => Ok(false),
+        }
+    }
+
+    /// What is to be merged first.
+    fn full_level(&self) -> Option<Inputs> {
+        let sources = self.sources_now();
+        let level = |number: usize| sources.levels.get(number).map_or(&[][..], Vec::as_slice);
+        if level(0).len() >= LEVEL_0_TABLES {
+            return Some(inputs(level(0).to_vec(), level(1), 1));
+        }
+        let mut bytes_max = table_bytes(self.budget.bytes_max()) as u64 * LEVEL_1_TABLES;
+        for number in 1..LEVELS_MAX - 1 {
+            let bytes: u64 = level(number).iter().map(|sorted| sorted.of.len).sum();
+            if bytes > bytes_max {
+                // The oldest: files are numbered as they are made.
+                let oldest = level(number).iter().min_by_key(|sorted| sorted.of.number)?;
+                return Some(inputs(vec![Arc::clone(oldest)], level(number + 1), number + 1));
+            }
+            bytes_max = bytes_max.saturating_mul(LEVEL_GROWTH);
+        }
+        None
+    }
+
+    fn merge_tables(&self, inputs: &Inputs) -> Result<bool> {
+        let sources = self.sources_now();
+        let tombstones = self.durable_tombstones()?;
+        let mut retain = Retain::new(&self.versions, &tombstones);
+        let mut streams: Vec<Box<dyn Source>> = Vec::new();
+        for sorted in &inputs.tables {
+            streams.push(Box::new(sorted.table.source(&KeyRange::all(), Direction::Forward)?));
+        }
+        let mut merge = Merge::new(streams, Direction::Forward)?;
+        let bytes_max = (table_bytes(self.budget.bytes_max()) as u64).clamp(TABLE_BYTES_MIN, TABLE_BYTES_MAX);
+        let memory_min = inputs.tables.iter().map(|sorted| sorted.memory_min).min().unwrap_or(0);
+        let mut writing = Writing {
+            output: Output::new(self, bytes_max, memory_min),
+            below: sources.levels.get(inputs.target + 1..).unwrap_or_default(),
+            held: None,
+        };
+        let mut outcome = Ok(());
+        let flow = merge.each(&mut |entry| {
+            if retain.is_needed(entry.key, entry.version) {
+                outcome = writing.add(entry);
+            }
+            // A store that is closed does not wait for the end of a merge. What was written is removed.
+            let is_broken = outcome.is_err() || self.is_closed.load(Ordering::Relaxed);
+            if is_broken { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+        })?;
+        outcome?;
+        if flow.is_break() {
+            return Ok(false);
+        }
+        let tables = writing.output.finish()?;
+        let numbers: Vec<u64> = inputs.tables.iter().map(|sorted| sorted.of.number).collect();
+        self.install((&tables, &tombstones), &|sources| {
+            for level in &mut sources.levels {
+                level.retain(|sorted| !numbers.contains(&sorted.of.number));
+            }
+            let level = level_of(sources, inputs.target);
+            level.extend(tables.iter().cloned());
+            level.sort_by(|a, b| a.of.first_key.cmp(&b.of.first_key));
+        })?;
+        for number in numbers {
+            // What cannot be removed is removed by the next open.
+            let _ = self.disk.remove(FileName::Of(TABLE, number));
+        }
+        self.counters.merges.fetch_add(1, Relaxed);
+        Ok(true)
+    }
+}
+
+/// Tables, with those of the target level that they overlap.
+fn inputs(mut tables: Vec<Arc<Sorted>>, target_level: &[Arc<Sorted>], target: usize) -> Inputs {
+    let first = tables.iter().map(|sorted| &sorted.of.first_key).min().cloned().unwrap_or_default();
+    let last = tables.iter().map(|sorted| &sorted.of.last_key).max().cloned().unwrap_or_default();
+    let overlapping =
+        target_level.iter().filter(|other| other.of.first_key <= last && other.of.last_key >= first);
+    tables.extend(overlapping.cloned());
+    Inputs { tables, target }
+}
+
+/// The output of a merge, without deletes that have nothing to delete below.
+struct Writing<'s, 'o> {
+    output: Output<'o>,
+    below: &'s [Vec<Arc<Sorted>>],
+    /// A delete that goes if no older entry of its key follows.
+    held: Option<(Vec<u8>, Version)>,
+}
+
+impl Writing<'_, '_> {
+    fn add(&mut self, entry: EntryRef<'_>) -> Result<()> {
+        if let Some((key, version)) = self.held.take()
+            && key == entry.key
+        {
+            self.output.add(EntryRef { key: &key, version, kind: Kind::Tombstone, value: &[] })?;
+        }
+        if entry.kind == Kind::Tombstone && !self.is_below(entry.key) {
+            self.held = Some((entry.key.to_vec(), entry.version));
+            return Ok(());
+        }
+        self.output.add(entry)
+    }
+
+    /// Whether a level below may have the key.
+    fn is_below(&self, key: &[u8]) -> bool {
+        self.below
+            .iter()
+            .flatten()
+            .any(|sorted| (sorted.of.first_key.as_slice()..=sorted.of.last_key.as_slice()).contains(&key))
+    }
+}

@@ -1,0 +1,82 @@
+//! Several threads on a store whose memory tables are so small that they are rotated, flushed and merged all
+//! the time: no get goes back to an older value, or finds none.
+
+use std::{
+    sync::{
+        Arc,
+        atomic::{AtomicU64, AtomicUsize, Ordering},
+    },
+    thread,
+    time::Duration,
+};
+
+use kvilt_base::{Budget, Disk, Durability, Engine as _, Settings, Version, World};
+use kvilt_io::{MemoryDisk, NativeClock, NativeSpawn, SeededRng};
+
+use crate::{Options, engine::Teks, recovery, store::Store};
+
+const KEYS: usize = 400;
+const WRITERS: usize = 2;
+const ROUNDS: u64 = 500;
+
+fn key(number: usize) -> Vec<u8> {
+    (number as u64).to_be_bytes().to_vec()
+}
+
+fn value_at(store: &Store, number: usize) -> Option<u64> {
+    let mut found = None;
+    store
+        .find(&key(number), Version::NEWEST, &mut |value| {
+            found = Some(u64::from_le_bytes(value[..8].try_into().unwrap()));
+        })
+        .unwrap();
+    found
+}
+
+#[test]
+fn a_get_never_goes_back_while_tables_are_rotated_flushed_and_merged() {
+    let mut settings = Settings::default();
+    settings.durability = Durability::Async { interval: Duration::from_millis(50) };
+    let world = World {
+        clock: Arc::new(NativeClock::new()),
+        rng: Arc::new(SeededRng::new(7)),
+        spawn: Arc::new(NativeSpawn),
+        budget: Budget::new(1 << 20),
+    };
+    let options = Options { row_bytes: 4096 };
+    let disk: Arc<dyn Disk> = MemoryDisk::new(1);
+    let (store, lock) = recovery::open(disk, &world, &options, &settings).unwrap();
+    let db = Teks::new((Arc::clone(&store), lock));
+    let acknowledged: Vec<AtomicU64> = (0..KEYS).map(|_| AtomicU64::new(0)).collect();
+    let writing = AtomicUsize::new(WRITERS);
+    thread::scope(|scope| {
+        for writer in 0..WRITERS {
+            let (store, acknowledged, writing) = (&store, &acknowledged, &writing);
+            scope.spawn(move || {
+                for round in 1..=ROUNDS {
+                    for number in (writer..KEYS).step_by(WRITERS) {
+                        let value = [round.to_le_bytes(), [0; 8]].concat();
+                        store.put(&key(number), Some(&value)).unwrap();
+                        acknowledged[number].store(round, Ordering::SeqCst);
+                    }
+                }
+                writing.fetch_sub(1, Ordering::Relaxed);
+            });
+        }
+        for reader in 0..2 {
+            let (store, acknowledged, writing) = (&store, &acknowledged, &writing);
+            scope.spawn(move || {
+                let mut number = reader * 7;
+                while writing.load(Ordering::Relaxed) > 0 {
+                    number = (number + 61) % KEYS;
+                    let least = acknowledged[number].load(Ordering::SeqCst);
+                    let found = value_at(store, number).unwrap_or(0);
+                    assert!(found >= least, "key {number}: {found} after {least}");
+                }
+            });
+        }
+    });
+    assert!(store.counters.rotations.load(Ordering::Relaxed) > 100);
+    assert!(store.counters.merges.load(Ordering::Relaxed) > 10);
+    db.close().unwrap();
+}
