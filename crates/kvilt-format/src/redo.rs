@@ -13,6 +13,8 @@
 //! word: body len u32 | checksum u32
 //! ```
 
+mod salvage;
+
 use std::sync::Arc;
 
 use kvilt_base::{Error, File, FileName, Result};
@@ -25,6 +27,7 @@ use crate::{
     names::REDO,
 };
 
+pub use self::salvage::SalvagedRecord;
 pub use crate::change::{Change, Changes, push_changes};
 
 /// Bytes of the word before a record's body; records begin at multiples of it.
@@ -119,6 +122,12 @@ pub fn void(segment: Segment, offset: u64, bytes: &mut [u8]) -> Option<&[u8]> {
     Some(record)
 }
 
+/// The changes of a record with this body: none if it was made void.
+fn changes_of(body: &[u8]) -> Result<Changes<'_>, Malformed> {
+    let is_void = body.first() == Some(&0);
+    Changes::decode(Decoder::new(if is_void { &body[..1] } else { body }))
+}
+
 /// How a log ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Ending {
@@ -186,9 +195,7 @@ impl RedoReader {
     pub fn next(&mut self) -> Result<Option<(u64, Changes<'_>)>> {
         let Some(offset) = self.skip_to_record()? else { return Ok(None) };
         let body = &self.bytes[offset + WORD_BYTES..offset + WORD_BYTES + self.len_at(offset) as usize];
-        let is_void = body.first() == Some(&0);
-        let changes = Changes::decode(Decoder::new(if is_void { &body[..1] } else { body }));
-        let changes = changes.map_err(|Malformed(what)| self.corrupted(offset, what))?;
+        let changes = changes_of(body).map_err(|Malformed(what)| self.corrupted(offset, what))?;
         Ok(Some((offset as u64, changes)))
     }
 

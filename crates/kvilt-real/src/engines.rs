@@ -88,7 +88,7 @@ const TEKS: UnderTest = UnderTest {
     name: "teks",
     levels: &[Level::Async, Level::Sync],
     usual: || Engine::Teks(kvilt::teks::Options::default()),
-    // A memory table has an eighth of the budget. Its hash has fewer slots for longer rows, and is full sooner.
+    // A memory table is small by the budget, and with few slots it is full even sooner.
     tiny: || Engine::Teks(kvilt::teks::Options::default().row_bytes(1 << 10)),
     parts_now: |stats| stats["sorted_tables_now"],
     rewritten_bytes: |stats| stats.bytes_written.saturating_sub(stats.user_bytes),

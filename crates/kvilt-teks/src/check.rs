@@ -1,4 +1,5 @@
-//! `check`: reads and verifies every sorted table. What is in memory was verified when the log was read.
+//! `check`: reads and verifies every sorted table. What is in memory was verified when the log was read, and
+//! is counted.
 
 use kvilt_base::{CheckReport, Damage, Error, ErrorKind, Progress, Result};
 
@@ -8,6 +9,7 @@ use crate::store::Store;
 pub(crate) fn check(store: &Store, progress: &mut dyn FnMut(Progress) -> bool) -> Result<CheckReport> {
     let mut report = CheckReport::default();
     let sources = store.sources_now();
+    report.entries = sources.memories().map(|memory| memory.table.fill().keys as u64).sum();
     let total = sources.sorted().map(|sorted| sorted.of.len).sum();
     let mut done = 0;
     for sorted in sources.sorted() {

@@ -3,12 +3,12 @@
 use std::{any::Any, sync::Arc};
 
 use kvilt_base::{
-    Capabilities, Descriptor, Disk, Engine, Error, FileName, Level, Listed, Part, Recognised, Remainder,
+    Capabilities, Descriptor, Disk, Engine, FileName, Level, Listed, Part, Recognised, Remainder,
     RepairReport, Result, Salvaged, Settings, World,
 };
-use kvilt_format::names::{LEVELS, REDO};
+use kvilt_format::names::{LEVELS, REDO, TABLE};
 
-use crate::{NAME, Options, engine::Teks, parts, recovery};
+use crate::{NAME, Options, engine::Teks, parts, recovery, salvage};
 
 impl Descriptor for Options {
     fn name(&self) -> &'static str {
@@ -24,7 +24,7 @@ impl Descriptor for Options {
             levels: &[Level::Async, Level::Sync],
             after_power_cut: Remainder::Prefix,
             has_read_only: true,
-            has_repair: false,
+            has_repair: true,
         }
     }
 
@@ -44,7 +44,7 @@ impl Descriptor for Options {
         if find(LEVELS).is_some() {
             return Recognised::Store;
         }
-        find(REDO).map_or(Recognised::Nothing, Recognised::Pieces)
+        find(REDO).or_else(|| find(TABLE)).map_or(Recognised::Nothing, Recognised::Pieces)
     }
 
     fn open(&self, disk: Arc<dyn Disk>, world: World, settings: &Settings) -> Result<Arc<dyn Engine>> {
@@ -52,20 +52,16 @@ impl Descriptor for Options {
         Ok(Arc::new(Teks::new(recovery::open(disk, &world, self, settings)?)))
     }
 
-    fn lock_to_salvage(&self, _disk: &dyn Disk) -> Result<Box<dyn Any + Send + Sync>> {
-        Err(no_repair())
+    fn lock_to_salvage(&self, disk: &dyn Disk) -> Result<Box<dyn Any + Send + Sync>> {
+        salvage::lock_to_salvage(disk)
     }
 
     fn salvage(
         &self,
-        _disk: &dyn Disk,
-        _save: &mut dyn FnMut(Salvaged<'_>) -> Result<()>,
-        _progress: &mut dyn FnMut(u64, u64),
+        disk: &dyn Disk,
+        save: &mut dyn FnMut(Salvaged<'_>) -> Result<()>,
+        progress: &mut dyn FnMut(u64, u64),
     ) -> Result<RepairReport> {
-        Err(no_repair())
+        salvage::salvage(disk, save, progress)
     }
-}
-
-fn no_repair() -> Error {
-    Error::invalid("engine teks cannot repair a store")
 }

@@ -9,8 +9,8 @@ use std::{
 };
 
 use kvilt_base::{
-    CheckReport, Direction, Engine, FileName, KeyRange, Layout, LayoutRange, Progress, ReadView, Result,
-    Rows, Scanned, Stats, Swap, WriteBatch, directory::DirectoryLock, layout::files_by_kind,
+    CheckReport, Direction, Engine, ErrorKind, FileName, KeyRange, Layout, LayoutRange, Progress, ReadView,
+    Result, Rows, Scanned, Stats, Swap, WriteBatch, directory::DirectoryLock, layout::files_by_kind,
 };
 use kvilt_format::{
     FORMAT_VERSION,
@@ -156,8 +156,24 @@ fn close(store: &Store) -> Result<()> {
     // Writes that were let in before are over, and those that wait are refused.
     drop(store.lock_all_keys());
     match store.log.get() {
-        Some(log) => store.ensure_healthy().and_then(|()| log.close()),
+        Some(log) => {
+            store.ensure_healthy()?;
+            log.close()?;
+            note_end(store, log)
+        }
         None => Ok(()),
+    }
+}
+
+/// Says in the catalogue where the log ends: a segment that is missing, or shorter, would not be missed else.
+fn note_end(store: &Store, log: &Log) -> Result<()> {
+    let mut catalogue = store.catalogue.lock();
+    let synced = log.synced();
+    let changed = catalogue.change(|levels| levels.log_synced = (synced.sequence, synced.offset));
+    match changed {
+        // All is durable as it is.
+        Err(error) if error.kind() == ErrorKind::NoSpace && !catalogue.is_unsure() => Ok(()),
+        changed => changed.map(drop),
     }
 }
 

@@ -4,8 +4,7 @@
 //! A write is appended to the redo log and put into the active memory table. A full table is sealed, flushed
 //! to sorted tables of level 0, and these are merged into lower levels.
 //!
-//! It is not finished: a store of it cannot be repaired, deletes wait on a full
-//! disk, its redo log grows while a hot set is overwritten, and the crash and fault campaigns find faults.
+//! It is not finished: deletes wait on a full disk, and the crash and fault campaigns find faults.
 //!
 //! | module | is about |
 //! | --- | --- |
@@ -19,7 +18,7 @@
 //! | `output`, `install` | the sorted tables that these write; how they take effect |
 //! | `catalogue` | which sorted tables there are, durably |
 //! | `recovery`, `worker` | opening; the background |
-//! | `check`, `copy` | verification; a consistent copy |
+//! | `check`, `copy`, `salvage` | verification; a consistent copy; what is left of a damaged store |
 //! | `figures`, `parts` | counters; what uses the budget |
 //!
 //! Floor 2: the disk is seen through the seams of floor 0 only, and nothing is unsafe.
@@ -41,6 +40,7 @@ mod parts;
 mod read;
 mod recovery;
 mod retain;
+mod salvage;
 mod sources;
 mod store;
 mod worker;

@@ -13,7 +13,7 @@ fn engine_of(store: &Store) -> String {
 
 #[test]
 fn each_command_that_makes_a_store_makes_it_by_the_engine_it_is_given() {
-    for engine in ["even", "kvell"] {
+    for engine in ["even", "kvell", "teks"] {
         let (put, load) = (Store::new(), Store::new());
         put.run("put", &["k", "v", "--engine", engine]).ok();
         load.run_with("load", &["-", "--key", "k", "--engine", engine], ROWS).ok();

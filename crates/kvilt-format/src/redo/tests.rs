@@ -174,3 +174,60 @@ proptest! {
         let _ = written.read(is_whole);
     }
 }
+
+/// The first byte of each value that is salvaged, and where something is bad; and how it ended.
+fn salvaged(written: &Written, synced: u64, is_whole: bool) -> (Vec<u8>, Vec<u64>, Ending) {
+    let (mut reader, mut found, mut bad) = (written.reader(is_whole), Vec::new(), Vec::new());
+    while let Some(record) = reader.salvage(synced) {
+        match record {
+            SalvagedRecord::Good(mut changes) => match changes.next() {
+                Some(Change::Put { value, .. }) => found.push(value[0]),
+                other => panic!("only puts are written: {other:?}"),
+            },
+            SalvagedRecord::Bad { offset, .. } => bad.push(offset),
+        }
+    }
+    (found, bad, reader.ending())
+}
+
+#[test]
+fn of_a_damaged_segment_each_record_that_is_whole_is_salvaged() {
+    let (good, offsets) = three();
+    let end = good.0.len() as u64;
+    assert_eq!(salvaged(&good, 0, false), (vec![1, 2, 3], vec![], Ending::Open));
+    // A bit of the length leads nowhere, or into the middle of another record; one of the body, on.
+    for bit in 0..(offsets[2] - offsets[1]) * 8 {
+        let mut bad = Written(good.0.clone());
+        bad.0[offsets[1] + bit / 8] ^= 1 << (bit % 8);
+        let is_padding = bit / 8 >= WORD_BYTES + 7 + 20;
+        let (found, at, _) = salvaged(&bad, offsets[2] as u64, false);
+        match is_padding {
+            true => assert_eq!((found, at), (vec![1, 2, 3], vec![]), "bit {bit}"),
+            false => assert_eq!((found, at), (vec![1, 3], vec![offsets[1] as u64]), "bit {bit}"),
+        }
+        // What was not synced may be torn by a power cut: there the log ends.
+        assert_eq!(salvaged(&bad, 0, false).1, [], "bit {bit}");
+    }
+    let cut = Written(good.0[..offsets[2] + 12].to_vec());
+    assert_eq!(salvaged(&cut, end, true), (vec![1, 2], vec![offsets[2] as u64], Ending::Open));
+    let nothing = Written(good.0[..offsets[0]].to_vec());
+    assert_eq!(salvaged(&nothing, end, true), (vec![], vec![offsets[0] as u64], Ending::Open));
+}
+
+#[test]
+fn a_segment_is_known_by_its_records_also_without_its_header() {
+    let (mut written, offsets) = three();
+    written.0.truncate(offsets[2] + WORD_BYTES + 36);
+    written.0.resize(written.0.len().next_multiple_of(WORD_BYTES), 0);
+    let mark = written.0.len() as u64;
+    written.push_mark();
+    written.0[..HEADER_BYTES].fill(0xa5);
+    let file: Arc<dyn File> = MemoryFile::new(FileName::Of(REDO, ID.number), written.0.clone());
+    let reader = RedoReader::open_as(&file, SEGMENT, false).unwrap();
+    assert!(reader.has_any());
+    assert_eq!(reader.synced_to(), Some(mark));
+    for other in [8, 10] {
+        let other = RedoReader::open_as(&file, Segment { sequence: other, ..SEGMENT }, false).unwrap();
+        assert!(!other.has_any() && other.synced_to().is_none());
+    }
+}

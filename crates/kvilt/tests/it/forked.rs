@@ -19,7 +19,8 @@ fn open(path: &std::path::Path, durability: Durability, engine: &Engine) -> Db {
 
 /// Each level of durability of each engine.
 fn modes() -> Vec<(Durability, Engine)> {
-    let engines = [Engine::default(), crate::engines()[1].clone()];
+    let [_, kvell, teks] = crate::engines();
+    let engines = [Engine::default(), kvell, teks];
     engines.into_iter().flat_map(|engine| MODES.map(|durability| (durability, engine.clone()))).collect()
 }
 

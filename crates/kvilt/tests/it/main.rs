@@ -19,6 +19,7 @@ mod read_only;
 mod readme;
 mod rows;
 mod stand_in;
+mod teks;
 mod unfinished;
 mod whole;
 
@@ -35,8 +36,12 @@ fn small_chunks() -> Engine {
 }
 
 /// Each engine, with limits so small that few rows go all of its ways: for tests of what all of them promise.
-fn engines() -> [Engine; 2] {
-    [small_chunks(), Engine::Kvell(kvilt::kvell::Options::default().shards(2).queue_depth(4))]
+fn engines() -> [Engine; 3] {
+    [
+        small_chunks(),
+        Engine::Kvell(kvilt::kvell::Options::default().shards(2).queue_depth(4)),
+        Engine::Teks(kvilt::teks::Options::default().row_bytes(1 << 10)),
+    ]
 }
 
 /// A store over a map in memory, and the map.

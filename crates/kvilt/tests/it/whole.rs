@@ -17,8 +17,8 @@ impl Dice {
 type Model = BTreeMap<Vec<u8>, Vec<u8>>;
 
 /// Each engine, with limits so small that few rows go all of its ways.
-fn engines() -> [Engine; 2] {
-    let [_, kvell] = crate::engines();
+fn engines() -> [Engine; 3] {
+    let [_, kvell, teks] = crate::engines();
     let even = kvilt::even::Options::default()
         .compression(kvilt::even::Compression::Lz4)
         .chunk_bytes_max(64 << 10)
@@ -27,7 +27,7 @@ fn engines() -> [Engine; 2] {
         .log_bytes_max_cold(16 << 10)
         .log_bytes_max_cached(64 << 10)
         .block_bytes(1 << 10);
-    [Engine::Even(even), kvell]
+    [Engine::Even(even), kvell, teks]
 }
 
 fn open(path: &std::path::Path, durability: Durability, engine: &Engine) -> Db {
@@ -142,7 +142,7 @@ fn stores_of_one_environment_share_its_budget_whatever_their_engines() {
     let env = Env::new(4 << 20).unwrap();
     let open = |i: usize| {
         let builder = Db::builder(dir.path().join(format!("store{i}"))).env(&env);
-        builder.engine(engines()[i % 2].clone()).open().unwrap()
+        builder.engine(engines()[i % 3].clone()).open().unwrap()
     };
     let stores: Vec<Db> = (0..5).map(open).collect();
     for (i, db) in stores.iter().enumerate() {
