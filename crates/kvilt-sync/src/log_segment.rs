@@ -72,8 +72,9 @@ impl LogSegment {
     }
 
     /// Room for a record with a body of this length, which is not zero and less than 4 GiB. None if there is
-    /// none, or the segment is sealed.
-    pub fn reserve(&self, body_len: usize) -> Option<Reserved<'_>> {
+    /// none, or the segment is sealed. `then` runs before any record behind it has room, so what it counts
+    /// comes in the order of the records; it must not wait for another reservation.
+    pub fn reserve<T>(&self, body_len: usize, then: impl FnOnce() -> T) -> Option<(Reserved<'_>, T)> {
         let first = u64::from(u32::try_from(body_len).expect("a body has less than 4 GiB"));
         let record_bytes = WORD_BYTES + body_len.next_multiple_of(WORD_BYTES);
         let mut state = self.state.lock();
@@ -87,7 +88,9 @@ impl LogSegment {
         self.store(end, 0);
         self.store(offset, first);
         state.end = end;
-        Some(reserved)
+        // Still under the lock.
+        let counted = then();
+        Some((reserved, counted))
     }
 
     /// Appends a word without a body at `offset`, if the log still ends there. False if it does not, if there
@@ -232,8 +235,8 @@ mod tests {
     #[test]
     fn what_was_reserved_has_its_length_and_what_was_filled_its_word_and_body() {
         let (segment, file) = segment(4096);
-        let one = segment.reserve(5).unwrap();
-        let two = segment.reserve(9).unwrap();
+        let one = segment.reserve(5, || ()).unwrap().0;
+        let two = segment.reserve(9, || ()).unwrap().0;
         assert_eq!((one.offset(), two.offset()), (16, 32));
         two.fill(b"nine more", 9 | 77 << 32);
         // S-91: as a process that dies now leaves it.
@@ -246,16 +249,16 @@ mod tests {
         assert_eq!([16, 56, 64].map(|offset| word_at(&file, offset)), [5 | 66 << 32, 56 << 32, 0]);
         segment.seal(|offset| offset);
         assert_eq!(word_at(&file, 64), 64);
-        assert!(segment.reserve(1).is_none() && !segment.append_word_at(72, 1));
+        assert!(segment.reserve(1, || ()).is_none() && !segment.append_word_at(72, 1));
         assert_eq!(segment.filled(), Some(72));
     }
 
     #[test]
     fn a_segment_has_room_up_to_its_last_word_and_always_for_its_end() {
         let (segment, file) = segment(64);
-        assert!(segment.reserve(40).is_none(), "the word behind has no room");
-        segment.reserve(32).unwrap().fill(&[1; 32], 3);
-        assert!(segment.reserve(1).is_none() && !segment.append_word_at(segment.end(), 1));
+        assert!(segment.reserve(40, || ()).is_none(), "the word behind has no room");
+        segment.reserve(32, || ()).unwrap().0.fill(&[1; 32], 3);
+        assert!(segment.reserve(1, || ()).is_none() && !segment.append_word_at(segment.end(), 1));
         segment.seal(|_| 9);
         assert_eq!(word_at(&file, 56), 9);
     }
@@ -263,9 +266,9 @@ mod tests {
     #[test]
     fn a_record_that_was_given_up_is_told_of() {
         let (segment, _file) = segment(4096);
-        segment.reserve(3).unwrap().fill(b"abc", 1);
+        segment.reserve(3, || ()).unwrap().0.fill(b"abc", 1);
         assert!(segment.filled().is_some());
-        drop(segment.reserve(3));
+        drop(segment.reserve(3, || ()));
         assert_eq!(segment.filled(), None);
     }
 
@@ -277,7 +280,7 @@ mod tests {
             for thread in 0..3_u8 {
                 let segment = &segment;
                 scope.spawn(move || {
-                    while let Some(reserved) = segment.reserve(24) {
+                    while let Some((reserved, ())) = segment.reserve(24, || ()) {
                         reserved.fill(&[thread; 24], 24 | 1 << 32);
                     }
                 });

@@ -14,6 +14,7 @@
 //! - T-10: a record that was appended is whole in its segment, so it outlives the process.
 //! - T-11: behind a sync, all that was appended before it is durable, with the names of its files; a mark is
 //!   stored only behind such a sync.
+//! - T-13: what `announce` counts while a record is appended comes in the order of the log.
 //! - T-12: a segment is used again only when no record in it is waiting to be applied to a table, and no
 //!   table that is not flushed has rows of it.
 
@@ -58,8 +59,10 @@ pub struct Log {
     store_id: u64,
     /// Bytes of a segment, unless a record needs more.
     segment_bytes: u64,
-    /// Segments that are needed, in order; the last is the current one.
+    /// Segments that are needed, in order; the last is the current one. Locked for moments, without I/O.
     segments: RwLock<VecDeque<Arc<Segment>>>,
+    /// Held while the next segment is begun.
+    turning: Mutex<()>,
     files: Mutex<Files>,
     /// Files were made whose names are not durable.
     has_new_names: AtomicBool,
@@ -100,6 +103,7 @@ impl Log {
             store_id,
             segment_bytes,
             segments: RwLock::default(),
+            turning: Mutex::new(()),
             files: Mutex::new(Files {
                 left: chain.segments,
                 stale: chain.stale,
@@ -117,13 +121,14 @@ impl Log {
     }
 
     /// Appends a record; when this returns it outlives the process. What is returned is kept until the record
-    /// is applied to a table.
+    /// is applied to a table. `announce` runs once, after all file operations and before any record behind
+    /// this one is appended (T-13).
     ///
-    /// Errors: `NoSpace`, `Io`; then nothing was appended.
-    pub fn append(&self, body: &[u8]) -> Result<Appended> {
+    /// Errors: `NoSpace`, `Io`; then nothing was appended or announced.
+    pub fn append<T>(&self, body: &[u8], announce: impl Fn() -> T) -> Result<(Appended, T)> {
         loop {
             let current = self.current();
-            if let Some(appended) = Segment::append(&current, body)? {
+            if let Some(appended) = Segment::append(&current, body, &announce)? {
                 return Ok(appended);
             }
             self.turn(&current, body.len())?;
@@ -205,14 +210,15 @@ impl Log {
 
     /// Begins the segment behind `full`, unless somebody else did.
     fn turn(&self, full: &Arc<Segment>, body_len: usize) -> Result<()> {
-        let mut segments = self.segments.write();
-        if !Arc::ptr_eq(segments.back().expect("a log has a segment"), full) {
+        let _turning = self.turning.lock();
+        if !Arc::ptr_eq(&self.current(), full) {
             return Ok(());
         }
         // In this order: if there is no room for the next one, no file has its sequence, and the next append
         // tries again. A log that ends with a sealed segment is whole.
         full.seal()?;
-        segments.push_back(self.next_segment(full.sequence() + 1, body_len)?);
+        let next = self.next_segment(full.sequence() + 1, body_len)?;
+        self.segments.write().push_back(next);
         Ok(())
     }
 

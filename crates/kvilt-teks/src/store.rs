@@ -302,15 +302,16 @@ impl Store {
     pub(crate) fn bound_log(&self, end: Position) -> Result<()> {
         let pin = kvilt_sync::pin();
         let sources = self.sources.load(&pin);
-        let table_bytes = options::table_bytes(self.budget.bytes_max()) as u64;
-        let is_long = end.sequence - sources.active.log_first
-            >= options::segments_max(self.budget.bytes_max())
-            || sources.tombstones.bytes() > table_bytes
-                && sources.active.version_min < sources.tombstones.newest();
-        if !is_long || !sources.sealed.is_empty() {
+        let (active, tombstones) = (&sources.active, &sources.tombstones);
+        // The active table may be a later one by now.
+        let segments = end.sequence.saturating_sub(active.log_first);
+        let is_long = segments >= options::segments_max(self.budget.bytes_max());
+        let are_many = tombstones.bytes() > options::table_bytes(self.budget.bytes_max()) as u64
+            && active.version_min < tombstones.newest();
+        if !(is_long || are_many) || !sources.sealed.is_empty() {
             return Ok(());
         }
-        let active = Arc::clone(&sources.active);
+        let active = Arc::clone(active);
         drop(pin);
         self.rotate_unannounced(&active, Room::default())
     }

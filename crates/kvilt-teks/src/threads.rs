@@ -19,6 +19,15 @@ const KEYS: usize = 400;
 const WRITERS: usize = 2;
 const ROUNDS: u64 = 500;
 
+/// A writer that has ended, or has panicked.
+struct Ended<'w>(&'w AtomicUsize);
+
+impl Drop for Ended<'_> {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
 fn key(number: usize) -> Vec<u8> {
     (number as u64).to_be_bytes().to_vec()
 }
@@ -53,6 +62,7 @@ fn a_get_never_goes_back_while_tables_are_rotated_flushed_and_merged() {
         for writer in 0..WRITERS {
             let (store, acknowledged, writing) = (&store, &acknowledged, &writing);
             scope.spawn(move || {
+                let _ended = Ended(writing);
                 for round in 1..=ROUNDS {
                     for number in (writer..KEYS).step_by(WRITERS) {
                         let value = [round.to_le_bytes(), [0; 8]].concat();
@@ -60,7 +70,6 @@ fn a_get_never_goes_back_while_tables_are_rotated_flushed_and_merged() {
                         acknowledged[number].store(round, Ordering::SeqCst);
                     }
                 }
-                writing.fetch_sub(1, Ordering::Relaxed);
             });
         }
         for reader in 0..2 {

@@ -15,7 +15,7 @@ use kvilt_base::{
     WriteBatch, limits,
 };
 use kvilt_format::redo::{self, Change};
-use kvilt_sync::teks::Refused;
+use kvilt_sync::{Pending, Versions, teks::Refused};
 
 use crate::{
     log::{Appended, Position},
@@ -73,8 +73,7 @@ impl Store {
             Some(value) => Change::Put { key, value },
             None => Change::Delete { key },
         };
-        let appended = self.append([change])?;
-        let pending = self.versions.announce();
+        let (appended, pending) = self.append([change], Versions::announce)?;
         self.apply(key, value, pending.version(), pending.batch())?;
         drop(pending);
         self.counters.count_put(key, value);
@@ -97,11 +96,11 @@ impl Store {
         let locks: BTreeSet<usize> = by_key.keys().map(|key| self.key_lock(key)).collect();
         let turns = self.lock_keys(locks);
         let _guard = PanicGuard(self);
-        let appended = self.append(by_key.iter().map(|(key, value)| match value {
+        let changes = by_key.iter().map(|(key, value)| match value {
             Some(value) => Change::Put { key, value },
             None => Change::Delete { key },
-        }))?;
-        let pending = self.versions.announce_batch();
+        });
+        let (appended, pending) = self.append(changes, Versions::announce_batch)?;
         for (key, value) in &by_key {
             self.apply(key, *value, pending.version(), pending.batch())?;
         }
@@ -123,11 +122,10 @@ impl Store {
         self.make_room(Room::default())?;
         let turns = self.lock_all_keys();
         let _guard = PanicGuard(self);
-        let appended =
-            self.append([Change::DeleteRange { start: &range.start, end: range.end.as_deref() }])?;
         // No write is under way, so what the range has is below the version that the announcement gets.
         self.versions.advance();
-        let pending = self.versions.announce();
+        let change = Change::DeleteRange { start: &range.start, end: range.end.as_deref() };
+        let (appended, pending) = self.append([change], Versions::announce)?;
         self.add_tombstone(&RangeTombstone { range: range.clone(), version: pending.version() });
         drop(pending);
         drop(turns);
@@ -136,33 +134,46 @@ impl Store {
         self.relieve(end)
     }
 
-    /// Appends a record to the log, durably at level sync.
+    /// Appends a record to the log, durably at level sync, and announces the write.
+    ///
+    /// At level async the announcement comes with the append, so that versions ascend in the log: a power cut
+    /// leaves the log up to some record, and a view that was open must not have seen a write behind it without
+    /// one before it. At level sync nothing is seen that is not durable with all before it, and no scan waits
+    /// for a sync (S-4).
     ///
     /// Errors: `NoSpace`, `Io`: then nothing has changed, but after a failed sync, which poisons.
-    fn append<'c>(&self, changes: impl IntoIterator<Item = Change<'c>, IntoIter: Clone>) -> Result<Appended> {
+    fn append<'c, 's>(
+        &'s self,
+        changes: impl IntoIterator<Item = Change<'c>, IntoIter: Clone>,
+        announce: impl Fn(&'s Versions) -> Pending<'s>,
+    ) -> Result<(Appended, Pending<'s>)> {
         // Again, for what has happened while keys were waited for.
         let log = self.allow_writes()?;
-        let appended = BODY.with_borrow_mut(|body| {
+        BODY.with_borrow_mut(|body| {
             body.clear();
             redo::push_changes(body, changes);
-            let appended = log.append(body);
             // Relaxed: a statistic.
             self.counters.log_bytes.fetch_add(redo::record_bytes(body.len()) as u64, Ordering::Relaxed);
+            let appended = match self.level() {
+                Level::Async => log.append(body, || announce(&self.versions)),
+                Level::Sync => log.append(body, || ()).and_then(|(appended, ())| {
+                    log.sync().inspect_err(|error| self.poison(error))?;
+                    Ok((appended, announce(&self.versions)))
+                }),
+            };
             if body.capacity() > BODY_KEPT_BYTES_MAX {
                 *body = Vec::new();
             }
             appended
-        })?;
-        match self.level() {
-            Level::Async => self.has_appended(),
-            Level::Sync => log.sync().inspect_err(|error| self.poison(error))?,
-        }
-        Ok(appended)
+        })
     }
 
-    /// Has room of overwritten records used again, the active table woven while scans come, and the log kept
-    /// short. To be called when a write has retired; `end` is where its record is.
+    /// Has the log synced in time and kept short, room of overwritten records used again, and the active table
+    /// woven while scans come. To be called when a write has retired; `end` is where its record is.
     fn relieve(&self, end: Position) -> Result<()> {
+        if self.level() == Level::Async {
+            self.has_appended();
+        }
         let active = Arc::clone(&self.sources.load(&kvilt_sync::pin()).active);
         active.table.relieve();
         self.bound_log(end)

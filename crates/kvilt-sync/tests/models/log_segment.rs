@@ -34,7 +34,7 @@ fn all_before_the_filled_end_is_whole() {
         let writers = [1, 2].map(|_| {
             let (segment, between) = (Arc::clone(&segment), Arc::clone(&between));
             thread::spawn(move || {
-                let reserved = segment.reserve(8).unwrap();
+                let reserved = segment.reserve(8, || ()).unwrap().0;
                 between.fetch_add(1, Ordering::SeqCst);
                 reserved.fill(&[1; 8], WORD);
             })

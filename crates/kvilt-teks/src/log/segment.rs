@@ -87,24 +87,32 @@ impl Segment {
         self.bytes
     }
 
-    /// Appends a record; none if there is no room for it.
+    /// Appends a record; none if there is no room for it. `announce` runs before any record behind it.
     ///
     /// Errors: those of a write, where the segment is not mapped.
-    pub(super) fn append(segment: &Arc<Segment>, body: &[u8]) -> Result<Option<Appended>> {
+    pub(super) fn append<T>(
+        segment: &Arc<Segment>,
+        body: &[u8],
+        announce: impl FnOnce() -> T,
+    ) -> Result<Option<(Appended, T)>> {
         // SeqCst, and before the room is taken: whoever sees the segment sealed, or full, sees this.
         segment.unapplied.fetch_add(1, Ordering::SeqCst);
         let mut appended = Appended { segment: Arc::clone(segment), offset: 0 };
-        let offset = match &segment.body {
-            Body::Mapped { log, .. } => log.reserve(body.len()).map(|reserved| {
+        let written = match &segment.body {
+            Body::Mapped { log, .. } => log.reserve(body.len(), announce).map(|(reserved, announced)| {
                 let offset = reserved.offset();
                 reserved.fill(body, segment.format.word(offset, body));
-                offset
+                (offset, announced)
             }),
-            Body::Written(end) => segment.write_record(&mut end.lock(), body)?,
+            Body::Written(end) => {
+                let mut end = end.lock();
+                let offset = segment.write_record(&mut end, body)?;
+                offset.map(|offset| (offset, announce()))
+            }
         };
-        Ok(offset.map(|offset| {
+        Ok(written.map(|(offset, announced)| {
             appended.offset = offset;
-            appended
+            (appended, announced)
         }))
     }
 

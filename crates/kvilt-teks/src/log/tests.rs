@@ -1,6 +1,8 @@
 //! Tests of the redo log: what is read back after a close, a kill and a power cut, with segments that are
 //! turned, freed and used again meanwhile.
 
+use std::sync::atomic::AtomicU64;
+
 use kvilt_base::ErrorKind;
 use kvilt_format::redo::{Change, push_changes};
 use kvilt_io::{Keep, MemoryDisk, SeededRng};
@@ -46,14 +48,14 @@ fn records_come_back_from_many_segments_and_a_long_one_has_its_own() {
     let (_, log) = open(&disk, known(1, true)).unwrap();
     for number in 0..50 {
         let len = if number == 20 { 10_000 } else { 300 };
-        log.append(&body(number, len)).unwrap();
+        log.append(&body(number, len), || ()).unwrap();
     }
     log.close().unwrap();
     assert!(log.current().sequence() > 3);
     let (numbers, log) = open(&disk, known(1, false)).unwrap();
     assert_eq!(numbers, (0..50).collect::<Vec<_>>());
     // And goes on behind.
-    log.append(&body(50, 3)).unwrap();
+    log.append(&body(50, 3), || ()).unwrap();
     let (numbers, _) = replayed(&disk.kill_image(), known(1, true)).unwrap();
     assert_eq!(numbers, (0..51).collect::<Vec<_>>());
 }
@@ -63,9 +65,9 @@ fn records_come_back_from_many_segments_and_a_long_one_has_its_own() {
 fn a_segment_is_kept_while_a_record_in_it_waits_and_used_again_afterwards() {
     let disk = MemoryDisk::new(2);
     let (_, log) = open(&disk, known(1, true)).unwrap();
-    let waits = log.append(&body(0, 10)).unwrap();
+    let waits = log.append(&body(0, 10), || ()).unwrap();
     for number in 1..40 {
-        log.append(&body(number, 300)).unwrap();
+        log.append(&body(number, 300), || ()).unwrap();
     }
     assert_eq!(log.first_needed(), 1);
     drop(waits);
@@ -76,7 +78,7 @@ fn a_segment_is_kept_while_a_record_in_it_waits_and_used_again_afterwards() {
     assert!(log.bytes() < bytes);
     let last_number = log.files.lock().last_number;
     for number in 40..60 {
-        log.append(&body(number, 300)).unwrap();
+        log.append(&body(number, 300), || ()).unwrap();
     }
     assert_eq!(log.files.lock().last_number, last_number, "free files were used again");
     let (numbers, _) = replayed(&disk.kill_image(), known(first, true)).unwrap();
@@ -112,7 +114,7 @@ fn what_a_crash_leaves_is_a_prefix_with_all_that_was_synced() {
                     }
                     _ => {
                         let len = [3, 300, 900, 5_000][rng.below(4) as usize];
-                        log.append(&body(next, len)).unwrap();
+                        log.append(&body(next, len), || ()).unwrap();
                         expected.push(next);
                         next += 1;
                     }
@@ -144,7 +146,7 @@ fn what_is_missing_before_the_synced_end_is_damage() {
     let disk = MemoryDisk::new(3);
     let (_, log) = open(&disk, known(1, true)).unwrap();
     for number in 0..40 {
-        log.append(&body(number, 300)).unwrap();
+        log.append(&body(number, 300), || ()).unwrap();
     }
     log.sync().unwrap();
     let synced = log.synced();
@@ -172,25 +174,30 @@ fn what_is_missing_before_the_synced_end_is_damage() {
 fn a_sync_that_has_nothing_to_do_writes_nothing() {
     let disk = MemoryDisk::new(4);
     let (_, log) = open(&disk, known(1, true)).unwrap();
-    log.append(&body(1, 10)).unwrap();
+    log.append(&body(1, 10), || ()).unwrap();
     log.sync().unwrap();
     let calls = disk.ops();
     log.sync().unwrap();
     assert_eq!(disk.ops(), calls);
 }
 
-/// T-11, by threads: what each appended before a sync is there, in its order.
+/// T-11, by threads: what each appended before a sync is there, in its order. T-13: what they count is in
+/// the order of the log.
 #[test]
 fn threads_append_and_sync_at_once() {
     let disk = MemoryDisk::new(5);
     let (_, log) = open(&disk, known(1, true)).unwrap();
     const EACH: u64 = 400;
+    let count = AtomicU64::new(0);
+    let counted = Mutex::new(Vec::new());
     std::thread::scope(|scope| {
         for thread in 0..3 {
-            let log = &log;
+            let (log, count, counted) = (&log, &count, &counted);
             scope.spawn(move || {
                 for number in 0..EACH {
-                    let appended = log.append(&body(thread << 32 | number, 100)).unwrap();
+                    let announce = || count.fetch_add(1, Ordering::Relaxed);
+                    let (appended, nth) = log.append(&body(thread << 32 | number, 100), announce).unwrap();
+                    counted.lock().push((appended.position(), nth));
                     if number % 50 == 0 {
                         log.sync().unwrap();
                         assert!(log.synced() > appended.position());
@@ -199,6 +206,9 @@ fn threads_append_and_sync_at_once() {
             });
         }
     });
+    let mut counted = counted.into_inner();
+    counted.sort_unstable();
+    assert!(counted.iter().map(|(_, nth)| *nth).eq(0..3 * EACH));
     log.sync().unwrap();
     let (numbers, _) = replayed(&disk.crash_image(Keep::SyncedOnly), known(1, false)).unwrap();
     assert_eq!(numbers.len() as u64, 3 * EACH);
