@@ -54,8 +54,8 @@ pub(crate) fn table_bytes(budget_bytes: u64) -> usize {
     (budget_bytes / TABLE_PART).clamp(TABLE_BYTES_MIN, TABLE_BYTES_MAX) as usize
 }
 
-/// Segments of the redo log that a memory table may need: with so many bytes of records as have several times
-/// its own, or as many records that are alone in theirs, it is flushed although it is not full.
+/// Segments of the redo log that a memory table may need: if there are more, it is flushed although it is not
+/// full.
 pub(crate) fn segments_max(budget_bytes: u64) -> u64 {
     let bytes = table_bytes(budget_bytes) as u64 * LOG_TABLES;
     bytes.div_ceil(segment_bytes(budget_bytes)).max(LOG_TABLES)

@@ -1,5 +1,5 @@
-//! `Sources`: where rows are, newest first: the active memory table, sealed ones, cached ones, sorted tables by
-//! level.
+//! `Sources`: where rows are, newest first: the active memory table, sealed ones, cached ones, sorted tables
+//! by level.
 //!
 //! What is always true: of one key, what an earlier source has is as new or newer than what a later one has.
 //! A value of this is never changed; a change publishes another one.

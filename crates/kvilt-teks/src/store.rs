@@ -1,8 +1,8 @@
 //! `Store`: what the threads of a store share.
 //!
 //! Locks are taken in this order: keys (by number), the catalogue, publishing, the redo log's own. Readers
-//! take none of them. Publishing is locked for a few moves of pointers, so a put that has announced itself may
-//! wait for it (S-4); the catalogue is locked while its file is synced.
+//! take none of them. Publishing is locked for a few moves of pointers, so a put that has announced itself
+//! may wait for it (S-4); the catalogue is locked while its file is synced.
 
 use std::{
     sync::{
@@ -217,8 +217,8 @@ impl Store {
 
     // Room.
 
-    /// Waits while the background is behind, and sees to a memory table with room for rows, if they need much.
-    /// To be called without locks and announcements.
+    /// Waits while the background is behind, and sees to a memory table with room for rows, if they need
+    /// much. To be called without locks and announcements.
     ///
     /// Errors: that of the last flush; `Poisoned`, `Closed`.
     pub(crate) fn make_room(&self, room: Room) -> Result<()> {
@@ -249,15 +249,12 @@ impl Store {
     fn wait_for_flush(&self) -> Result<()> {
         while self.backlog().0 >= SEALED_MAX {
             self.allow_writes()?;
-            // It may be possible by now.
+            // It is tried again by itself: not by each write that fails.
+            if let Some(trouble) = &self.progress.lock().flush_trouble {
+                return Err(trouble.clone());
+            }
             self.wake();
             self.wait_for_progress(LOOK);
-            let trouble = self.progress.lock().flush_trouble.clone();
-            if let Some(trouble) = trouble
-                && self.backlog().0 >= SEALED_MAX
-            {
-                return Err(trouble);
-            }
         }
         Ok(())
     }

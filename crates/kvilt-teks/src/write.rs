@@ -1,8 +1,8 @@
 //! Writes: puts, deletes, batches, swaps and range deletes.
 //!
-//! Each goes the same way: make room, lock the keys, append to the log, announce, put, retire; at last it does
-//! what it owes the active table and the log. So the log, the hash and the list agree on each key; and what a
-//! reader has seen is in the log.
+//! Each goes the same way: make room, lock the keys, append to the log, announce, put, retire; at last it
+//! does what it owes the active table and the log. So the log, the hash and the list agree on each key; and
+//! what a reader has seen is in the log.
 
 use std::{
     cell::RefCell,
@@ -137,8 +137,8 @@ impl Store {
     /// Appends a record to the log, durably at level sync, and announces the write.
     ///
     /// At level async the announcement comes with the append, so that versions ascend in the log: a power cut
-    /// leaves the log up to some record, and a view that was open must not have seen a write behind it without
-    /// one before it. At level sync nothing is seen that is not durable with all before it, and no scan waits
+    /// leaves the log up to some record, and a view that was open must not have seen a write behind it
+    /// without one before it. At level sync nothing is seen that is not durable with all before it, and no scan waits
     /// for a sync (S-4).
     ///
     /// Errors: `NoSpace`, `Io`: then nothing has changed, but after a failed sync, which poisons.
@@ -168,8 +168,8 @@ impl Store {
         })
     }
 
-    /// Has the log synced in time and kept short, room of overwritten records used again, and the active table
-    /// woven while scans come. To be called when a write has retired; `end` is where its record is.
+    /// Has the log synced in time and kept short, room of overwritten records used again, and the active
+    /// table woven while scans come. To be called when a write has retired; `end` is where its record is.
     fn relieve(&self, end: Position) -> Result<()> {
         if self.level() == Level::Async {
             self.has_appended();

@@ -264,8 +264,8 @@ mod tests {
         assert_eq!(filled.filter(|slot| slot.load(Ordering::Relaxed) != 0).count() as u32, entered);
     }
 
-    /// T-2 where choices of a key coincide, as they often do among few buckets: a key that moved past a bucket
-    /// with an empty slot would not be found.
+    /// T-2 where choices of a key coincide, as they often do among few buckets: a key that moved past a
+    /// bucket with an empty slot would not be found.
     #[test]
     fn every_key_is_found_among_few_buckets() {
         for (buckets, first) in (1..=8).flat_map(|buckets| {
