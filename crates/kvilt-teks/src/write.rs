@@ -138,8 +138,8 @@ impl Store {
     ///
     /// At level async the announcement comes with the append, so that versions ascend in the log: a power cut
     /// leaves the log up to some record, and a view that was open must not have seen a write behind it
-    /// without one before it. At level sync nothing is seen that is not durable with all before it, and no scan waits
-    /// for a sync (S-4).
+    /// without one before it. At level sync nothing is seen that is not durable with all before it, and no
+    /// scan waits for a sync (S-4).
     ///
     /// Errors: `NoSpace`, `Io`: then nothing has changed, but after a failed sync, which poisons.
     fn append<'c, 's>(
