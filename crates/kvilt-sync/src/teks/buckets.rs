@@ -173,14 +173,13 @@ impl Buckets {
         let mut next = 0;
         while next < steps.len() {
             let (bucket, hash) = (steps[next].bucket, hash_of(steps[next].found as u32));
-            let mut choices = (0..CHOICES).map(|nth| choice(hash, nth, self.buckets.len()));
-            // The first of those that coincide: what lies between it and a later one has to be full, too.
-            let present = choices.position(|other| other == bucket).expect("a key is in one of its choices");
-            for nth in present + 1..CHOICES {
-                let later = choice(hash, nth, self.buckets.len());
-                if later == bucket {
-                    continue;
-                }
+            let choices: [usize; CHOICES] = std::array::from_fn(|nth| choice(hash, nth, self.buckets.len()));
+            let first = |bucket| choices.iter().position(|other| *other == bucket);
+            let present = first(bucket).expect("a key is in one of its choices");
+            // Of choices that coincide the first counts: so what lies before a choice is full, and no key
+            // comes back to a bucket that it has left.
+            for later in (present + 1..CHOICES).filter(|nth| first(choices[*nth]) == Some(*nth)) {
+                let later = choices[later];
                 if self.move_along(&steps, next, later, mine) {
                     return Entered::New;
                 }
