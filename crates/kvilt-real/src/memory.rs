@@ -26,6 +26,8 @@ use crate::{
 const MIB: u64 = 1 << 20;
 /// So long a slow reader looks at its row.
 const SLOW_READ: Duration = Duration::from_secs(2);
+/// So long a hot set is overwritten.
+const HOT: Duration = Duration::from_secs(60);
 /// About the longest key.
 const LONG_KEY_BYTES: u64 = 60_000;
 /// The largest value.
@@ -104,6 +106,9 @@ const CASES: &[Case] = &[
         play: deletes_beside_a_slow_get,
     },
     Case { name: "a_range_delete_for_each_row_visited", budget_mib: 8, besides: 0, play: deletes_in_a_visit },
+    Case { name: "small_rows_with_a_budget_of_1", budget_mib: 1, besides: 0, play: small_rows },
+    Case { name: "a_hot_set_for_a_minute", budget_mib: 64, besides: 0, play: hot_set },
+    Case { name: "one_key_under_a_snapshot", budget_mib: 64, besides: 0, play: one_key_under_a_snapshot },
 ];
 
 impl Memory {
@@ -367,6 +372,42 @@ fn deletes_beside_a_slow_get(db: &Db) -> Result<()> {
         let from = round * 10 % 90_000;
         Ok(db.delete_range(from.to_be_bytes()..(from + 5).to_be_bytes())?)
     })
+}
+
+fn small_rows(db: &Db) -> Result<()> {
+    const ROWS: u64 = 1_000_000;
+    for i in 0..ROWS {
+        db.put(spread(i).to_be_bytes(), i.to_be_bytes())?;
+    }
+    for i in (0..ROWS).step_by(1000) {
+        ensure!(db.get(spread(i).to_be_bytes())?.as_deref() == Some(&i.to_be_bytes()[..]), "row {i}");
+    }
+    ensure!(db.iter().count() as u64 == ROWS, "rows are missing");
+    Ok(())
+}
+
+fn hot_set(db: &Db) -> Result<()> {
+    let begun = Instant::now();
+    for i in 0.. {
+        db.put((spread(i) % 10_000).to_be_bytes(), [i as u8; 100])?;
+        if i % 1000 == 0 && begun.elapsed() > HOT {
+            break;
+        }
+    }
+    ensure!(db.iter().count() == 10_000, "rows are missing");
+    Ok(())
+}
+
+fn one_key_under_a_snapshot(db: &Db) -> Result<()> {
+    const PUTS: u64 = 10_000_000;
+    db.put("key", 0u64.to_be_bytes())?;
+    let snapshot = db.snapshot();
+    for i in 1..=PUTS {
+        db.put("key", i.to_be_bytes())?;
+    }
+    ensure!(snapshot.get("key")?.as_deref() == Some(&0u64.to_be_bytes()[..]), "the snapshot has moved");
+    ensure!(db.get("key")?.as_deref() == Some(&PUTS.to_be_bytes()[..]), "another value");
+    Ok(())
 }
 
 fn deletes_in_a_visit(db: &Db) -> Result<()> {

@@ -56,22 +56,28 @@ impl Engine for Teks {
 
     fn delete(&self, key: &[u8]) -> Result<()> {
         self.home.allow_write()?;
-        self.store.put(key, None)
+        self.store.insist(|| self.store.put(key, None))
     }
 
     fn write(&self, batch: WriteBatch) -> Result<()> {
         self.home.allow_write()?;
-        self.store.write(&batch)
+        if batch.operations().any(|operation| operation.value.is_some()) {
+            return self.store.write(&batch);
+        }
+        self.store.insist(|| self.store.write(&batch))
     }
 
     fn compare_and_swap(&self, key: &[u8], expected: Option<&[u8]>, new: Option<&[u8]>) -> Result<Swap> {
         self.home.allow_write()?;
-        self.store.compare_and_swap(key, expected, new)
+        if new.is_some() {
+            return self.store.compare_and_swap(key, expected, new);
+        }
+        self.store.insist(|| self.store.compare_and_swap(key, expected, None))
     }
 
     fn delete_range(&self, range: &KeyRange) -> Result<()> {
         self.home.allow_write()?;
-        self.store.delete_range(range)
+        self.store.insist(|| self.store.delete_range(range))
     }
 
     fn view(&self) -> Result<ReadView> {
@@ -205,6 +211,7 @@ fn stats(store: &Store) -> Stats {
     own.rotations = counters.rotations.load(Relaxed);
     own.flushes = counters.flushes.load(Relaxed);
     own.merges = counters.merges.load(Relaxed);
+    own.thinned = counters.thinned.load(Relaxed);
     let (views, age) = store.views_now();
     stats.open_views_now = views;
     stats.oldest_view_age_us_now = u64::try_from(age.as_micros()).unwrap_or(u64::MAX);

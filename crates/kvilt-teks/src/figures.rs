@@ -21,6 +21,7 @@ pub(crate) struct Counters {
     pub(crate) rotations: AtomicU64,
     pub(crate) flushes: AtomicU64,
     pub(crate) merges: AtomicU64,
+    pub(crate) thinned: AtomicU64,
     pub(crate) table_bytes_written: AtomicU64,
     pub(crate) catalogue_bytes_written: AtomicU64,
     pub(crate) open_us: AtomicU64,
@@ -67,5 +68,7 @@ declare_figures! {
         flushes,
         /// Merges of sorted tables.
         merges,
+        /// Sorted tables that were written again, on a full disk, without what newer ones delete.
+        thinned,
     }
 }

@@ -67,7 +67,7 @@ impl Store {
             log.free_until(log_first);
         }
         // Memory tables and files of sorted ones are not to wait for the next collection.
-        kvilt_sync::pin().flush();
+        kvilt_sync::settle();
         Ok(())
     }
 }

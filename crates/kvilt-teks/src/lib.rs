@@ -4,7 +4,7 @@
 //! A write is appended to the redo log and put into the active memory table. A full table is sealed, flushed
 //! to sorted tables of level 0, and these are merged into lower levels.
 //!
-//! It is not finished: deletes wait on a full disk, and the crash and fault campaigns find faults.
+//! It is not finished: the crash and fault campaigns find faults.
 //!
 //! | module | is about |
 //! | --- | --- |
@@ -15,6 +15,7 @@
 //! | `log` | the redo log: segments that are mapped and used in turn |
 //! | `retain` | which versions of a key some reader can still see |
 //! | `flush`, `merge` | memory tables become sorted tables of level 0; full levels are merged downwards |
+//! | `room` | what gives room back on a full disk, and the reserve of the log for that |
 //! | `output`, `install` | the sorted tables that these write; how they take effect |
 //! | `catalogue` | which sorted tables there are, durably |
 //! | `recovery`, `worker` | opening; the background |
@@ -40,6 +41,7 @@ mod parts;
 mod read;
 mod recovery;
 mod retain;
+mod room;
 mod salvage;
 mod sources;
 mod store;

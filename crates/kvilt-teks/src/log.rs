@@ -8,7 +8,12 @@
 //!
 //! A writer appends to the current segment. If that has no room the writer seals it and begins the next, in a
 //! file that is free or new. A sync makes durable what is whole, then says so by a mark. A segment is free
-//! when the tables with all of its rows are flushed.
+//! when the tables with all of its rows are flushed. One that is sealed and synced is not mapped any more.
+//!
+//! Some free files are the *reserve*: more than there are segments, up to a limit. Puts need all of it, for
+//! a flush takes somewhat more room than the segments that it frees have. On a full disk deletes take of it
+//! what the next flush can do without, and what gives room back is lent the rest: flushes, merges, catalogues
+//! ([`Loan`]).
 //!
 //! What is always true:
 //! - T-10: a record that was appended is whole in its segment, so it outlives the process.
@@ -17,6 +22,7 @@
 //! - T-13: what `announce` counts while a record is appended comes in the order of the log.
 //! - T-12: a segment is used again only when no record in it is waiting to be applied to a table, and no
 //!   table that is not flushed has rows of it.
+//! - T-14: a segment for what brings rows is begun only if the reserve is whole behind that.
 
 mod chain;
 mod segment;
@@ -29,7 +35,7 @@ use std::{
     },
 };
 
-use kvilt_base::{Disk, Error, ErrorKind, FileName, Result};
+use kvilt_base::{Disk, Error, ErrorKind, File, FileName, Result};
 use kvilt_format::{FileIdentity, HEADER_BYTES, names::REDO, redo};
 use kvilt_sync::Group;
 use parking_lot::{Mutex, RwLock};
@@ -41,8 +47,33 @@ pub use self::{
     segment::Appended,
 };
 
-/// Files that are kept for later when no record in them is needed; others are removed.
+/// Files of the reserve beside those for the output of a flush: for deletes, for a segment that two tables
+/// share, and for what tables have beside rows.
+const OTHER_FILES: usize = 4;
+/// Files of the reserve of a log with one segment.
+const RESERVE_FILES_MIN: usize = 2;
+/// Free files that are kept beside the reserve; others are removed.
 const FREE_FILES_MAX: usize = 2;
+/// Files that a log which is closed leaves for the next run, which may begin on a full disk.
+const CLOSED_FILES_MAX: usize = 2;
+
+/// Lengths of a log's files.
+#[derive(Clone, Copy, Debug)]
+pub struct Sizes {
+    /// Bytes of a segment, unless a record needs more.
+    pub segment_bytes: u64,
+    /// As many have room for the output of a flush; at least one.
+    pub output_files: usize,
+}
+
+/// What a record is for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Purpose {
+    /// It brings rows.
+    Rows,
+    /// It only deletes: then it may take what the reserve has.
+    Deletes,
+}
 
 /// A position in a log: the segment, and the offset in it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -57,8 +88,7 @@ pub struct Position {
 pub struct Log {
     disk: Arc<dyn Disk>,
     store_id: u64,
-    /// Bytes of a segment, unless a record needs more.
-    segment_bytes: u64,
+    sizes: Sizes,
     /// Segments that are needed, in order; the last is the current one. Locked for moments, without I/O.
     segments: RwLock<VecDeque<Arc<Segment>>>,
     /// Held while the next segment is begun.
@@ -87,27 +117,48 @@ struct Files {
     left: VecDeque<Left>,
     /// Those that earlier runs did not need, and a catalogue that a power cut may bring back does.
     stale: Vec<FileName>,
-    free: Vec<Arc<Segment>>,
+    /// Each has the bytes of a segment.
+    free: Vec<Arc<dyn File>>,
+    /// Files of the reserve when it is whole: few at first, and never less than there were.
+    wanted: usize,
+    /// No segment was begun yet.
+    is_beginning: bool,
+    /// Loans of the reserve that were not given back.
+    loans: usize,
+    /// A write was refused, and no file was made for one since.
+    is_wanting: bool,
+    /// The same, until somebody asks.
+    has_refused: bool,
     last_number: u64,
 }
+
+/// Leave to use the reserve for work that gives room back. While there is one nobody else makes the reserve
+/// whole; the last one tries that when it is dropped.
+pub(crate) struct Loan<'l>(&'l Log);
 
 impl Log {
     /// Begins the log of this run behind what earlier runs left, in a segment of its own.
     ///
     /// Errors: `NoSpace`, `Io`.
-    pub fn begin(disk: Arc<dyn Disk>, store_id: u64, segment_bytes: u64, mut chain: Chain) -> Result<Log> {
+    pub fn begin(disk: Arc<dyn Disk>, store_id: u64, sizes: Sizes, mut chain: Chain) -> Result<Log> {
         chain.end(&*disk)?;
+        let free = take_over(&*disk, sizes, &chain.unused);
         let first = Position { sequence: chain.last_sequence + 1, offset: 0 };
         let log = Log {
             disk,
             store_id,
-            segment_bytes,
+            sizes,
             segments: RwLock::default(),
             turning: Mutex::new(()),
             files: Mutex::new(Files {
                 left: chain.segments,
                 stale: chain.stale,
-                free: Vec::new(),
+                free,
+                wanted: RESERVE_FILES_MIN,
+                is_beginning: true,
+                loans: 0,
+                is_wanting: false,
+                has_refused: false,
                 last_number: chain.last_number,
             }),
             has_new_names: AtomicBool::new(false),
@@ -115,8 +166,13 @@ impl Log {
             syncing: Mutex::new(Syncing { looked: first, has_failed: false }),
             group: Group::new(),
         };
-        let segment = log.next_segment(first.sequence, 0)?;
+        // Nothing is brought yet, and an open on a full disk does with what there is.
+        let segment = log.next_segment(first.sequence, 0, Purpose::Deletes)?;
         log.segments.write().push_back(segment);
+        let mut files = log.files.lock();
+        files.is_beginning = false;
+        log.refill(&mut files);
+        drop(files);
         Ok(log)
     }
 
@@ -125,13 +181,18 @@ impl Log {
     /// this one is appended (T-13).
     ///
     /// Errors: `NoSpace`, `Io`; then nothing was appended or announced.
-    pub fn append<T>(&self, body: &[u8], announce: impl Fn() -> T) -> Result<(Appended, T)> {
+    pub fn append<T>(
+        &self,
+        body: &[u8],
+        purpose: Purpose,
+        announce: impl Fn() -> T,
+    ) -> Result<(Appended, T)> {
         loop {
             let current = self.current();
             if let Some(appended) = Segment::append(&current, body, &announce)? {
                 return Ok(appended);
             }
-            self.turn(&current, body.len())?;
+            self.turn(&current, body.len(), purpose)?;
         }
     }
 
@@ -170,13 +231,55 @@ impl Log {
             // What cannot be removed is passed over by every open.
             let _ = self.disk.remove(name);
         }
+        let kept = files.wanted + FREE_FILES_MAX;
         for segment in unneeded {
-            if files.free.len() < FREE_FILES_MAX && segment.capacity() == self.segment_bytes {
-                files.free.push(segment);
+            if files.free.len() < kept && segment.capacity() == self.sizes.segment_bytes {
+                files.free.push(Arc::clone(segment.file()));
             } else {
                 let _ = self.disk.remove(segment.name());
             }
         }
+        self.refill(&mut files);
+    }
+
+    /// Whether the reserve is not whole, or a write was refused.
+    pub(crate) fn is_short(&self) -> bool {
+        let files = self.files.lock();
+        files.is_wanting || files.loans > 0 || files.free.len() < files.wanted
+    }
+
+    /// Gives the reserve up, but what deletes may take. None if there is nothing to be given.
+    pub(crate) fn lend(&self) -> Option<Loan<'_>> {
+        let mut files = self.files.lock();
+        let kept = usize::from(files.free.len() > self.output_files());
+        if files.free.len() <= kept {
+            return None;
+        }
+        for file in files.free.drain(kept..) {
+            // As in `free_until`.
+            let _ = self.disk.remove(file.name());
+        }
+        files.loans += 1;
+        Some(Loan(self))
+    }
+
+    /// Tries to make the reserve whole, and a file more if a write was refused. Whether it has both.
+    pub(crate) fn restore(&self) -> bool {
+        let mut files = self.files.lock();
+        if !self.refill(&mut files) {
+            return false;
+        }
+        if files.is_wanting && files.free.len() <= files.wanted {
+            let Ok(file) = self.make(&mut files, self.sizes.segment_bytes) else { return false };
+            files.free.push(file);
+        }
+        files.is_wanting = false;
+        true
+    }
+
+    /// Whether a write was refused since this was asked last.
+    pub(crate) fn take_refusal(&self) -> bool {
+        std::mem::take(&mut self.files.lock().has_refused)
     }
 
     /// Up to where all is durable.
@@ -188,7 +291,7 @@ impl Log {
     pub fn bytes(&self) -> u64 {
         let in_use: u64 = self.segments.read().iter().map(|segment| segment.capacity()).sum();
         let files = self.files.lock();
-        let free: u64 = files.free.iter().map(|segment| segment.capacity()).sum();
+        let free = files.free.len() as u64 * self.sizes.segment_bytes;
         in_use + free + files.left.iter().map(|left| left.bytes).sum::<u64>()
     }
 
@@ -197,9 +300,17 @@ impl Log {
     /// Errors: as [`Log::sync`].
     pub fn close(&self) -> Result<()> {
         self.sync()?;
-        for segment in self.files.lock().free.drain(..) {
+        let mut files = self.files.lock();
+        let kept = CLOSED_FILES_MAX.min(files.free.len());
+        for file in files.free.split_off(kept) {
             // As in `free_until`.
-            let _ = self.disk.remove(segment.name());
+            let _ = self.disk.remove(file.name());
+        }
+        for file in files.free.drain(..) {
+            // They are no segments any more, so the next run takes them over.
+            if file.write_all_at(0, &[0; HEADER_BYTES]).is_err() {
+                let _ = self.disk.remove(file.name());
+            }
         }
         Ok(())
     }
@@ -209,7 +320,7 @@ impl Log {
     }
 
     /// Begins the segment behind `full`, unless somebody else did.
-    fn turn(&self, full: &Arc<Segment>, body_len: usize) -> Result<()> {
+    fn turn(&self, full: &Arc<Segment>, body_len: usize, purpose: Purpose) -> Result<()> {
         let _turning = self.turning.lock();
         if !Arc::ptr_eq(&self.current(), full) {
             return Ok(());
@@ -217,36 +328,92 @@ impl Log {
         // In this order: if there is no room for the next one, no file has its sequence, and the next append
         // tries again. A log that ends with a sealed segment is whole.
         full.seal()?;
-        let next = self.next_segment(full.sequence() + 1, body_len)?;
+        let next = self.next_segment(full.sequence() + 1, body_len, purpose)?;
         self.segments.write().push_back(next);
         Ok(())
     }
 
     /// A segment with room for a record of this length.
-    fn next_segment(&self, sequence: u64, body_len: usize) -> Result<Arc<Segment>> {
+    fn next_segment(&self, sequence: u64, body_len: usize, purpose: Purpose) -> Result<Arc<Segment>> {
         let needed = HEADER_BYTES as u64 + redo::record_bytes(body_len) as u64 + redo::WORD_BYTES as u64;
         let mut files = self.files.lock();
-        if needed <= self.segment_bytes
+        let file = self.next_file(&mut files, needed, purpose);
+        files.is_wanting = file.is_err();
+        files.has_refused |= file.is_err();
+        let file = file?;
+        let id = FileIdentity { store_id: self.store_id, number: file.name().number() };
+        let begun = Segment::begin(Arc::clone(&file), redo::Segment { id, sequence });
+        if begun.is_err() {
+            // The first error is the one to report.
+            let _ = self.disk.remove(file.name());
+        }
+        begun.map(Arc::new)
+    }
+
+    fn next_file(&self, files: &mut Files, needed: u64, purpose: Purpose) -> Result<Arc<dyn File>> {
+        if !files.is_beginning {
+            let wanted =
+                (self.segments.read().len() + OTHER_FILES).min(self.sizes.output_files + OTHER_FILES);
+            files.wanted = files.wanted.max(wanted);
+        }
+        let is_usual = needed <= self.sizes.segment_bytes;
+        if purpose == Purpose::Rows && !self.refill(files) {
+            let message = "the disk is full: deletes go on, and give room back in the background";
+            return Err(Error::new(ErrorKind::NoSpace, message).in_file(self.disk.place()));
+        }
+        if is_usual
+            && files.free.len() > files.wanted
             && let Some(free) = files.free.pop()
         {
-            return Segment::again(&free, sequence).map(Arc::new);
+            return Ok(free);
         }
+        let made = self.make(files, needed.max(self.sizes.segment_bytes));
+        match made {
+            Err(error) if error.kind() == ErrorKind::NoSpace && purpose == Purpose::Deletes => {
+                if files.free.len() <= self.output_files() && !files.is_beginning {
+                    // The next flush, which makes room, needs them.
+                    return Err(error);
+                }
+                let Some(one) = files.free.pop() else { return Err(error) };
+                if is_usual {
+                    return Ok(one);
+                }
+                // As in `free_until`.
+                let _ = self.disk.remove(one.name());
+                self.make(files, needed)
+            }
+            made => made,
+        }
+    }
+
+    /// As many files have room for the output of the next flush.
+    fn output_files(&self) -> usize {
+        self.segments.read().len().min(self.sizes.output_files)
+    }
+
+    /// Makes the reserve whole, unless some of it is lent. Whether it is.
+    fn refill(&self, files: &mut Files) -> bool {
+        while files.loans == 0 && files.free.len() < files.wanted {
+            let Ok(file) = self.make(files, self.sizes.segment_bytes) else { return false };
+            files.free.push(file);
+        }
+        files.loans == 0
+    }
+
+    /// A new file with room for this many bytes.
+    fn make(&self, files: &mut Files, bytes: u64) -> Result<Arc<dyn File>> {
         let number = files.last_number + 1;
         let name = FileName::Of(REDO, number);
         let failed = |e| Error::io("make a segment of the redo log", e).in_file(name);
         let file = self.disk.create(name).map_err(failed)?;
         files.last_number = number;
         self.has_new_names.store(true, Ordering::Release);
-        let format = redo::Segment { id: FileIdentity { store_id: self.store_id, number }, sequence };
-        let made = file
-            .allocate(needed.max(self.segment_bytes))
-            .map_err(failed)
-            .and_then(|()| Segment::begin(file, format));
-        if made.is_err() {
+        if let Err(e) = file.allocate(bytes) {
             // The first error is the one to report.
             let _ = self.disk.remove(name);
+            return Err(failed(e));
         }
-        made.map(Arc::new)
+        Ok(file)
     }
 
     fn sync_now(&self) -> Result<()> {
@@ -267,6 +434,7 @@ impl Log {
         if self.has_new_names.swap(false, Ordering::AcqRel) {
             self.disk.sync_dir().map_err(|e| Error::io("sync the names of the redo log", e))?;
         }
+        let last = segments.last().map_or(0, |segment| segment.sequence());
         for segment in segments {
             let end = segment.filled().ok_or_else(|| {
                 Error::new(ErrorKind::Poisoned, "a write ended in a panic, and its record is not whole")
@@ -277,9 +445,49 @@ impl Log {
                 *self.durable.lock() = reached;
                 syncing.looked = Position { offset: segment.mark(end), ..reached };
             }
+            // The log went on behind it before it was asked for its end: so it was sealed.
+            if segment.sequence() < last {
+                self.lay_to_rest(&segment, end);
+            }
         }
         Ok(())
     }
+
+    /// Lets go of the mapping of a segment that is sealed, and synced up to its end.
+    fn lay_to_rest(&self, segment: &Arc<Segment>, end: u64) {
+        let mut segments = self.segments.write();
+        if let Some(place) = segments.iter_mut().find(|other| Arc::ptr_eq(other, segment)) {
+            *place = Arc::new(segment.at_rest(end));
+        }
+    }
+}
+
+impl Drop for Loan<'_> {
+    fn drop(&mut self) {
+        let mut files = self.0.files.lock();
+        files.loans -= 1;
+        self.0.refill(&mut files);
+    }
+}
+
+/// Files of earlier runs that can be segments of this one; others are removed.
+fn take_over(disk: &dyn Disk, sizes: Sizes, unused: &[FileName]) -> Vec<Arc<dyn File>> {
+    let mut free = Vec::new();
+    for name in unused {
+        let file = disk.open(*name).ok().filter(|file| {
+            // Its blocks are there, too: what is mapped cannot fail for want of room.
+            let is_one = file.len().is_ok_and(|bytes| bytes == sizes.segment_bytes);
+            free.len() < sizes.output_files + OTHER_FILES
+                && is_one
+                && file.allocate(sizes.segment_bytes).is_ok()
+        });
+        match file {
+            Some(file) => free.push(file),
+            // What cannot be removed is passed over by every open.
+            None => drop(disk.remove(*name)),
+        }
+    }
+    free
 }
 
 impl std::fmt::Debug for Log {

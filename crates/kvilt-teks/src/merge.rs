@@ -11,13 +11,14 @@ use std::{
     },
 };
 
-use kvilt_base::{Direction, EntryRef, FileName, KeyRange, Kind, Merge, Result, Source, Version};
-use kvilt_format::{levels::LEVELS_MAX, names::TABLE};
+use kvilt_base::{Direction, EntryRef, ErrorKind, KeyRange, Kind, Merge, Result, Source, Version};
+use kvilt_format::levels::LEVELS_MAX;
 
 use crate::{
     options::table_bytes,
     output::Output,
     retain::Retain,
+    room::is_below,
     sources::{Sorted, level_of},
     store::Store,
 };
@@ -46,10 +47,22 @@ impl Store {
     pub(crate) fn merge(&self) -> Result<bool> {
         let _merging = self.merging.lock();
         self.ensure_healthy()?;
-        match self.full_level() {
-            Some(inputs) => self.merge_tables(&inputs),
-            None => Ok(false),
+        if self.with_room(|| self.drop_deleted())? {
+            return Ok(true);
         }
+        let merged = match self.full_level() {
+            Some(inputs) => self.with_room(|| self.merge_tables(&inputs)),
+            None => Ok(false),
+        };
+        let is_wanted = match &merged {
+            Ok(has_merged) => !has_merged && self.is_short(),
+            Err(error) => error.kind() == ErrorKind::NoSpace,
+        };
+        let mut has_thinned = false;
+        while is_wanted && self.with_room(|| self.thin())? {
+            has_thinned = true;
+        }
+        if has_thinned { Ok(true) } else { merged }
     }
 
     /// What is to be merged first.
@@ -73,7 +86,9 @@ impl Store {
     }
 
     fn merge_tables(&self, inputs: &Inputs) -> Result<bool> {
-        let sources = self.sources_now();
+        // Not all sources: memory tables that are let go of meanwhile are not to wait for the end.
+        let mut below = self.sources_now().levels;
+        below.drain(..below.len().min(inputs.target + 1));
         let tombstones = self.durable_tombstones()?;
         let mut retain = Retain::new(&self.versions, &tombstones);
         let mut streams: Vec<Box<dyn Source>> = Vec::new();
@@ -83,11 +98,7 @@ impl Store {
         let mut merge = Merge::new(streams, Direction::Forward)?;
         let bytes_max = (table_bytes(self.budget.bytes_max()) as u64).clamp(TABLE_BYTES_MIN, TABLE_BYTES_MAX);
         let memory_min = inputs.tables.iter().map(|sorted| sorted.memory_min).min().unwrap_or(0);
-        let mut writing = Writing {
-            output: Output::new(self, bytes_max, memory_min),
-            below: sources.levels.get(inputs.target + 1..).unwrap_or_default(),
-            held: None,
-        };
+        let mut writing = Writing::new(Output::new(self, bytes_max, memory_min), &below);
         let mut outcome = Ok(());
         let flow = merge.each(&mut |entry| {
             if retain.is_needed(entry.key, entry.version) {
@@ -111,10 +122,7 @@ impl Store {
             level.extend(tables.iter().cloned());
             level.sort_by(|a, b| a.of.first_key.cmp(&b.of.first_key));
         })?;
-        for number in numbers {
-            // What cannot be removed is removed by the next open.
-            let _ = self.disk.remove(FileName::Of(TABLE, number));
-        }
+        self.remove_tables(&numbers);
         self.counters.merges.fetch_add(1, Relaxed);
         Ok(true)
     }
@@ -131,32 +139,29 @@ fn inputs(mut tables: Vec<Arc<Sorted>>, target_level: &[Arc<Sorted>], target: us
 }
 
 /// The output of a merge, without deletes that have nothing to delete below.
-struct Writing<'s, 'o> {
-    output: Output<'o>,
+pub(crate) struct Writing<'s, 'o> {
+    pub(crate) output: Output<'o>,
     below: &'s [Vec<Arc<Sorted>>],
     /// A delete that goes if no older entry of its key follows.
     held: Option<(Vec<u8>, Version)>,
 }
 
-impl Writing<'_, '_> {
-    fn add(&mut self, entry: EntryRef<'_>) -> Result<()> {
+impl<'s, 'o> Writing<'s, 'o> {
+    /// Above these levels.
+    pub(crate) fn new(output: Output<'o>, below: &'s [Vec<Arc<Sorted>>]) -> Self {
+        Writing { output, below, held: None }
+    }
+
+    pub(crate) fn add(&mut self, entry: EntryRef<'_>) -> Result<()> {
         if let Some((key, version)) = self.held.take()
             && key == entry.key
         {
             self.output.add(EntryRef { key: &key, version, kind: Kind::Tombstone, value: &[] })?;
         }
-        if entry.kind == Kind::Tombstone && !self.is_below(entry.key) {
+        if entry.kind == Kind::Tombstone && !is_below(self.below, entry.key) {
             self.held = Some((entry.key.to_vec(), entry.version));
             return Ok(());
         }
         self.output.add(entry)
-    }
-
-    /// Whether a level below may have the key.
-    fn is_below(&self, key: &[u8]) -> bool {
-        self.below
-            .iter()
-            .flatten()
-            .any(|sorted| (sorted.of.first_key.as_slice()..=sorted.of.last_key.as_slice()).contains(&key))
     }
 }

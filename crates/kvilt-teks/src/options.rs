@@ -2,6 +2,8 @@
 
 use kvilt_base::{Error, Result};
 
+use crate::log::Sizes;
+
 /// Bytes of the memory budget that a store needs to work.
 const BUDGET_BYTES_MIN: u64 = 256 << 10;
 /// A memory table has this part of the budget …
@@ -12,7 +14,8 @@ const TABLE_BYTES_MAX: u64 = 1 << 30;
 /// A segment of the redo log has a quarter of a memory table's bytes, but from this to this many.
 const SEGMENT_BYTES_MIN: u64 = 64 << 10;
 const SEGMENT_BYTES_MAX: u64 = 16 << 20;
-
+/// The reserve of the redo log has room for the output of a flush, up to this many bytes.
+const RESERVE_OUTPUT_BYTES_MAX: u64 = 64 << 20;
 /// The redo log of a memory table may have as many times its bytes.
 const LOG_TABLES: u64 = 4;
 
@@ -62,6 +65,13 @@ pub(crate) fn segments_max(budget_bytes: u64) -> u64 {
 }
 
 /// Bytes of a segment of the redo log.
-pub(crate) fn segment_bytes(budget_bytes: u64) -> u64 {
+fn segment_bytes(budget_bytes: u64) -> u64 {
     (table_bytes(budget_bytes) as u64 / 4).clamp(SEGMENT_BYTES_MIN, SEGMENT_BYTES_MAX)
+}
+
+/// Lengths of the redo log's files.
+pub(crate) fn log_sizes(budget_bytes: u64) -> Sizes {
+    let segment_bytes = segment_bytes(budget_bytes);
+    let output_bytes = (table_bytes(budget_bytes) as u64).min(RESERVE_OUTPUT_BYTES_MAX);
+    Sizes { segment_bytes, output_files: output_bytes.div_ceil(segment_bytes) as usize }
 }

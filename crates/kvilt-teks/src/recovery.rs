@@ -29,7 +29,7 @@ use crate::{
     catalogue::{self, Catalogue},
     install::describe,
     log::{self, Chain, Known, Log, Position},
-    options::segment_bytes,
+    options::log_sizes,
     sources::{Memory, Sorted, Sources},
     store::{Room, Store, new_table, table_options},
     worker::{Flusher, Merger, Syncer},
@@ -229,7 +229,7 @@ impl Opening<'_> {
         let log = Log::begin(
             Arc::clone(self.disk),
             self.levels.store_id,
-            segment_bytes(self.world.budget.bytes_max()),
+            log_sizes(self.world.budget.bytes_max()),
             chain,
         )?;
         log.sync()?;

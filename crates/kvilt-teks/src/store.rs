@@ -7,7 +7,7 @@
 use std::{
     sync::{
         Arc, OnceLock,
-        atomic::{AtomicBool, Ordering},
+        atomic::{AtomicBool, AtomicU64, Ordering},
     },
     time::Duration,
 };
@@ -26,7 +26,7 @@ use crate::{
     Options,
     catalogue::Catalogue,
     figures::Counters,
-    log::{Log, Position},
+    log::{Log, Position, Purpose},
     options,
     sources::{Memory, Sources},
 };
@@ -35,7 +35,9 @@ use crate::{
 const KEY_LOCKS: usize = 1024;
 /// Writers wait while there are as many sealed tables that are not flushed …
 const SEALED_MAX: usize = 2;
-/// … and while level 0 has as many tables; from this number on, each write waits a little longer.
+/// … but deletes on a full disk only while there are as many; they go on beside flushes that fail.
+const SEALED_MAX_DELETES: usize = 5;
+/// They wait, too, while level 0 has as many tables; from this number on, each write waits a little longer.
 const LEVEL_0_STOP: usize = 24;
 const LEVEL_0_SLOW: usize = 8;
 /// Longest wait of a write for each table of level 0 beyond that.
@@ -77,6 +79,8 @@ pub(crate) struct Store {
     pub(crate) is_closed: AtomicBool,
     /// The next memory table, made before it is needed.
     spare: Mutex<Option<TeksTable>>,
+    /// When no table was left to be thinned: flushes and merges, and one.
+    pub(crate) thinned_at: AtomicU64,
     key_locks: Box<[Mutex<()>]>,
     hash_key: [u8; 16],
     poison: OnceLock<Error>,
@@ -146,6 +150,7 @@ impl Store {
             has_unsynced: AtomicBool::new(false),
             is_closed: AtomicBool::new(false),
             spare: Mutex::new(None),
+            thinned_at: AtomicU64::new(0),
             key_locks: (0..KEY_LOCKS).map(|_| Mutex::new(())).collect(),
             hash_key,
             poison: OnceLock::new(),
@@ -221,10 +226,10 @@ impl Store {
     /// much. To be called without locks and announcements.
     ///
     /// Errors: that of the last flush; `Poisoned`, `Closed`.
-    pub(crate) fn make_room(&self, room: Room) -> Result<()> {
+    pub(crate) fn make_room(&self, room: Room, purpose: Purpose) -> Result<()> {
         let (sealed, level_0) = self.backlog();
         if sealed >= SEALED_MAX || level_0 >= LEVEL_0_SLOW {
-            self.wait_for_background()?;
+            self.wait_for_background(purpose)?;
         }
         self.make_large_room(room)
     }
@@ -237,21 +242,24 @@ impl Store {
     }
 
     #[cold]
-    fn wait_for_background(&self) -> Result<()> {
+    fn wait_for_background(&self, purpose: Purpose) -> Result<()> {
         let begun = self.clock.now();
-        let outcome = self.wait_for_flush().and_then(|()| self.wait_for_merge());
+        let outcome = self.wait_for_flush(purpose).and_then(|()| self.wait_for_merge());
         self.counters.stalls.fetch_add(1, Ordering::Relaxed);
         let micros = self.clock.now().saturating_sub(begun).as_micros();
         self.counters.stalls_us.fetch_add(micros as u64, Ordering::Relaxed);
         outcome
     }
 
-    fn wait_for_flush(&self) -> Result<()> {
-        while self.backlog().0 >= SEALED_MAX {
+    fn wait_for_flush(&self, purpose: Purpose) -> Result<()> {
+        while let sealed = self.backlog().0
+            && sealed >= SEALED_MAX
+        {
             self.allow_writes()?;
             // It is tried again by itself: not by each write that fails.
             if let Some(trouble) = &self.progress.lock().flush_trouble {
-                return Err(trouble.clone());
+                let is_let_by = purpose == Purpose::Deletes && trouble.kind() == ErrorKind::NoSpace;
+                return if is_let_by && sealed < SEALED_MAX_DELETES { Ok(()) } else { Err(trouble.clone()) };
             }
             self.wake();
             self.wait_for_progress(LOOK);
@@ -311,6 +319,17 @@ impl Store {
         let active = Arc::clone(active);
         drop(pin);
         self.rotate_unannounced(&active, Room::default())
+    }
+
+    /// Waits until the background has done something, for a moment.
+    pub(crate) fn wait_for_room(&self) {
+        self.wake();
+        self.wait_for_progress(LOOK);
+    }
+
+    /// Makes a new table the active one though `full` is not full, for what it has in the log.
+    pub(crate) fn rotate_for_room(&self, full: &Arc<Memory>) -> Result<()> {
+        self.rotate_unannounced(full, Room::default())
     }
 
     fn rotate_unannounced(&self, full: &Arc<Memory>, room: Room) -> Result<()> {

@@ -51,8 +51,12 @@ impl Worker for Flusher {
             active.charge();
             active.table.weave(KEYS_A_STEP)
         };
+        // A writer that rotates leaves sources behind, and has none collected for long: they keep tables that
+        // were let go of.
+        kvilt_sync::settle();
         store.make_spare();
-        let flushed = store.flush_oldest();
+        let flushed = store.with_room(|| store.flush_oldest());
+        let flushed = flushed.and_then(|has| if has { Ok(true) } else { store.rotate_if_short() });
         let is_behind = woven == KEYS_A_STEP;
         next(&store, flushed, is_behind, |progress, trouble| progress.flush_trouble = trouble)
     }
@@ -92,7 +96,7 @@ fn next(
         Ok(has_done) => (has_done, None),
         Err(error) => (false, Some(error)),
     };
-    let is_in_trouble = trouble.is_some();
+    let is_in_trouble = trouble.is_some() || store.is_short();
     note(&mut store.progress.lock(), trouble);
     if has_done || is_in_trouble {
         store.progressed.notify_all();

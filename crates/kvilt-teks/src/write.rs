@@ -18,7 +18,7 @@ use kvilt_format::redo::{self, Change};
 use kvilt_sync::{Pending, Versions, teks::Refused};
 
 use crate::{
-    log::{Appended, Position},
+    log::{Appended, Position, Purpose},
     sources::Seen,
     store::{PanicGuard, Room, Store},
 };
@@ -31,12 +31,17 @@ thread_local! {
 /// A longer body is not kept for the next write, in bytes.
 const BODY_KEPT_BYTES_MAX: usize = 64 << 10;
 
+/// What a write with these values is for.
+fn purpose_of<'v>(values: impl IntoIterator<Item = Option<&'v [u8]>>) -> Purpose {
+    if values.into_iter().any(|value| value.is_some()) { Purpose::Rows } else { Purpose::Deletes }
+}
+
 impl Store {
     pub(crate) fn put(&self, key: &[u8], value: Option<&[u8]>) -> Result<()> {
         limits::check_key(key, limits::ENGINE_KEY_BYTES_MAX)?;
         limits::check_value(value.unwrap_or_default())?;
         self.allow_writes()?;
-        self.make_room(Room::of(key, value))?;
+        self.make_room(Room::of(key, value), purpose_of([value]))?;
         let end = {
             let _turn = self.lock_keys([self.key_lock(key)]);
             self.change(key, value)?
@@ -53,7 +58,7 @@ impl Store {
         limits::check_key(key, limits::ENGINE_KEY_BYTES_MAX)?;
         limits::check_value(new.unwrap_or_default())?;
         self.allow_writes()?;
-        self.make_room(Room::of(key, new))?;
+        self.make_room(Room::of(key, new), purpose_of([new]))?;
         let turn = self.lock_keys([self.key_lock(key)]);
         let mut there: Option<Value> = None;
         self.find(key, Version::NEWEST, &mut |value| there = Some(Value::copied(value)))?;
@@ -73,7 +78,7 @@ impl Store {
             Some(value) => Change::Put { key, value },
             None => Change::Delete { key },
         };
-        let (appended, pending) = self.append([change], Versions::announce)?;
+        let (appended, pending) = self.append([change], purpose_of([value]), Versions::announce)?;
         self.apply(key, value, pending.version(), pending.batch())?;
         drop(pending);
         self.counters.count_put(key, value);
@@ -92,7 +97,8 @@ impl Store {
         }
         let mut room = Room::default();
         by_key.iter().for_each(|(key, value)| room.add(key, *value));
-        self.make_room(room)?;
+        let purpose = purpose_of(by_key.values().copied());
+        self.make_room(room, purpose)?;
         let locks: BTreeSet<usize> = by_key.keys().map(|key| self.key_lock(key)).collect();
         let turns = self.lock_keys(locks);
         let _guard = PanicGuard(self);
@@ -100,7 +106,7 @@ impl Store {
             Some(value) => Change::Put { key, value },
             None => Change::Delete { key },
         });
-        let (appended, pending) = self.append(changes, Versions::announce_batch)?;
+        let (appended, pending) = self.append(changes, purpose, Versions::announce_batch)?;
         for (key, value) in &by_key {
             self.apply(key, *value, pending.version(), pending.batch())?;
         }
@@ -119,13 +125,13 @@ impl Store {
         if range.is_empty() {
             return Ok(());
         }
-        self.make_room(Room::default())?;
+        self.make_room(Room::default(), Purpose::Deletes)?;
         let turns = self.lock_all_keys();
         let _guard = PanicGuard(self);
         // No write is under way, so what the range has is below the version that the announcement gets.
         self.versions.advance();
         let change = Change::DeleteRange { start: &range.start, end: range.end.as_deref() };
-        let (appended, pending) = self.append([change], Versions::announce)?;
+        let (appended, pending) = self.append([change], Purpose::Deletes, Versions::announce)?;
         self.add_tombstone(&RangeTombstone { range: range.clone(), version: pending.version() });
         drop(pending);
         drop(turns);
@@ -145,6 +151,7 @@ impl Store {
     fn append<'c, 's>(
         &'s self,
         changes: impl IntoIterator<Item = Change<'c>, IntoIter: Clone>,
+        purpose: Purpose,
         announce: impl Fn(&'s Versions) -> Pending<'s>,
     ) -> Result<(Appended, Pending<'s>)> {
         // Again, for what has happened while keys were waited for.
@@ -155,12 +162,16 @@ impl Store {
             // Relaxed: a statistic.
             self.counters.log_bytes.fetch_add(redo::record_bytes(body.len()) as u64, Ordering::Relaxed);
             let appended = match self.level() {
-                Level::Async => log.append(body, || announce(&self.versions)),
-                Level::Sync => log.append(body, || ()).and_then(|(appended, ())| {
+                Level::Async => log.append(body, purpose, || announce(&self.versions)),
+                Level::Sync => log.append(body, purpose, || ()).and_then(|(appended, ())| {
                     log.sync().inspect_err(|error| self.poison(error))?;
                     Ok((appended, announce(&self.versions)))
                 }),
             };
+            if appended.is_err() {
+                // The background may make room.
+                self.wake();
+            }
             if body.capacity() > BODY_KEPT_BYTES_MAX {
                 *body = Vec::new();
             }

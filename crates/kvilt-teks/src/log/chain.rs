@@ -24,8 +24,10 @@ pub struct Chain {
     pub(super) segments: VecDeque<Left>,
     /// Files of segments behind the end.
     behind: Vec<FileName>,
-    /// Files of segments before the first, and those that are in no use.
+    /// Files of segments before the first.
     pub(super) stale: Vec<FileName>,
+    /// Those that were never a segment, or are none any more.
+    pub(super) unused: Vec<FileName>,
     /// All before this is durable.
     durable: Position,
     store_id: u64,
@@ -123,6 +125,7 @@ pub fn replay(
         segments: VecDeque::new(),
         behind: Vec::new(),
         stale: Vec::new(),
+        unused: Vec::new(),
         durable: known.synced,
         store_id,
     };
@@ -161,7 +164,7 @@ pub fn replay(
     let behind = files.by_sequence.split_off(&known.first);
     chain.behind.extend(behind.into_values());
     chain.stale.extend(files.by_sequence.into_values());
-    chain.stale.extend(files.without_header);
+    chain.unused.extend(files.without_header);
     Ok(chain)
 }
 

@@ -22,16 +22,15 @@ pub(super) struct Segment {
     bytes: u64,
     body: Body,
     /// Records that are not in a table yet, and appends that are under way.
-    unapplied: AtomicUsize,
+    unapplied: Arc<AtomicUsize>,
 }
 
 enum Body {
-    Mapped {
-        log: LogSegment,
-        mapping: Arc<Mapping>,
-    },
+    Mapped(LogSegment),
     /// Where the next record is to be written.
     Written(Mutex<End>),
+    /// Sealed and synced up to this offset: only its file is needed, and its pages are not mapped any more.
+    AtRest(u64),
 }
 
 struct End {
@@ -46,7 +45,7 @@ pub struct Appended {
 }
 
 impl Segment {
-    /// Begins a segment in a file whose room was taken.
+    /// Begins a segment in a file whose room was taken, and which nobody needs as another.
     ///
     /// Errors: `Io`.
     pub(super) fn begin(file: Arc<dyn File>, format: redo::Segment) -> Result<Segment> {
@@ -57,21 +56,17 @@ impl Segment {
             Err(e) if e.kind() == io::ErrorKind::Unsupported => written(&*file, format).map_err(failed)?,
             Err(e) => return Err(failed(e)),
         };
-        Ok(Segment { format, file, bytes, body, unapplied: AtomicUsize::new(0) })
+        Ok(Segment { format, file, bytes, body, unapplied: Arc::default() })
     }
 
-    /// Begins a segment in the file of another, which nobody needs any more.
-    ///
-    /// Errors: `Io`.
-    pub(super) fn again(free: &Segment, sequence: u64) -> Result<Segment> {
-        let format = redo::Segment { sequence, ..free.format };
-        let file = Arc::clone(&free.file);
-        let body = match &free.body {
-            Body::Mapped { mapping, .. } => mapped(Arc::clone(mapping), format),
-            Body::Written(_) => written(&*file, format)
-                .map_err(|e| Error::io("begin a segment of the redo log", e).in_file(file.name()))?,
-        };
-        Ok(Segment { format, file, bytes: free.bytes, body, unapplied: AtomicUsize::new(0) })
+    /// The same without its mapping. It is sealed, and synced up to its end.
+    pub(super) fn at_rest(&self, end: u64) -> Segment {
+        let (file, unapplied) = (Arc::clone(&self.file), Arc::clone(&self.unapplied));
+        Segment { format: self.format, file, bytes: self.bytes, body: Body::AtRest(end), unapplied }
+    }
+
+    pub(super) fn file(&self) -> &Arc<dyn File> {
+        &self.file
     }
 
     pub(super) fn sequence(&self) -> u64 {
@@ -99,7 +94,7 @@ impl Segment {
         segment.unapplied.fetch_add(1, Ordering::SeqCst);
         let mut appended = Appended { segment: Arc::clone(segment), offset: 0 };
         let written = match &segment.body {
-            Body::Mapped { log, .. } => log.reserve(body.len(), announce).map(|(reserved, announced)| {
+            Body::Mapped(log) => log.reserve(body.len(), announce).map(|(reserved, announced)| {
                 let offset = reserved.offset();
                 reserved.fill(body, segment.format.word(offset, body));
                 (offset, announced)
@@ -109,6 +104,7 @@ impl Segment {
                 let offset = segment.write_record(&mut end, body)?;
                 offset.map(|offset| (offset, announce()))
             }
+            Body::AtRest(_) => None,
         };
         Ok(written.map(|(offset, announced)| {
             appended.offset = offset;
@@ -124,7 +120,7 @@ impl Segment {
     /// Says in the file that the log goes on in the next segment.
     pub(super) fn seal(&self) -> Result<()> {
         match &self.body {
-            Body::Mapped { log, .. } => log.seal(|offset| self.format.end(offset)),
+            Body::Mapped(log) => log.seal(|offset| self.format.end(offset)),
             Body::Written(end) => {
                 let mut end = end.lock();
                 if !end.is_sealed {
@@ -134,6 +130,7 @@ impl Segment {
                     end.offset += redo::WORD_BYTES as u64;
                 }
             }
+            Body::AtRest(_) => {}
         }
         Ok(())
     }
@@ -141,8 +138,9 @@ impl Segment {
     /// Waits until all is whole that was appended before, and says where it ends; none if that cannot be.
     pub(super) fn filled(&self) -> Option<u64> {
         match &self.body {
-            Body::Mapped { log, .. } => log.filled(),
+            Body::Mapped(log) => log.filled(),
             Body::Written(end) => Some(end.lock().offset),
+            Body::AtRest(end) => Some(*end),
         }
     }
 
@@ -155,7 +153,7 @@ impl Segment {
     pub(super) fn mark(&self, end: u64) -> u64 {
         let behind = end + redo::WORD_BYTES as u64;
         let is_marked = match &self.body {
-            Body::Mapped { log, .. } => log.append_word_at(end, self.format.mark(end)),
+            Body::Mapped(log) => log.append_word_at(end, self.format.mark(end)),
             Body::Written(last) => {
                 let mut last = last.lock();
                 let has_room = behind + redo::WORD_BYTES as u64 <= self.bytes;
@@ -167,6 +165,7 @@ impl Segment {
                 last.offset = if is_marked { behind } else { last.offset };
                 is_marked
             }
+            Body::AtRest(_) => false,
         };
         if is_marked { behind } else { end }
     }
@@ -194,8 +193,7 @@ impl Segment {
 }
 
 fn mapped(mapping: Arc<Mapping>, format: redo::Segment) -> Body {
-    let log = LogSegment::begin(Arc::clone(&mapping), &format.header());
-    Body::Mapped { log, mapping }
+    Body::Mapped(LogSegment::begin(mapping, &format.header()))
 }
 
 fn written(file: &dyn File, format: redo::Segment) -> io::Result<Body> {

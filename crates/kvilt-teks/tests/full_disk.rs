@@ -1,0 +1,178 @@
+//! A store on a disk that is full: deletes go on, and what they free is room for puts, without a reopen.
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
+
+use std::{collections::BTreeMap, ops::Range, sync::Arc, time::Duration};
+
+use kvilt_base::{
+    Budget, Descriptor as _, Direction, Disk, Durability, Engine, ErrorKind, KeyRange, Result, RowBatch,
+    Settings, World, WriteBatch,
+};
+use kvilt_io::{ManualClock, MemoryDisk, SeededRng, StepSpawn};
+use kvilt_teks::Options;
+
+type Rows = BTreeMap<Vec<u8>, Vec<u8>>;
+
+const INTERVAL: Duration = Duration::from_millis(500);
+const ASYNC: Durability = Durability::Async { interval: INTERVAL };
+const SYNC: Durability = Durability::Sync { interval: INTERVAL };
+/// Bytes of the disk beside those of an empty store.
+const DISK_BYTES: u64 = 1 << 20;
+
+struct Bed {
+    db: Arc<dyn Engine>,
+    spawn: Arc<StepSpawn>,
+    disk: Arc<MemoryDisk>,
+    rows: Rows,
+}
+
+fn open(disk: Arc<dyn Disk>, durability: Durability) -> Result<(Arc<dyn Engine>, Arc<StepSpawn>)> {
+    let spawn = StepSpawn::new(ManualClock::new(), 1);
+    let world = World {
+        clock: ManualClock::new(),
+        rng: Arc::new(SeededRng::new(7)),
+        spawn: spawn.clone(),
+        budget: Budget::new(256 << 10),
+    };
+    let mut settings = Settings::default();
+    settings.durability = durability;
+    Ok((Options::default().open(disk, world, &settings)?, spawn))
+}
+
+fn rows_in(db: &dyn Engine) -> Rows {
+    let view = db.view().unwrap();
+    let (mut rows, mut left) = (Rows::new(), Some(KeyRange::all()));
+    while let Some(range) = left {
+        let mut batch = RowBatch::new(1 << 16, 1000, false);
+        left = db.scan(&view, &range, Direction::Forward, &mut batch).unwrap().left();
+        rows.extend(batch.into_rows().map(|(key, value)| (key.to_vec(), value.to_vec())));
+    }
+    rows
+}
+
+fn key(number: u32) -> Vec<u8> {
+    number.to_be_bytes().to_vec()
+}
+
+impl Bed {
+    /// Puts rows until there is no room, though the background does what it can. Gives the number behind.
+    fn fill(&mut self, from: u32) -> u32 {
+        let value = vec![7; 300];
+        let mut number = from;
+        let mut refusals = 0;
+        while refusals < 10 {
+            match self.db.put(&key(number), &value) {
+                Ok(()) => {
+                    self.rows.insert(key(number), value.clone());
+                    (number, refusals) = (number + 1, 0);
+                }
+                Err(error) => {
+                    assert_eq!(error.kind(), ErrorKind::NoSpace, "{error}");
+                    refusals += 1;
+                    self.spawn.step_all_until_idle();
+                }
+            }
+        }
+        number
+    }
+
+    fn delete(&mut self, numbers: impl IntoIterator<Item = u32>) {
+        for number in numbers {
+            self.db.delete(&key(number)).unwrap_or_else(|error| panic!("delete {number}: {error}"));
+            self.rows.remove(&key(number));
+        }
+    }
+
+    fn delete_range(&mut self, numbers: Range<u32>) {
+        let range = KeyRange { start: key(numbers.start), end: Some(key(numbers.end)) };
+        self.db.delete_range(&range).unwrap();
+        self.rows.retain(|key, _| !range.contains(key));
+    }
+}
+
+/// Fills a disk, has `work` done, which is given the number of rows, and holds the store to the rows then:
+/// as it is, after the death of its process, and after a close.
+fn full(durability: Durability, work: impl Fn(&mut Bed, u32)) {
+    let disk = MemoryDisk::new(3);
+    let (db, spawn) = open(disk.clone(), durability).unwrap();
+    disk.set_capacity(Some(disk.total_bytes() + DISK_BYTES));
+    let mut bed = Bed { db, spawn, disk: disk.clone(), rows: Rows::new() };
+    let filled = bed.fill(0);
+    assert!(filled > 1_000, "{filled} rows");
+    work(&mut bed, filled);
+    assert_eq!(rows_in(&*bed.db), bed.rows);
+    for image in [bed.disk.kill_image(), disk] {
+        bed.db.close().unwrap();
+        let (db, _) = open(image, durability).unwrap();
+        assert_eq!(db.check(&mut |_| true).unwrap().damages, []);
+        assert_eq!(rows_in(&*db), bed.rows);
+    }
+}
+
+#[test]
+fn all_rows_are_deleted_one_by_one_and_their_room_is_used_again() {
+    for durability in [ASYNC, SYNC] {
+        full(durability, |bed, filled| {
+            for round in 0..3 {
+                bed.delete(0..filled);
+                assert_eq!(rows_in(&*bed.db), bed.rows);
+                let again = bed.fill(0);
+                assert!(again > filled * 3 / 4, "round {round}: {again} rows after {filled}");
+                bed.delete(0..again);
+                bed.fill(0);
+            }
+        });
+    }
+}
+
+#[test]
+fn rows_here_and_there_are_deleted_and_their_room_is_used_again() {
+    full(ASYNC, |bed, filled| {
+        bed.delete((0..filled).filter(|number| number % 3 > 0));
+        let again = bed.fill(filled) - filled;
+        assert!(again > filled / 3, "{again} rows after {filled}");
+    });
+}
+
+#[test]
+fn batches_of_deletes_go_on() {
+    full(ASYNC, |bed, filled| {
+        for first in (0..filled).step_by(100) {
+            let mut batch = WriteBatch::new();
+            for number in first..filled.min(first + 100) {
+                batch.delete(key(number));
+                bed.rows.remove(&key(number));
+            }
+            bed.db.write(batch).unwrap();
+        }
+        assert!(bed.fill(0) > filled / 2);
+    });
+}
+
+#[test]
+fn what_a_range_delete_takes_out_is_room_for_puts() {
+    for durability in [ASYNC, SYNC] {
+        full(durability, |bed, filled| {
+            bed.delete_range(0..filled);
+            let again = bed.fill(filled) - filled;
+            assert!(again > filled * 3 / 4, "{again} rows after {filled}");
+            // A part of the keys.
+            bed.delete_range(filled..filled + again / 2);
+            let more = bed.fill(2 * filled) - 2 * filled;
+            assert!(more > filled / 4, "{more} rows after {again}");
+        });
+    }
+}
+
+/// What only a view needed is room when it is closed.
+#[test]
+fn what_a_view_kept_is_room_for_puts() {
+    full(ASYNC, |bed, filled| {
+        let view = bed.db.view().unwrap();
+        bed.delete_range(0..filled);
+        let beside = bed.fill(filled) - filled;
+        assert!(beside < filled / 4, "{beside} rows beside {filled} that a view sees");
+        drop(view);
+        let again = bed.fill(2 * filled) - 2 * filled;
+        assert!(again > filled / 2, "{again} rows after {filled}");
+    });
+}
