@@ -4,8 +4,6 @@
 //! A write is appended to the redo log and put into the active memory table. A full table is sealed, flushed
 //! to sorted tables of level 0, and these are merged into lower levels.
 //!
-//! It is not finished: the crash and fault campaigns find faults.
-//!
 //! | module | is about |
 //! | --- | --- |
 //! | `descriptor`, `engine`, `options` | the engine as the façade knows it; the contract's methods; settings |

@@ -13,7 +13,7 @@
 //! Some free files are the *reserve*: more than there are segments, up to a limit. Puts need all of it, for
 //! a flush takes somewhat more room than the segments that it frees have. On a full disk deletes take of it
 //! what the next flush can do without, and what gives room back is lent the rest: flushes, merges, catalogues
-//! ([`Loan`]).
+//! (`Loan`).
 //!
 //! What is always true:
 //! - T-10: a record that was appended is whole in its segment, so it outlives the process.
