@@ -171,7 +171,8 @@ impl Log {
         log.segments.write().push_back(segment);
         let mut files = log.files.lock();
         files.is_beginning = false;
-        log.refill(&mut files);
+        // As in `free_until`.
+        let _ = log.refill(&mut files);
         drop(files);
         Ok(log)
     }
@@ -239,7 +240,8 @@ impl Log {
                 let _ = self.disk.remove(segment.name());
             }
         }
-        self.refill(&mut files);
+        // What cannot be made now is tried when it is needed.
+        let _ = self.refill(&mut files);
     }
 
     /// Whether the reserve is not whole, or a write was refused.
@@ -266,7 +268,7 @@ impl Log {
     /// Tries to make the reserve whole, and a file more if a write was refused. Whether it has both.
     pub(crate) fn restore(&self) -> bool {
         let mut files = self.files.lock();
-        if !self.refill(&mut files) {
+        if !matches!(self.refill(&mut files), Ok(true)) {
             return false;
         }
         if files.is_wanting && files.free.len() <= files.wanted {
@@ -357,7 +359,7 @@ impl Log {
             files.wanted = files.wanted.max(wanted);
         }
         let is_usual = needed <= self.sizes.segment_bytes;
-        if purpose == Purpose::Rows && !self.refill(files) {
+        if purpose == Purpose::Rows && !self.refill(files)? {
             let message = "the disk is full: deletes go on, and give room back in the background";
             return Err(Error::new(ErrorKind::NoSpace, message).in_file(self.disk.place()));
         }
@@ -392,12 +394,14 @@ impl Log {
     }
 
     /// Makes the reserve whole, unless some of it is lent. Whether it is.
-    fn refill(&self, files: &mut Files) -> bool {
+    ///
+    /// Errors: `NoSpace`, `Io`; then it is not.
+    fn refill(&self, files: &mut Files) -> Result<bool> {
         while files.loans == 0 && files.free.len() < files.wanted {
-            let Ok(file) = self.make(files, self.sizes.segment_bytes) else { return false };
+            let file = self.make(files, self.sizes.segment_bytes)?;
             files.free.push(file);
         }
-        files.loans == 0
+        Ok(files.loans == 0)
     }
 
     /// A new file with room for this many bytes.
@@ -466,7 +470,8 @@ impl Drop for Loan<'_> {
     fn drop(&mut self) {
         let mut files = self.0.files.lock();
         files.loans -= 1;
-        self.0.refill(&mut files);
+        // As in `free_until`.
+        let _ = self.0.refill(&mut files);
     }
 }
 

@@ -91,6 +91,8 @@ pub(crate) struct Store {
 pub(crate) struct Progress {
     /// Why the last flush failed, until one does not.
     pub(crate) flush_trouble: Option<Error>,
+    /// Steps of the worker that flushes.
+    pub(crate) flush_steps: u64,
     /// The last merge failed.
     pub(crate) is_merge_in_trouble: bool,
 }
@@ -252,14 +254,23 @@ impl Store {
     }
 
     fn wait_for_flush(&self, purpose: Purpose) -> Result<()> {
+        let before = self.progress.lock().flush_steps;
         while let sealed = self.backlog().0
             && sealed >= SEALED_MAX
         {
             self.allow_writes()?;
-            // It is tried again by itself: not by each write that fails.
-            if let Some(trouble) = &self.progress.lock().flush_trouble {
-                let is_let_by = purpose == Purpose::Deletes && trouble.kind() == ErrorKind::NoSpace;
-                return if is_let_by && sealed < SEALED_MAX_DELETES { Ok(()) } else { Err(trouble.clone()) };
+            {
+                let progress = self.progress.lock();
+                if let Some(trouble) = &progress.flush_trouble {
+                    let is_let_by = purpose == Purpose::Deletes && trouble.kind() == ErrorKind::NoSpace;
+                    if is_let_by && sealed < SEALED_MAX_DELETES {
+                        return Ok(());
+                    }
+                    // What failed before this write began may be possible by now.
+                    if progress.flush_steps != before {
+                        return Err(trouble.clone());
+                    }
+                }
             }
             self.wake();
             self.wait_for_progress(LOOK);

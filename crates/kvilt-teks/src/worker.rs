@@ -58,7 +58,10 @@ impl Worker for Flusher {
         let flushed = store.with_room(|| store.flush_oldest());
         let flushed = flushed.and_then(|has| if has { Ok(true) } else { store.rotate_if_short() });
         let is_behind = woven == KEYS_A_STEP;
-        next(&store, flushed, is_behind, |progress, trouble| progress.flush_trouble = trouble)
+        next(&store, flushed, is_behind, |progress, trouble| {
+            progress.flush_trouble = trouble;
+            progress.flush_steps += 1;
+        })
     }
 
     fn panicked(&mut self, message: &str) {
