@@ -36,6 +36,8 @@ const TARGETS: &[(&str, u32)] = &[
     ("map", 512),
     ("root", 2048),
     ("snapshot", 2048),
+    ("levels", 1024),
+    ("redo", 2048),
 ];
 
 /// Most memory of one target, in megabytes.

@@ -22,7 +22,8 @@ use std::{
 };
 
 use kvilt_base::{
-    Completed, Disk, Engine, Error, File, FileName, Level, Listed, Mapping, Means, Queue, Transfer, Work,
+    Completed, Disk, Engine, Error, File, FileName, Level, Listed, Mapping, Means, Queue, Stats, Transfer,
+    Work,
     disk::{Habitat, LockFailure},
     queue::{foreign, found},
 };
@@ -78,6 +79,8 @@ pub struct Presence {
     pub engine: Arc<dyn Engine>,
     /// Where among disk calls somebody may put.
     pub moments: Moments,
+    /// Whether a put would wait, which on this thread would be for ever.
+    pub would_wait: fn(&Stats) -> bool,
     /// When it puts.
     pub waits_for: Vec<Moment>,
     /// The store's keys.
@@ -149,7 +152,8 @@ impl Presence {
             return;
         }
         for _ in 0..self.dice.between(1, PUTS_MAX) {
-            if self.refused.is_none() && self.key_bytes < KEY_BYTES_MAX {
+            let is_let_in = self.refused.is_none() && self.key_bytes < KEY_BYTES_MAX;
+            if is_let_in && !(self.would_wait)(&self.engine.stats()) {
                 self.put();
             }
         }

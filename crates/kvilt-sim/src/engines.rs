@@ -16,14 +16,37 @@ pub fn named(name: &str) -> Result<&'static dyn Tested, String> {
     })
 }
 
-/// The fuzz targets of all engines, and of the files of one that is not among them yet.
+/// The fuzz targets of all engines.
 pub fn fuzz_targets() -> impl Iterator<Item = &'static Target> {
-    ALL.iter().flat_map(|engine| engine.fuzz_targets())
+    ALL.iter().chain(BEGUN).flat_map(|engine| engine.fuzz_targets())
 }
 
 #[cfg(test)]
 mod tests {
+    use std::collections::BTreeSet;
+
     use super::*;
+
+    #[test]
+    fn each_planted_bug_has_a_layer_that_should_find_it() {
+        let crates = [
+            kvilt_format::mutants::ALL,
+            kvilt_sync::mutants::ALL,
+            kvilt_even::mutants::ALL,
+            kvilt_kvell::mutants::ALL,
+            kvilt_teks::mutants::ALL,
+        ];
+        // Each is a static: where it lies tells it from another crate's of the same name.
+        let declared: BTreeSet<*const _> = crates.concat().into_iter().map(std::ptr::from_ref).collect();
+        let mut planted = BTreeSet::new();
+        for engine in ALL.iter().chain(BEGUN) {
+            let all = engine.planted();
+            let names: BTreeSet<&str> = all.iter().map(|planted| planted.mutant.name()).collect();
+            assert_eq!(names.len(), all.len(), "{}: two bugs of one name", engine.name());
+            planted.extend(all.iter().map(|planted| std::ptr::from_ref(planted.mutant)));
+        }
+        assert_eq!(planted, declared);
+    }
 
     /// A name is a directory of inputs.
     #[test]

@@ -109,6 +109,7 @@ fn described(options: Options, durability: Durability, budget_bytes: u64) -> Des
         budget_bytes,
         dead_bytes_at_rest: SLACK_BYTES,
         moments: moment,
+        would_wait: |_| false,
         // What is behind the last cut counts if the machine was not started again since.
         rests_on_boot: durability.level() == Level::Async,
     }

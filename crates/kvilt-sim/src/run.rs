@@ -303,6 +303,7 @@ impl<'a> Player<'a> {
         self.world.bystander().enter(Presence {
             engine: self.engine(),
             moments: self.subject.moments(),
+            would_wait: self.subject.would_wait(),
             waits_for,
             keys: Arc::clone(&self.script.keys),
             key,

@@ -70,6 +70,12 @@ pub trait Subject: Send + Sync {
         |_, _| None
     }
 
+    /// Whether a put would wait for the background now: then nobody puts while that waits for the disk, on
+    /// the same thread.
+    fn would_wait(&self) -> fn(&Stats) -> bool {
+        |_| false
+    }
+
     /// Whether a file says nothing of rows: it is not damaged, and its length does not count.
     fn is_beside(&self, name: FileName) -> bool {
         name == FileName::LOCK
@@ -185,6 +191,8 @@ pub struct Described {
     pub dead_bytes_at_rest: u64,
     /// See [`Subject::moments`].
     pub moments: Moments,
+    /// See [`Subject::would_wait`].
+    pub would_wait: fn(&Stats) -> bool,
     /// See [`Subject::rests_on_boot`].
     pub rests_on_boot: bool,
 }
@@ -233,5 +241,9 @@ impl Subject for Described {
 
     fn moments(&self) -> Moments {
         self.moments
+    }
+
+    fn would_wait(&self) -> fn(&Stats) -> bool {
+        self.would_wait
     }
 }

@@ -1,16 +1,26 @@
 //! Engine `teks` under test: its configurations, and what only it has.
+//!
+//! Where it stands: beside `even` and `kvell`; `fuzzing` tests the decoders of its files, and needs no store.
+
+mod canonical;
+mod damage;
+pub mod fuzzing;
+mod mutants;
 
 use std::{sync::Arc, time::Duration};
 
-use kvilt_base::{Durability, FileName, Settings, disk::FileKind};
+use kvilt_base::{Durability, FileName, Settings, Stats, disk::FileKind};
 use kvilt_format::names::{REDO, TABLE};
 use kvilt_io::Call;
 use kvilt_teks::{KINDS, NAME, Options};
 
 use crate::{
     bystander::Moment,
+    canonical::Canonical,
     dice::Dice,
-    subject::{Described, Subject, Tested},
+    fuzzing::Target,
+    mutants::Planted,
+    subject::{Described, Recipe, Subject, Tested},
 };
 
 /// The engine.
@@ -59,22 +69,62 @@ impl Tested for Teks {
     fn paths(&self) -> &'static [&'static str] {
         &["rotations", "flushes", "merges", "batches"]
     }
+
+    fn canonical(&self) -> Vec<Canonical> {
+        canonical::scripts()
+    }
+
+    /// On a disk that is full, a store that a power cut ended is not opened: a catalogue has no room.
+    fn canonical_with_reserve(&self) -> Vec<Canonical> {
+        Vec::new()
+    }
+
+    /// A recovery has more disk calls than one of `even`: it writes two catalogues and begins a segment.
+    fn recoveries_in_a_row(&self) -> u32 {
+        3
+    }
+
+    fn references(&self) -> Vec<Recipe> {
+        damage::references()
+    }
+
+    fn planted(&self) -> &'static [Planted] {
+        mutants::PLANTED
+    }
+
+    fn fuzz_targets(&self) -> &'static [Target] {
+        fuzzing::TARGETS
+    }
 }
 
 fn subject(options: Options, durability: Durability, budget_bytes: u64) -> Box<dyn Subject> {
+    Box::new(described(options, durability, budget_bytes))
+}
+
+fn described(options: Options, durability: Durability, budget_bytes: u64) -> Described {
     let mut settings = Settings::default();
     settings.durability = durability;
-    Box::new(Described {
+    Described {
         engine: Arc::new(options),
         settings,
         budget_bytes,
         dead_bytes_at_rest: SLACK_BYTES,
         moments: if budget_bytes >= ROOMY_BYTES { moment } else { |_, _| None },
+        would_wait,
         rests_on_boot: false,
-    })
+    }
 }
 
-/// Memory, in bytes, with which no put waits for a flush: the thread that would flush may be that of the put.
+/// From as many tables of level 0 on, a put waits for merges.
+const LEVEL_0_SLOW: u64 = 8;
+
+/// The store's own bounds: of sealed tables, and of those of level 0.
+fn would_wait(stats: &Stats) -> bool {
+    stats["sealed_now"] > 1 || stats["level_0_tables_now"] >= LEVEL_0_SLOW
+}
+
+/// Memory, in bytes, with which hardly a put waits for a flush: the thread that would flush may be that of the
+/// put.
 const ROOMY_BYTES: u64 = 64 << 20;
 
 /// Flushes and merges write tables, and syncs are done, without locks that a put could need.

@@ -28,4 +28,16 @@ kvilt_base::mutants! {
     // Views, gets, batches.
     /// A compaction sees no open view.
     ViewsNotListed,
+
+    // The memory table of `teks`.
+    /// A key moves to its last choice past one with room.
+    MovedPastRoom,
+    /// A key that moves is not written to where it goes.
+    MovedKeyLost,
+    /// A scan weaves as many keys as fill hands, and leaves the others.
+    WeavesWholeHands,
+    /// A scan that begins at a key that is not there is at its end.
+    MissedSeekEnds,
+    /// A key is written in place under a view.
+    WrittenInPlaceUnderView,
 }

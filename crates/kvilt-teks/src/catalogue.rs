@@ -5,7 +5,7 @@
 
 use std::sync::Arc;
 
-use kvilt_base::{Disk, Error, ErrorKind, FileName, Listed, Result, directory};
+use kvilt_base::{Disk, Error, ErrorKind, FileName, Listed, Result, directory, planted};
 use kvilt_format::{levels::Levels, names::LEVELS};
 
 /// See the module.
@@ -89,7 +89,8 @@ pub(crate) fn write(disk: &dyn Disk, number: u64, bytes: &[u8], is_unsure: &mut 
         let _ = disk.remove(name);
         return Err(failed("write a catalogue")(e));
     }
-    file.sync().and_then(|()| disk.sync_dir()).map_err(|e| {
+    let synced = planted!(CatalogueNotSynced, file.sync() => Ok(()));
+    synced.and_then(|()| planted!(NamesNotSynced, disk.sync_dir() => Ok(()))).map_err(|e| {
         *is_unsure = true;
         failed("sync a catalogue")(e)
     })

@@ -1,9 +1,13 @@
 //! `check`: reads and verifies every sorted table. What is in memory was verified when the log was read, and
 //! is counted.
 
-use kvilt_base::{CheckReport, Damage, Error, ErrorKind, Progress, Result};
+use kvilt_base::{CheckReport, Damage, Error, ErrorKind, FileName, Progress, Result};
+use kvilt_format::names::TABLE;
 
-use crate::store::Store;
+use crate::{
+    sources::{Sorted, open_table},
+    store::Store,
+};
 
 /// Verifies the store. `progress` returns false to cancel.
 pub(crate) fn check(store: &Store, progress: &mut dyn FnMut(Progress) -> bool) -> Result<CheckReport> {
@@ -15,7 +19,7 @@ pub(crate) fn check(store: &Store, progress: &mut dyn FnMut(Progress) -> bool) -
     for sorted in sources.sorted() {
         report.files += 1;
         let mut is_cancelled = false;
-        let verified = sorted.table.verify(&mut |bytes| {
+        let verified = verify(store, sorted, &mut report.damages, &mut |bytes| {
             is_cancelled = !progress(Progress { done: done + bytes, total });
             !is_cancelled
         });
@@ -33,6 +37,26 @@ pub(crate) fn check(store: &Store, progress: &mut dyn FnMut(Progress) -> bool) -
     }
     progress(Progress { done: total, total });
     Ok(report)
+}
+
+/// Opens a table anew, so that header, footer, filter and index are read from the disk, and reads it.
+fn verify(
+    store: &Store,
+    sorted: &Sorted,
+    damages: &mut Vec<Damage>,
+    progress: &mut dyn FnMut(u64) -> bool,
+) -> Result<u64> {
+    let table = open_table(&*store.disk, store.store_id, &sorted.of)?;
+    if table.has_damaged_filter() {
+        damages.push(Damage {
+            what: "F-5".to_owned(),
+            file: Some(FileName::Of(TABLE, sorted.of.number).to_string()),
+            offset: Some(table.filter_offset()),
+            range: None,
+            message: "the filter is damaged; lookups go on without it".to_owned(),
+        });
+    }
+    table.verify(progress)
 }
 
 fn damage(error: &Error) -> Damage {

@@ -10,7 +10,7 @@ use std::{
 
 use kvilt_base::{
     CheckReport, Direction, Engine, ErrorKind, FileName, KeyRange, Layout, LayoutRange, Progress, ReadView,
-    Result, Rows, Scanned, Stats, Swap, WriteBatch, directory::DirectoryLock, layout::files_by_kind,
+    Result, Rows, Scanned, Stats, Swap, WriteBatch, directory::DirectoryLock, layout::files_by_kind, planted,
 };
 use kvilt_format::{
     FORMAT_VERSION,
@@ -165,7 +165,7 @@ fn close(store: &Store) -> Result<()> {
         Some(log) => {
             store.ensure_healthy()?;
             log.close()?;
-            note_end(store, log)
+            planted!(EndNotNoted, note_end(store, log) => Ok(()))
         }
         None => Ok(()),
     }

@@ -4,7 +4,7 @@
 
 use std::sync::{Arc, atomic::Ordering::Relaxed};
 
-use kvilt_base::{Direction, KeyRange, Result, Source as _};
+use kvilt_base::{Direction, KeyRange, Kind, Result, Source as _, planted};
 use kvilt_sync::tombstones::Tombstones;
 
 use crate::{
@@ -40,7 +40,9 @@ impl Store {
         let reading = memory.table.sealed().expect("it was sealed above");
         let mut source = reading.versions(&KeyRange::all(), Direction::Forward, Seen(&self.versions));
         while let Some(entry) = source.entry() {
-            if retain.is_needed(entry.key, entry.version) {
+            if retain.is_needed(entry.key, entry.version)
+                && planted!(DeleteNotFlushed, true => entry.kind == Kind::Put)
+            {
                 output.add(entry)?;
             }
             source.advance()?;
@@ -57,7 +59,8 @@ impl Store {
         self.install((tables, tombstones), &|sources| {
             sources.sealed.retain(|sealed| !Arc::ptr_eq(sealed, memory));
             sources.cached.insert(0, Arc::clone(memory));
-            level_of(sources, 0).splice(0..0, tables.iter().cloned());
+            let place = planted!(FlushedBehindOlder, 0 => sources.levels.first().map_or(0, Vec::len));
+            level_of(sources, 0).splice(place..place, tables.iter().cloned());
         })
     }
 }

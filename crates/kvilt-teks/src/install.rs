@@ -2,7 +2,7 @@
 
 use std::sync::{Arc, atomic::Ordering::Relaxed};
 
-use kvilt_base::{FileName, Result};
+use kvilt_base::{FileName, Result, planted};
 use kvilt_format::{levels::Levels, names::TABLE};
 use kvilt_sync::tombstones::Tombstones;
 
@@ -76,7 +76,7 @@ impl Store {
 pub(crate) fn describe(sources: &Sources, levels: &mut Levels) {
     let of = |level: &Vec<Arc<Sorted>>| level.iter().map(|sorted| sorted.of.clone()).collect();
     levels.levels = sources.levels.iter().map(of).collect();
-    levels.tombstones = sources.tombstones.pieces();
+    levels.tombstones = planted!(RangeDeleteNotNamed, sources.tombstones.pieces() => Vec::new());
     let log_first = sources.unflushed().map(|memory| memory.log_first).min();
     levels.log_first = log_first.expect("there is an active table");
 }

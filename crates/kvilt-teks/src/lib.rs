@@ -33,6 +33,7 @@ mod flush;
 mod install;
 pub mod log;
 mod merge;
+pub mod mutants;
 mod options;
 mod output;
 mod parts;

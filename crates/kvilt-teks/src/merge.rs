@@ -11,7 +11,7 @@ use std::{
     },
 };
 
-use kvilt_base::{Direction, EntryRef, ErrorKind, KeyRange, Kind, Merge, Result, Source, Version};
+use kvilt_base::{Direction, EntryRef, ErrorKind, KeyRange, Kind, Merge, Result, Source, Version, planted};
 use kvilt_format::levels::LEVELS_MAX;
 
 use crate::{
@@ -114,6 +114,7 @@ impl Store {
         }
         let tables = writing.output.finish()?;
         let numbers: Vec<u64> = inputs.tables.iter().map(|sorted| sorted.of.number).collect();
+        planted!(InputsRemovedEarly => self.remove_tables(&numbers));
         self.install((&tables, &tombstones), &|sources| {
             for level in &mut sources.levels {
                 level.retain(|sorted| !numbers.contains(&sorted.of.number));
@@ -155,6 +156,7 @@ impl<'s, 'o> Writing<'s, 'o> {
     pub(crate) fn add(&mut self, entry: EntryRef<'_>) -> Result<()> {
         if let Some((key, version)) = self.held.take()
             && key == entry.key
+            && planted!(HeldDeleteDropped, true => false)
         {
             self.output.add(EntryRef { key: &key, version, kind: Kind::Tombstone, value: &[] })?;
         }

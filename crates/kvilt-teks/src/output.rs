@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use kvilt_base::{EntryRef, Error, File, FileName, Result, Version};
+use kvilt_base::{EntryRef, Error, File, FileName, Result, Version, planted};
 use kvilt_format::{
     FileIdentity,
     levels::TableOf,
@@ -101,7 +101,7 @@ impl<'s> Output<'s> {
 
     fn write_out(&self, Writing { writer, file, id, version_min, .. }: Writing) -> Result<Arc<Sorted>> {
         let summary = writer.finish()?;
-        if let Err(e) = file.sync() {
+        if let Err(e) = planted!(TableNotSynced, file.sync() => Ok(())) {
             let error = Error::io("sync a sorted table", e).in_file(file.name());
             self.store.poison(&error);
             return Err(error);

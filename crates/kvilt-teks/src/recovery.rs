@@ -12,15 +12,13 @@ use kvilt_base::{
     Settings, Version, World,
     directory::{self, DirectoryLock},
     disk::Habitat,
-    engine_name,
+    engine_name, planted,
     unfinished::{not_empty, refuse_unfinished},
 };
 use kvilt_format::{
-    FileIdentity,
     levels::Levels,
     names::{LEVELS, REDO, TABLE},
     redo::{Change, Changes},
-    table::Table,
 };
 use kvilt_sync::{Versions, tombstones::Tombstones};
 
@@ -30,7 +28,7 @@ use crate::{
     install::describe,
     log::{self, Chain, Known, Log, Position},
     options::log_sizes,
-    sources::{Memory, Sorted, Sources},
+    sources::{Memory, Sorted, Sources, open_table},
     store::{Room, Store, new_table, table_options},
     worker::{Flusher, Merger, Syncer},
 };
@@ -144,13 +142,15 @@ impl Opening<'_> {
         let habitat = Habitat::of(&**disk);
         // Whether nothing can be missing of what the last run did.
         let is_whole = levels.habitat != Habitat::NOWHERE && levels.habitat == habitat;
+        let is_whole = planted!(TornPassedAfterPowerCut, is_whole => true);
         let hash_key = self.hash_key();
         let table = new_table(&table_options(world.budget.bytes_max(), options, hash_key, Room::default()))?;
         let bounds = (levels.log_first, Version::ZERO);
         let sources = self.sources(Arc::new(Memory::new(table, 1, bounds, &world.budget)))?;
         let newest = sources.sorted().map(|sorted| sorted.table.version_max()).max().unwrap_or_default();
         // Above all versions that earlier runs gave out.
-        let epoch = levels.epoch.max(newest.epoch()) + 1;
+        let epoch =
+            levels.epoch.max(newest.epoch()) + planted!(EpochNotRaised, 1 => u32::from(levels.epoch == 0));
         let versions = Versions::new(Version::new(epoch, 0));
         let catalogue = Catalogue::new(Arc::clone(disk), levels.clone());
         let store = Arc::new(Store::new(
@@ -180,18 +180,7 @@ impl Opening<'_> {
     fn sources(&self, active: Arc<Memory>) -> Result<Sources> {
         let levels = &self.levels;
         let open = |of: &kvilt_format::levels::TableOf| {
-            let name = FileName::Of(TABLE, of.number);
-            let file = match self.disk.open(name) {
-                Err(e) if e.kind() == std::io::ErrorKind::NotFound => {
-                    return Err(Error::corrupted(name, 0, "the file is missing, and rows are in it"));
-                }
-                Err(e) if e.kind() == std::io::ErrorKind::InvalidData => {
-                    return Err(Error::corrupted(name, 0, e.to_string()));
-                }
-                opened => opened.map_err(|e| Error::io("open a sorted table", e).in_file(name))?,
-            };
-            let id = FileIdentity { store_id: levels.store_id, number: of.number };
-            let table = Arc::new(Table::open(file, id, of.len)?);
+            let table = open_table(&**self.disk, levels.store_id, of)?;
             Ok(Arc::new(Sorted::new(of.clone(), table, 0, &self.world.budget)))
         };
         let level = |tables: &Vec<_>| tables.iter().map(open).collect::<Result<Vec<_>>>();
@@ -225,6 +214,7 @@ impl Opening<'_> {
     fn begin(&self, store: &Arc<Store>, chain: Chain, epoch: u32, habitat: Habitat) -> Result<()> {
         // The catalogue that was found may be one that a killed process did not sync; nothing else may be
         // changed before one is durable that says the same.
+        planted!(UnneededRemovedEarly => self.remove_unneeded(&self.levels)?);
         store.catalogue.lock().change(|_| {})?;
         let log = Log::begin(
             Arc::clone(self.disk),

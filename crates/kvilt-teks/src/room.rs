@@ -125,11 +125,21 @@ impl Store {
     fn thin_table(&self, thinning: &Thinning<'_>) -> Result<bool> {
         let tombstones = self.durable_tombstones()?;
         let (mut all, mut kept) = (0, 0);
+        // As `Writing` has it: a delete stays if an older entry of its key does. Counted as gone, it would be
+        // written again for ever.
+        let mut held: Option<(Vec<u8>, u64)> = None;
         self.each_of(thinning, &tombstones, &mut |entry, is_needed| {
             let bytes = (entry.key.len() + entry.value.len()) as u64 + 1;
             all += bytes;
-            let is_kept = is_needed && (entry.kind == Kind::Put || is_below(&thinning.below, entry.key));
-            kept += if is_kept { bytes } else { 0 };
+            if is_needed {
+                let (_, of_delete) = held.take().filter(|(key, _)| key == entry.key).unwrap_or_default();
+                kept += of_delete;
+                if entry.kind == Kind::Put || is_below(&thinning.below, entry.key) {
+                    kept += bytes;
+                } else {
+                    held = Some((entry.key.to_vec(), bytes));
+                }
+            }
             Ok(())
         })?;
         if all - kept <= all / THINNED_PART {

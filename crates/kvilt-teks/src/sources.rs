@@ -4,10 +4,10 @@
 //! What is always true: of one key, what an earlier source has is as new or newer than what a later one has.
 //! A value of this is never changed; a change publishes another one.
 
-use std::{ops::Range, sync::Arc};
+use std::{io, ops::Range, sync::Arc};
 
-use kvilt_base::{Budget, Charge, KeyRange, Version};
-use kvilt_format::{levels::TableOf, table::Table};
+use kvilt_base::{Budget, Charge, Disk, Error, FileName, KeyRange, Result, Version, planted};
+use kvilt_format::{FileIdentity, levels::TableOf, names::TABLE, table::Table};
 use kvilt_sync::{
     Versions,
     teks::{Readers, TeksTable},
@@ -128,7 +128,7 @@ impl Sources {
     /// without a gap.
     fn is_in_memory(&self, sorted: &Sorted) -> bool {
         let oldest = self.cached.last().or(self.sealed.last()).unwrap_or(&self.active);
-        sorted.memory_min >= oldest.number
+        sorted.memory_min + planted!(SortedPassedOver, 0 => 1) >= oldest.number
     }
 
     /// Of these range deletes, those that may still hide something.
@@ -150,11 +150,24 @@ impl Sources {
         let of_tables: u64 = self.memories().map(|memory| memory.memory_bytes()).sum();
         let mut bytes = of_tables.saturating_add(others);
         while bytes > bytes_max
-            && let Some(oldest) = self.cached.pop()
+            && let Some(oldest) = planted!(NewestCachedEvicted, self.cached.pop() => (!self.cached.is_empty()).then(|| self.cached.remove(0)))
         {
             bytes -= oldest.memory_bytes();
         }
     }
+}
+
+/// Opens a sorted table that a catalogue names.
+///
+/// Errors: `Corrupted`, also if it is missing; `Io`.
+pub(crate) fn open_table(disk: &dyn Disk, store_id: u64, of: &TableOf) -> Result<Arc<Table>> {
+    let name = FileName::Of(TABLE, of.number);
+    let file = disk.open(name).map_err(|e| match e.kind() {
+        io::ErrorKind::NotFound => Error::corrupted(name, 0, "the file is missing, and rows are in it"),
+        io::ErrorKind::InvalidData => Error::corrupted(name, 0, e.to_string()),
+        _ => Error::io("open a sorted table", e).in_file(name),
+    })?;
+    Ok(Arc::new(Table::open(file, FileIdentity { store_id, number: of.number }, of.len)?))
 }
 
 /// A level, which may be new.

@@ -12,7 +12,7 @@ use std::{
 
 use kvilt_base::{
     EntryRef, Error, ErrorKind, KeyRange, Kind, Level, RangeTombstone, Result, Swap, Value, Version,
-    WriteBatch, limits,
+    WriteBatch, limits, planted,
 };
 use kvilt_format::redo::{self, Change};
 use kvilt_sync::{Pending, Versions, teks::Refused};
@@ -106,6 +106,9 @@ impl Store {
             Some(value) => Change::Put { key, value },
             None => Change::Delete { key },
         });
+        planted!(BatchInPieces => for change in changes.clone() {
+            drop(self.append([change], purpose, Versions::announce)?);
+        });
         let (appended, pending) = self.append(changes, purpose, Versions::announce_batch)?;
         for (key, value) in &by_key {
             self.apply(key, *value, pending.version(), pending.batch())?;
@@ -129,7 +132,7 @@ impl Store {
         let turns = self.lock_all_keys();
         let _guard = PanicGuard(self);
         // No write is under way, so what the range has is below the version that the announcement gets.
-        self.versions.advance();
+        planted!(RangeDeleteNotAbove, self.versions.advance() => self.versions.current());
         let change = Change::DeleteRange { start: &range.start, end: range.end.as_deref() };
         let (appended, pending) = self.append([change], Purpose::Deletes, Versions::announce)?;
         self.add_tombstone(&RangeTombstone { range: range.clone(), version: pending.version() });
@@ -164,7 +167,8 @@ impl Store {
             let appended = match self.level() {
                 Level::Async => log.append(body, purpose, || announce(&self.versions)),
                 Level::Sync => log.append(body, purpose, || ()).and_then(|(appended, ())| {
-                    log.sync().inspect_err(|error| self.poison(error))?;
+                    planted!(AcknowledgedBeforeSync, log.sync() => Ok(()))
+                        .inspect_err(|error| self.poison(error))?;
                     Ok((appended, announce(&self.versions)))
                 }),
             };

@@ -88,19 +88,3 @@ pub(super) static PLANTED: &[Planted] = &[
     Damage.finds(&format::FilterBelieved, "F-5"),
     Model.finds(&even::CopyOutdated, "B-3"),
 ];
-
-#[cfg(test)]
-mod tests {
-    use std::collections::BTreeSet;
-
-    use super::*;
-
-    #[test]
-    fn each_planted_bug_has_a_layer_that_should_find_it() {
-        let declared = [even::ALL, format::ALL, sync::ALL].concat();
-        let names: BTreeSet<&str> = declared.iter().map(|mutant| mutant.name()).collect();
-        assert_eq!(names.len(), declared.len(), "two bugs of one name");
-        assert_eq!(names, PLANTED.iter().map(|planted| planted.mutant.name()).collect());
-        assert_eq!(PLANTED.len(), declared.len());
-    }
-}

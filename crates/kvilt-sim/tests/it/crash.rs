@@ -1,7 +1,7 @@
 //! A crash at every disk operation of many scripts (B-4, B-5, and D-1 to D-4 as the disk in memory keeps
 //! them).
 
-use std::time::Duration;
+use std::{ops::RangeInclusive, time::Duration};
 
 use kvilt_base::Durability;
 use kvilt_io::{Keep, MemoryDisk};
@@ -14,7 +14,7 @@ use kvilt_sim::{
 
 /// Scripts, each crashed at all its disk operations; on 36 configurations, a third of them synchronous.
 const SCRIPTS: u64 = if cfg!(debug_assertions) { 48 } else { 192 };
-/// Crashes that these come to, at least.
+/// Crashes that these come to, at least, on two engines of three; one that maps its log has fewer disk calls.
 const CASES: u64 = if cfg!(debug_assertions) { 180_000 } else { 720_000 };
 
 /// E-6 and E-8: a length that was not synced, or a file that is gone and still named, is corruption at the
@@ -23,16 +23,19 @@ const CASES: u64 = if cfg!(debug_assertions) { 180_000 } else { 720_000 };
 #[test]
 fn a_crash_at_any_disk_operation_leaves_a_prefix_of_the_writes() {
     let campaign = Campaign { threads: 2, ..Campaign::new(Kind::Crash, 0..SCRIPTS) };
+    let mut cases = 0;
     for engine in engines::ALL {
         let outcome = run_campaign(&campaign, *engine);
         assert!(outcome.reports.is_empty(), "{}", outcome.reports[0]);
-        println!("{:?} in {:.1} s", outcome.tally, outcome.seconds);
+        println!("{}: {:?} in {:.1} s", engine.name(), outcome.tally, outcome.seconds);
         assert!(outcome.tally.ops > 50 * SCRIPTS, "{:?}", outcome.tally);
         assert!(outcome.tally.cases >= 6 * outcome.tally.ops, "{:?}", outcome.tally);
         assert!(outcome.tally.crashes_in_recovery > 20 * SCRIPTS, "{:?}", outcome.tally);
-        // The check counts on them, and goes on with the next seed (`xtask ci`).
-        assert!(outcome.tally.cases >= CASES, "{:?}", outcome.tally);
+        assert!(outcome.tally.cases > 1_500 * SCRIPTS, "{:?}", outcome.tally);
+        cases += outcome.tally.cases;
     }
+    // The check counts on them, and goes on with the next seed (`xtask ci`).
+    assert!(cases >= 2 * CASES, "{cases}");
 }
 
 /// Of records of the empty key without a value, written at one version, an older one won in a rewrite: found
@@ -91,6 +94,8 @@ fn a_store_survives_a_thousand_crashes_without_growing() {
     engines::ALL.iter().for_each(|engine| survives_a_thousand_crashes(*engine));
 }
 
+const NUMBERS_BYTES: u64 = 64;
+
 fn survives_a_thousand_crashes(engine: &dyn Tested) {
     let subject = engine.tiny(Durability::Async { interval: Duration::from_millis(500) });
     let mut disk = MemoryDisk::new(9);
@@ -121,7 +126,11 @@ fn survives_a_thousand_crashes(engine: &dyn Tested) {
         let _ = engine.close();
         disk = image;
     }
-    let (early, late) = (bytes_at_open[100], bytes_at_open[1_000]);
+    // A store that fills files and then frees them goes up and down: the most that it had counts.
+    let most = |lives: RangeInclusive<usize>| bytes_at_open[lives].iter().copied().max().unwrap_or(0);
+    let (early, late) = (most(51..=100), most(951..=1_000));
+    println!("{}: {early} bytes after 100 lives, {late} after 1,000", engine.name());
     // The log of a chunk that nobody reads may grow to 6 KiB; what else there is must not grow at all.
-    assert!(late <= early.max(8 << 10), "{early} bytes after 100 lives, {late} after 1,000");
+    // The numbers of later lives are longer by a few bytes.
+    assert!(late <= early.max(8 << 10) + NUMBERS_BYTES, "{early} bytes after 100 lives, {late} after 1,000");
 }

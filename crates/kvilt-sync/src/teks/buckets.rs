@@ -19,7 +19,7 @@
 //! - Two threads that enter one key meet at the first empty slot: of two exchanges one fails, and finds the
 //!   other's key.
 
-use kvilt_base::invariant;
+use kvilt_base::{invariant, planted};
 
 use crate::{
     ahead::fetch_ahead,
@@ -175,7 +175,10 @@ impl Buckets {
             let (bucket, hash) = (steps[next].bucket, hash_of(steps[next].found as u32));
             let choices: [usize; CHOICES] = std::array::from_fn(|nth| choice(hash, nth, self.buckets.len()));
             let first = |bucket| choices.iter().position(|other| *other == bucket);
-            let present = first(bucket).expect("a key is in one of its choices");
+            let present = first(bucket);
+            let present =
+                planted!(MovedPastRoom, present => choices.iter().rposition(|other| *other == bucket));
+            let present = present.expect("a key is in one of its choices");
             // Of choices that coincide the first counts: so what lies before a choice is full, and no key
             // comes back to a bucket that it has left.
             for later in (present + 1..CHOICES).filter(|nth| first(choices[*nth]) == Some(*nth)) {
@@ -205,7 +208,7 @@ impl Buckets {
     /// If `bucket` has an empty slot, moves the key of the last step there, that of the step before to where
     /// this one was, and so on; the new key has then the slot where the path began. False if it is full.
     fn move_along(&self, steps: &[Step], last: usize, bucket: usize, mine: u64) -> bool {
-        let found = steps[last].found;
+        let found = planted!(MovedKeyLost, steps[last].found => mine);
         // AcqRel, all: Release, so that whoever sees what took a key's slot sees where the key is; Acquire,
         // to pass on what the key's node has. Others may fill the slot that was empty, and then the next one
         // is tried.

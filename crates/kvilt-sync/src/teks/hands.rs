@@ -15,6 +15,7 @@
 //! - A node comes out of the queue once, and the thread that took it brings it into all levels.
 
 use crossbeam_utils::CachePadded;
+use kvilt_base::planted;
 
 use super::{
     arena::{Arena, Node},
@@ -103,7 +104,8 @@ impl Weaving {
 
     /// See T-3.
     pub(super) fn catch_up<'a>(&self, list: &List, arena: &'a Arena, node_at: impl Fn(u32) -> Node<'a>) {
-        self.weave(self.queue.len(), list, arena, &node_at);
+        let queued = planted!(WeavesWholeHands, self.queue.len() => self.queue.len() / HELD * HELD);
+        self.weave(queued, list, arena, &node_at);
         // Pairs with the fence in `Hand::take`: whoever took a node that this thread did not find in the
         // queue any more said so in its hand before, and that, or something later, is seen below.
         fence(Ordering::SeqCst);

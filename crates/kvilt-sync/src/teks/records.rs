@@ -8,7 +8,7 @@
 //! - A put looks at the first [`LOOKED_AT_MAX`] records of its key, and takes out those that nobody needs. So
 //!   a key that is put for ever has as many records as there are views on it, and about as many more.
 
-use kvilt_base::{Version, invariant};
+use kvilt_base::{Version, invariant, planted};
 
 use super::{
     Readers,
@@ -76,6 +76,7 @@ fn is_needed(record: Record<'_>, newer: Record<'_>, readers: &impl Readers) -> b
     if batch != 0 && batch == record.batch() {
         return false;
     }
+    planted!(WrittenInPlaceUnderView => return readers.is_in_flight(batch));
     readers.is_in_flight(batch) || readers.is_viewed(record.version()..newer.version())
 }
 

@@ -4,7 +4,7 @@
 
 use std::fmt;
 
-use kvilt_base::{Direction, EntryRef, KeyRange, Result, Source, Version};
+use kvilt_base::{Direction, EntryRef, KeyRange, Result, Source, Version, planted};
 
 use super::{
     Readers, TeksTable,
@@ -51,6 +51,7 @@ impl<'r, R: Readers> TeksSource<'r, R> {
             (Direction::Forward, _) => {
                 let start = &self.range.start;
                 let found = if start.is_empty() { None } else { self.table.shortcut(start) };
+                planted!(MissedSeekEnds => if !start.is_empty() { return found });
                 found.or_else(|| list.seek(arena, start))
             }
             (Direction::Backward, None) => list.last(arena),

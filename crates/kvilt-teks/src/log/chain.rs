@@ -5,7 +5,7 @@ use std::{
     sync::Arc,
 };
 
-use kvilt_base::{Disk, Error, File, FileName, Listed, Result, directory};
+use kvilt_base::{Disk, Error, File, FileName, Listed, Result, directory, planted};
 use kvilt_format::{
     FileIdentity,
     names::REDO,
@@ -55,6 +55,7 @@ impl Chain {
     ///
     /// Errors: `Io`.
     pub(super) fn end(&mut self, disk: &dyn Disk) -> Result<()> {
+        planted!(BehindNotRemoved => self.behind.clear());
         for name in self.behind.drain(..) {
             disk.remove(name)
                 .map_err(|e| Error::io("remove what is behind the redo log", e).in_file(name))?;
@@ -76,11 +77,13 @@ impl Left {
         let from = from.min(self.end);
         let failed = |e| Error::io("write the redo log once more", e).in_file(self.name);
         let file = disk.open(self.name).map_err(failed)?;
+        planted!(FoundNotWrittenAgain => return file.sync().map_err(failed));
         let segment =
             Segment { id: FileIdentity { store_id, number: self.name.number() }, sequence: self.sequence };
         let mut bytes = vec![0; usize::try_from(self.end.saturating_sub(from)).unwrap_or(usize::MAX)];
         file.read_exact_at(from, &mut bytes).map_err(failed)?;
         for offset in self.passed.iter().filter(|offset| **offset >= from) {
+            planted!(NotMadeVoid => continue);
             void(segment, *offset, &mut bytes[(offset - from) as usize..])
                 .ok_or_else(|| changed(self.name))?;
         }
