@@ -123,8 +123,8 @@ fn would_wait(stats: &Stats) -> bool {
     stats["sealed_now"] > 1 || stats["level_0_tables_now"] >= LEVEL_0_SLOW
 }
 
-/// Memory, in bytes, with which hardly a put waits for a flush: the thread that would flush may be that of the
-/// put.
+/// Memory, in bytes, with which hardly a put waits for a flush: the thread that would flush may be that of
+/// the put.
 const ROOMY_BYTES: u64 = 64 << 20;
 
 /// Flushes and merges write tables, and syncs are done, without locks that a put could need.
