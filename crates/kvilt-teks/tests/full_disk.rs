@@ -1,16 +1,13 @@
 //! A store on a disk that is full: deletes go on, and what they free is room for puts, without a reopen.
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
-use std::{collections::BTreeMap, ops::Range, sync::Arc, time::Duration};
+mod bed;
 
-use kvilt_base::{
-    Budget, Descriptor as _, Direction, Disk, Durability, Engine, ErrorKind, KeyRange, Result, RowBatch,
-    Settings, World, WriteBatch,
-};
-use kvilt_io::{ManualClock, MemoryDisk, SeededRng, StepSpawn};
-use kvilt_teks::Options;
+use std::{ops::Range, sync::Arc, time::Duration};
 
-type Rows = BTreeMap<Vec<u8>, Vec<u8>>;
+use bed::{Rows, key, open, rows};
+use kvilt_base::{Durability, Engine, ErrorKind, KeyRange, WriteBatch};
+use kvilt_io::{MemoryDisk, StepSpawn};
 
 const INTERVAL: Duration = Duration::from_millis(500);
 const ASYNC: Durability = Durability::Async { interval: INTERVAL };
@@ -23,34 +20,6 @@ struct Bed {
     spawn: Arc<StepSpawn>,
     disk: Arc<MemoryDisk>,
     rows: Rows,
-}
-
-fn open(disk: Arc<dyn Disk>, durability: Durability) -> Result<(Arc<dyn Engine>, Arc<StepSpawn>)> {
-    let spawn = StepSpawn::new(ManualClock::new(), 1);
-    let world = World {
-        clock: ManualClock::new(),
-        rng: Arc::new(SeededRng::new(7)),
-        spawn: spawn.clone(),
-        budget: Budget::new(256 << 10),
-    };
-    let mut settings = Settings::default();
-    settings.durability = durability;
-    Ok((Options::default().open(disk, world, &settings)?, spawn))
-}
-
-fn rows_in(db: &dyn Engine) -> Rows {
-    let view = db.view().unwrap();
-    let (mut rows, mut left) = (Rows::new(), Some(KeyRange::all()));
-    while let Some(range) = left {
-        let mut batch = RowBatch::new(1 << 16, 1000, false);
-        left = db.scan(&view, &range, Direction::Forward, &mut batch).unwrap().left();
-        rows.extend(batch.into_rows().map(|(key, value)| (key.to_vec(), value.to_vec())));
-    }
-    rows
-}
-
-fn key(number: u32) -> Vec<u8> {
-    number.to_be_bytes().to_vec()
 }
 
 impl Bed {
@@ -99,12 +68,12 @@ fn full(durability: Durability, work: impl Fn(&mut Bed, u32)) {
     let filled = bed.fill(0);
     assert!(filled > 1_000, "{filled} rows");
     work(&mut bed, filled);
-    assert_eq!(rows_in(&*bed.db), bed.rows);
+    assert_eq!(rows(&*bed.db), bed.rows);
     for image in [bed.disk.kill_image(), disk] {
         bed.db.close().unwrap();
         let (db, _) = open(image, durability).unwrap();
         assert_eq!(db.check(&mut |_| true).unwrap().damages, []);
-        assert_eq!(rows_in(&*db), bed.rows);
+        assert_eq!(rows(&*db), bed.rows);
     }
 }
 
@@ -114,7 +83,7 @@ fn all_rows_are_deleted_one_by_one_and_their_room_is_used_again() {
         full(durability, |bed, filled| {
             for round in 0..3 {
                 bed.delete(0..filled);
-                assert_eq!(rows_in(&*bed.db), bed.rows);
+                assert_eq!(rows(&*bed.db), bed.rows);
                 let again = bed.fill(0);
                 assert!(again > filled * 3 / 4, "round {round}: {again} rows after {filled}");
                 bed.delete(0..again);

@@ -2,49 +2,23 @@
 //! and no row that was deleted or overwritten, where that can be known.
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
-use std::{collections::BTreeMap, sync::Arc, time::Duration};
+mod bed;
 
+use std::sync::Arc;
+
+use bed::{ASYNC, Rows, SYNC, key, rows};
 use kvilt_base::{
-    Budget, Descriptor as _, Direction, Disk, Durability, Engine, ErrorKind, FileName, KeyRange,
-    RepairReport, RowBatch, Salvaged, Settings, World, WriteBatch,
+    Descriptor as _, Disk, Durability, Engine, ErrorKind, FileName, KeyRange, RepairReport, Result, Salvaged,
+    WriteBatch,
 };
 use kvilt_format::names::{LEVELS, REDO, TABLE};
-use kvilt_io::{Keep, ManualClock, MemoryDisk, SeededRng, StepSpawn};
+use kvilt_io::{Keep, MemoryDisk};
 use kvilt_teks::Options;
 
-type Rows = BTreeMap<Vec<u8>, Vec<u8>>;
-
-const HOUR: Duration = Duration::from_secs(3600);
-const ASYNC: Durability = Durability::Async { interval: HOUR };
-const SYNC: Durability = Durability::Sync { interval: HOUR };
 const KEYS: u32 = 400;
 
-fn open(disk: Arc<dyn Disk>, durability: Durability) -> kvilt_base::Result<Arc<dyn Engine>> {
-    let mut settings = Settings::default();
-    settings.durability = durability;
-    let world = World {
-        clock: ManualClock::new(),
-        rng: Arc::new(SeededRng::new(7)),
-        spawn: StepSpawn::new(ManualClock::new(), 1),
-        // A memory table has 32 KiB, so some hundred rows are flushed and merged.
-        budget: Budget::new(256 << 10),
-    };
-    Options::default().open(disk, world, &settings)
-}
-
-fn key(number: u32) -> Vec<u8> {
-    number.to_be_bytes().to_vec()
-}
-
-fn rows(db: &dyn Engine) -> Rows {
-    let view = db.view().unwrap();
-    let (mut rows, mut left) = (Rows::new(), Some(KeyRange::all()));
-    while let Some(range) = left {
-        let mut batch = RowBatch::new(1 << 16, 1000, false);
-        left = db.scan(&view, &range, Direction::Forward, &mut batch).unwrap().left();
-        rows.extend(batch.into_rows().map(|(key, value)| (key.to_vec(), value.to_vec())));
-    }
-    rows
+fn open(disk: Arc<dyn Disk>, durability: Durability) -> Result<Arc<dyn Engine>> {
+    bed::open(disk, durability).map(|(db, _)| db)
 }
 
 /// What is saved, and the report.
