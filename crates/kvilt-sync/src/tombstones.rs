@@ -165,15 +165,6 @@ impl Tombstones {
         retained
     }
 
-    /// These, with those of `newer` above a version, which are above all of these.
-    pub fn with_newer(&self, newer: &Tombstones, than: Version) -> Tombstones {
-        let mut all = self.clone();
-        newer.for_each_since(than, |range, version| {
-            all.lay(&RangeTombstone { range, version }, newer.batch, &|_, _| true);
-        });
-        all
-    }
-
     /// All of them, cut where others begin or end; those over the same keys oldest first.
     pub fn pieces(&self) -> Vec<RangeTombstone> {
         let mut pieces = Vec::new();

@@ -56,28 +56,22 @@ impl Engine for Teks {
 
     fn delete(&self, key: &[u8]) -> Result<()> {
         self.home.allow_write()?;
-        self.store.insist(|| self.store.put(key, None))
+        self.store.put(key, None)
     }
 
     fn write(&self, batch: WriteBatch) -> Result<()> {
         self.home.allow_write()?;
-        if batch.operations().any(|operation| operation.value.is_some()) {
-            return self.store.write(&batch);
-        }
-        self.store.insist(|| self.store.write(&batch))
+        self.store.write(&batch)
     }
 
     fn compare_and_swap(&self, key: &[u8], expected: Option<&[u8]>, new: Option<&[u8]>) -> Result<Swap> {
         self.home.allow_write()?;
-        if new.is_some() {
-            return self.store.compare_and_swap(key, expected, new);
-        }
-        self.store.insist(|| self.store.compare_and_swap(key, expected, None))
+        self.store.compare_and_swap(key, expected, new)
     }
 
     fn delete_range(&self, range: &KeyRange) -> Result<()> {
         self.home.allow_write()?;
-        self.store.insist(|| self.store.delete_range(range))
+        self.store.delete_range(range)
     }
 
     fn view(&self) -> Result<ReadView> {
@@ -197,7 +191,7 @@ fn stats(store: &Store) -> Stats {
     own.queued_now = sources.active.table.queued() as u64;
     own.sealed_now = sources.sealed.len() as u64;
     own.level_0_tables_now = sources.levels.first().map_or(0, |level| level.len() as u64);
-    own.range_deletes_now = sources.tombstones.pieces().len() as u64;
+    sources.tombstones.for_each_piece(|_| own.range_deletes_now += 1);
     own.cached_now = sources.cached.len() as u64;
     stats.memory_bytes_now += sources.tombstones.bytes();
     for sorted in sources.sorted() {

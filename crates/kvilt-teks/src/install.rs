@@ -59,7 +59,9 @@ impl Store {
         // Meanwhile there may be another active table, and more range deletes.
         self.change_sources(|sources| {
             change(sources);
-            sources.tombstones = Arc::new(needed.with_newer(&sources.tombstones, durable.newest()));
+            let mut tombstones = Tombstones::clone(&needed);
+            tombstones.extend(&sources.tombstones.since(durable.newest()));
+            sources.tombstones = Arc::new(tombstones);
             self.shrink(sources);
         });
         drop(catalogue);

@@ -15,7 +15,6 @@ use kvilt_base::{Direction, EntryRef, ErrorKind, KeyRange, Kind, Merge, Result, 
 use kvilt_format::levels::LEVELS_MAX;
 
 use crate::{
-    options::table_bytes,
     output::Output,
     retain::Retain,
     room::is_below,
@@ -72,7 +71,7 @@ impl Store {
         if level(0).len() >= LEVEL_0_TABLES {
             return Some(inputs(level(0).to_vec(), level(1), 1));
         }
-        let mut bytes_max = table_bytes(self.budget.bytes_max()) as u64 * LEVEL_1_TABLES;
+        let mut bytes_max = self.table_bytes() as u64 * LEVEL_1_TABLES;
         for number in 1..LEVELS_MAX - 1 {
             let bytes: u64 = level(number).iter().map(|sorted| sorted.of.len).sum();
             if bytes > bytes_max {
@@ -96,7 +95,7 @@ impl Store {
             streams.push(Box::new(sorted.table.source(&KeyRange::all(), Direction::Forward)?));
         }
         let mut merge = Merge::new(streams, Direction::Forward)?;
-        let bytes_max = (table_bytes(self.budget.bytes_max()) as u64).clamp(TABLE_BYTES_MIN, TABLE_BYTES_MAX);
+        let bytes_max = (self.table_bytes() as u64).clamp(TABLE_BYTES_MIN, TABLE_BYTES_MAX);
         let memory_min = inputs.tables.iter().map(|sorted| sorted.memory_min).min().unwrap_or(0);
         let mut writing = Writing::new(Output::new(self, bytes_max, memory_min), &below);
         let mut outcome = Ok(());

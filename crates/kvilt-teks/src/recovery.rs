@@ -244,7 +244,10 @@ impl Opening<'_> {
     fn let_go_of_log(&self, store: &Store, end: Position) -> Result<()> {
         let sources = store.sources_now();
         if !sources.active.table.is_empty() || !sources.sealed.is_empty() {
-            return store.bound_log(end);
+            return match store.is_overlong(&sources, end) {
+                true => store.rotate_unannounced(&sources.active, Room::default()),
+                false => Ok(()),
+            };
         }
         let table = store.next_table(Room::default())?;
         let bounds = (end.sequence, store.versions.current());

@@ -19,12 +19,12 @@ use kvilt_format::names::TABLE;
 use kvilt_sync::tombstones::Tombstones;
 
 use crate::{
-    log::Log,
+    log::{Log, Purpose},
     merge::Writing,
     output::Output,
     retain::Retain,
     sources::{Sorted, Sources},
-    store::Store,
+    store::{LOOK, Room, Store},
 };
 
 /// A table is thinned if that leaves out this part of its bytes, or more.
@@ -49,15 +49,17 @@ impl Store {
         }
     }
 
-    /// Deletes; while there is no room for that, waits for the background to make some, for a while.
-    pub(crate) fn insist<T>(&self, delete: impl Fn() -> Result<T>) -> Result<T> {
-        let mut outcome = delete();
+    /// Does a write. While there is no room for one that only deletes, waits for the background to make some,
+    /// for a while.
+    pub(crate) fn insist<T>(&self, purpose: Purpose, write: impl Fn() -> Result<T>) -> Result<T> {
+        let mut outcome = write();
         for _ in 0..DELETE_TRIES {
-            if !outcome.as_ref().is_err_and(|error| error.kind() == ErrorKind::NoSpace) {
+            let has_no_room = outcome.as_ref().is_err_and(|error| error.kind() == ErrorKind::NoSpace);
+            if purpose == Purpose::Rows || !has_no_room {
                 break;
             }
-            self.wait_for_room();
-            outcome = delete();
+            self.wait_for_progress(LOOK);
+            outcome = write();
         }
         outcome
     }
@@ -73,7 +75,7 @@ impl Store {
         if active.table.is_empty() && active.version_min >= self.sources_now().tombstones.newest() {
             return Ok(false);
         }
-        self.rotate_for_room(&active)?;
+        self.rotate_unannounced(&active, Room::default())?;
         Ok(true)
     }
 

@@ -16,7 +16,7 @@
 mod records;
 mod tables;
 
-use std::{any::Any, io, sync::Arc};
+use std::any::Any;
 
 use kvilt_base::{
     Damage, Disk, Error, ErrorKind, File, FileName, KeyRange, Listed, RepairReport, Result, Salvaged,
@@ -34,6 +34,7 @@ use self::{records::Records, tables::Tables};
 use crate::{
     catalogue,
     log::{Known, Position},
+    sources::open_needed,
 };
 
 /// Takes the reader's lock.
@@ -157,7 +158,7 @@ fn store_id(disk: &dyn Disk, listed: &[Listed]) -> Result<u64> {
             continue;
         }
         let mut head = [0; HEADER_BYTES];
-        let read = as_damage(open(disk, *name).and_then(|file| read_at(&*file, *name, &mut head)))?;
+        let read = as_damage(open_needed(disk, *name).and_then(|file| read_at(&*file, *name, &mut head)))?;
         // A file without a sound header says nothing.
         if let Ok(id) = read.and_then(|len| read_identity(&head[..len], *name)) {
             ids.push(id.store_id);
@@ -170,15 +171,6 @@ fn store_id(disk: &dyn Disk, listed: &[Listed]) -> Result<u64> {
 
 fn read_at(file: &dyn File, name: FileName, into: &mut [u8]) -> Result<usize> {
     file.read_full_at(0, into).map_err(|e| Error::io("read a header", e).in_file(name))
-}
-
-/// Opens a file. One that is not there, or is no file, is damage.
-fn open(disk: &dyn Disk, name: FileName) -> Result<Arc<dyn File>> {
-    disk.open(name).map_err(|e| match e.kind() {
-        io::ErrorKind::NotFound => Error::corrupted(name, 0, "the file is missing, and rows are in it"),
-        io::ErrorKind::InvalidData => Error::corrupted(name, 0, e.to_string()),
-        _ => Error::io("open a file", e).in_file(name),
-    })
 }
 
 /// Errors other than damage end a salvage: they may pass, and then more can be saved.

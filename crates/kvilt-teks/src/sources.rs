@@ -6,7 +6,7 @@
 
 use std::{io, ops::Range, sync::Arc};
 
-use kvilt_base::{Budget, Charge, Disk, Error, FileName, KeyRange, Result, Version, planted};
+use kvilt_base::{Budget, Charge, Disk, Error, File, FileName, KeyRange, Result, Version, planted};
 use kvilt_format::{FileIdentity, levels::TableOf, names::TABLE, table::Table};
 use kvilt_sync::{
     Versions,
@@ -157,16 +157,22 @@ impl Sources {
     }
 }
 
+/// Opens a file that has rows.
+///
+/// Errors: `Corrupted` if it is not there, or is no file; `Io`.
+pub(crate) fn open_needed(disk: &dyn Disk, name: FileName) -> Result<Arc<dyn File>> {
+    disk.open(name).map_err(|e| match e.kind() {
+        io::ErrorKind::NotFound => Error::corrupted(name, 0, "the file is missing, and rows are in it"),
+        io::ErrorKind::InvalidData => Error::corrupted(name, 0, e.to_string()),
+        _ => Error::io("open a file", e).in_file(name),
+    })
+}
+
 /// Opens a sorted table that a catalogue names.
 ///
 /// Errors: `Corrupted`, also if it is missing; `Io`.
 pub(crate) fn open_table(disk: &dyn Disk, store_id: u64, of: &TableOf) -> Result<Arc<Table>> {
-    let name = FileName::Of(TABLE, of.number);
-    let file = disk.open(name).map_err(|e| match e.kind() {
-        io::ErrorKind::NotFound => Error::corrupted(name, 0, "the file is missing, and rows are in it"),
-        io::ErrorKind::InvalidData => Error::corrupted(name, 0, e.to_string()),
-        _ => Error::io("open a sorted table", e).in_file(name),
-    })?;
+    let file = open_needed(disk, FileName::Of(TABLE, of.number))?;
     Ok(Arc::new(Table::open(file, FileIdentity { store_id, number: of.number }, of.len)?))
 }
 

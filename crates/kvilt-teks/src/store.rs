@@ -44,7 +44,7 @@ const LEVEL_0_SLOW: usize = 8;
 const SLOW_STEP: Duration = Duration::from_micros(100);
 /// A writer that waits for the background looks as often whether it may go on: a worker that died wakes
 /// nobody.
-const LOOK: Duration = Duration::from_millis(100);
+pub(crate) const LOOK: Duration = Duration::from_millis(100);
 /// Rows that have this part of a memory table's bytes together get a table with room for all of them.
 const LARGE_PART: usize = 4;
 
@@ -236,6 +236,11 @@ impl Store {
         self.make_large_room(room)
     }
 
+    /// Bytes of a memory table.
+    pub(crate) fn table_bytes(&self) -> usize {
+        options::table_bytes(self.budget.bytes_max())
+    }
+
     /// Tables that are sealed and not flushed, and tables of level 0.
     fn backlog(&self) -> (usize, usize) {
         let pin = kvilt_sync::pin();
@@ -272,7 +277,6 @@ impl Store {
                     }
                 }
             }
-            self.wake();
             self.wait_for_progress(LOOK);
         }
         Ok(())
@@ -282,18 +286,18 @@ impl Store {
     fn wait_for_merge(&self) -> Result<()> {
         let behind = self.backlog().1.saturating_sub(LEVEL_0_SLOW - 1);
         if behind > 0 && !self.progress.lock().is_merge_in_trouble {
-            self.wake();
             self.wait_for_progress(SLOW_STEP * behind as u32);
         }
         while self.backlog().1 >= LEVEL_0_STOP && !self.progress.lock().is_merge_in_trouble {
             self.allow_writes()?;
-            self.wake();
             self.wait_for_progress(LOOK);
         }
         Ok(())
     }
 
-    fn wait_for_progress(&self, most: Duration) {
+    /// Wakes the background and waits until it has done something, for this time at most.
+    pub(crate) fn wait_for_progress(&self, most: Duration) {
+        self.wake();
         if !self.spawn.help() {
             self.progressed.wait_for(&mut self.progress.lock(), most);
         }
@@ -301,7 +305,7 @@ impl Store {
 
     /// If rows need much room, the active table has it, unless others take it.
     pub(crate) fn make_large_room(&self, room: Room) -> Result<()> {
-        if room.bytes <= options::table_bytes(self.budget.bytes_max()) / LARGE_PART {
+        if room.bytes <= self.table_bytes() / LARGE_PART {
             return Ok(());
         }
         let active = Arc::clone(&self.sources.load(&kvilt_sync::pin()).active);
@@ -313,37 +317,20 @@ impl Store {
         Ok(())
     }
 
-    /// Rotates if the redo log, or range deletes, have become long though the active table is not full: room
-    /// of rows that are overwritten is used again, and a range delete takes none. `end` is the log's end.
-    pub(crate) fn bound_log(&self, end: Position) -> Result<()> {
-        let pin = kvilt_sync::pin();
-        let sources = self.sources.load(&pin);
-        let (active, tombstones) = (&sources.active, &sources.tombstones);
+    /// Whether the redo log, or range deletes, have become long though the active table is not full: room of
+    /// rows that are overwritten is used again, and a range delete takes none. `end` is the log's end.
+    pub(crate) fn is_overlong(&self, sources: &Sources, end: Position) -> bool {
+        let Sources { active, sealed, tombstones, .. } = sources;
         // The active table may be a later one by now.
         let segments = end.sequence.saturating_sub(active.log_first);
         let is_long = segments >= options::segments_max(self.budget.bytes_max());
-        let are_many = tombstones.bytes() > options::table_bytes(self.budget.bytes_max()) as u64
-            && active.version_min < tombstones.newest();
-        if !(is_long || are_many) || !sources.sealed.is_empty() {
-            return Ok(());
-        }
-        let active = Arc::clone(active);
-        drop(pin);
-        self.rotate_unannounced(&active, Room::default())
+        let are_many =
+            tombstones.bytes() > self.table_bytes() as u64 && active.version_min < tombstones.newest();
+        (is_long || are_many) && sealed.is_empty()
     }
 
-    /// Waits until the background has done something, for a moment.
-    pub(crate) fn wait_for_room(&self) {
-        self.wake();
-        self.wait_for_progress(LOOK);
-    }
-
-    /// Makes a new table the active one though `full` is not full, for what it has in the log.
-    pub(crate) fn rotate_for_room(&self, full: &Arc<Memory>) -> Result<()> {
-        self.rotate_unannounced(full, Room::default())
-    }
-
-    fn rotate_unannounced(&self, full: &Arc<Memory>, room: Room) -> Result<()> {
+    /// The same as [`Store::rotate`], by a thread that has announced nothing.
+    pub(crate) fn rotate_unannounced(&self, full: &Arc<Memory>, room: Room) -> Result<()> {
         let pending = self.versions.announce();
         self.rotate(full, room, pending.version())
     }
@@ -372,11 +359,11 @@ impl Store {
         Ok(())
     }
 
-    /// Lets go of cached tables so that another table has room in the budget.
+    /// Lets go of cached tables so that the active table can grow to its full size within the budget.
     pub(crate) fn shrink(&self, sources: &mut Sources) {
         let indexes: u64 = sources.sorted().map(|sorted| sorted.table.memory_bytes() as u64).sum();
-        let growing = options::table_bytes(self.budget.bytes_max()) as u64;
-        sources.shrink(indexes + sources.tombstones.bytes() + growing, self.budget.bytes_max());
+        let others = indexes + sources.tombstones.bytes() + self.table_bytes() as u64;
+        sources.shrink(others, self.budget.bytes_max());
     }
 
     /// A memory table with room for these rows.

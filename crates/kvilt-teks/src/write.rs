@@ -31,22 +31,24 @@ thread_local! {
 /// A longer body is not kept for the next write, in bytes.
 const BODY_KEPT_BYTES_MAX: usize = 64 << 10;
 
-/// What a write with these values is for.
-fn purpose_of<'v>(values: impl IntoIterator<Item = Option<&'v [u8]>>) -> Purpose {
-    if values.into_iter().any(|value| value.is_some()) { Purpose::Rows } else { Purpose::Deletes }
+/// What a write of this value is for.
+fn purpose_of(value: Option<&[u8]>) -> Purpose {
+    if value.is_some() { Purpose::Rows } else { Purpose::Deletes }
 }
 
 impl Store {
     pub(crate) fn put(&self, key: &[u8], value: Option<&[u8]>) -> Result<()> {
         limits::check_key(key, limits::ENGINE_KEY_BYTES_MAX)?;
         limits::check_value(value.unwrap_or_default())?;
-        self.allow_writes()?;
-        self.make_room(Room::of(key, value), purpose_of([value]))?;
-        let end = {
-            let _turn = self.lock_keys([self.key_lock(key)]);
-            self.change(key, value)?
-        };
-        self.relieve(end)
+        self.insist(purpose_of(value), || {
+            self.allow_writes()?;
+            self.make_room(Room::of(key, value), purpose_of(value))?;
+            let end = {
+                let _turn = self.lock_keys([self.key_lock(key)]);
+                self.change(key, value)?
+            };
+            self.relieve(end)
+        })
     }
 
     pub(crate) fn compare_and_swap(
@@ -57,18 +59,20 @@ impl Store {
     ) -> Result<Swap> {
         limits::check_key(key, limits::ENGINE_KEY_BYTES_MAX)?;
         limits::check_value(new.unwrap_or_default())?;
-        self.allow_writes()?;
-        self.make_room(Room::of(key, new), purpose_of([new]))?;
-        let turn = self.lock_keys([self.key_lock(key)]);
-        let mut there: Option<Value> = None;
-        self.find(key, Version::NEWEST, &mut |value| there = Some(Value::copied(value)))?;
-        if there.as_deref() != expected {
-            return Ok(Swap::Differs(there));
-        }
-        let end = self.change(key, new)?;
-        drop(turn);
-        self.relieve(end)?;
-        Ok(Swap::Done)
+        self.insist(purpose_of(new), || {
+            self.allow_writes()?;
+            self.make_room(Room::of(key, new), purpose_of(new))?;
+            let turn = self.lock_keys([self.key_lock(key)]);
+            let mut there: Option<Value> = None;
+            self.find(key, Version::NEWEST, &mut |value| there = Some(Value::copied(value)))?;
+            if there.as_deref() != expected {
+                return Ok(Swap::Differs(there));
+            }
+            let end = self.change(key, new)?;
+            drop(turn);
+            self.relieve(end)?;
+            Ok(Swap::Done)
+        })
     }
 
     /// Changes a key whose lock is held. Returns where its record is in the log.
@@ -78,7 +82,7 @@ impl Store {
             Some(value) => Change::Put { key, value },
             None => Change::Delete { key },
         };
-        let (appended, pending) = self.append([change], purpose_of([value]), Versions::announce)?;
+        let (appended, pending) = self.append([change], purpose_of(value), Versions::announce)?;
         self.apply(key, value, pending.version(), pending.batch())?;
         drop(pending);
         self.counters.count_put(key, value);
@@ -95,9 +99,17 @@ impl Store {
         if by_key.is_empty() {
             return Ok(());
         }
+        let brings_rows = batch.operations().any(|operation| operation.value.is_some());
+        let purpose = if brings_rows { Purpose::Rows } else { Purpose::Deletes };
+        self.insist(purpose, || self.write_keys(&by_key, purpose))?;
+        self.counters.count_batch(batch);
+        Ok(())
+    }
+
+    fn write_keys(&self, by_key: &BTreeMap<&[u8], Option<&[u8]>>, purpose: Purpose) -> Result<()> {
+        self.allow_writes()?;
         let mut room = Room::default();
         by_key.iter().for_each(|(key, value)| room.add(key, *value));
-        let purpose = purpose_of(by_key.values().copied());
         self.make_room(room, purpose)?;
         let locks: BTreeSet<usize> = by_key.keys().map(|key| self.key_lock(key)).collect();
         let turns = self.lock_keys(locks);
@@ -110,12 +122,11 @@ impl Store {
             drop(self.append([change], purpose, Versions::announce)?);
         });
         let (appended, pending) = self.append(changes, purpose, Versions::announce_batch)?;
-        for (key, value) in &by_key {
+        for (key, value) in by_key {
             self.apply(key, *value, pending.version(), pending.batch())?;
         }
         drop(pending);
         drop(turns);
-        self.counters.count_batch(batch);
         let end = appended.position();
         drop(appended);
         self.relieve(end)
@@ -128,6 +139,11 @@ impl Store {
         if range.is_empty() {
             return Ok(());
         }
+        self.insist(Purpose::Deletes, || self.lay_tombstone(range))
+    }
+
+    fn lay_tombstone(&self, range: &KeyRange) -> Result<()> {
+        self.allow_writes()?;
         self.make_room(Room::default(), Purpose::Deletes)?;
         let turns = self.lock_all_keys();
         let _guard = PanicGuard(self);
@@ -189,9 +205,13 @@ impl Store {
         if self.level() == Level::Async {
             self.has_appended();
         }
-        let active = Arc::clone(&self.sources.load(&kvilt_sync::pin()).active);
+        let (active, is_overlong) = {
+            let pin = kvilt_sync::pin();
+            let sources = self.sources.load(&pin);
+            (Arc::clone(&sources.active), self.is_overlong(sources, end))
+        };
         active.table.relieve();
-        self.bound_log(end)
+        if is_overlong { self.rotate_unannounced(&active, Room::default()) } else { Ok(()) }
     }
 
     /// Puts a row into the active table. What is in the log must get there, so an error poisons.

@@ -16,8 +16,11 @@ use kvilt_format::{
 
 use kvilt_sync::tombstones::Tombstones;
 
-use super::{Saving, as_damage, open};
-use crate::log::{Known, Position};
+use super::{Saving, as_damage};
+use crate::{
+    log::{Known, Position},
+    sources::open_needed,
+};
 
 /// What the log does to keys, in the end.
 #[derive(Default)]
@@ -46,7 +49,7 @@ impl Records {
         let (mut segments, mut without_header) = (BTreeMap::new(), Vec::new());
         for item in directory::list(disk)? {
             let Listed::Ours(name @ FileName::Of(REDO, number)) = item else { continue };
-            let Ok(file) = as_damage(open(disk, name))? else { continue };
+            let Ok(file) = as_damage(open_needed(disk, name))? else { continue };
             match as_damage(read_sequence(&*file, FileIdentity { store_id, number }))? {
                 Ok(Some(sequence)) => drop(segments.insert(sequence, file)),
                 Ok(None) | Err(_) => without_header.push(file),

@@ -10,14 +10,14 @@ use std::{
 
 use kvilt_base::{Disk, Error, FileName, KeyRange, Kind, Result};
 use kvilt_format::{
-    FileIdentity,
     levels::TableOf,
     names::TABLE,
     table::{SalvagedBlock, SalvagedEntry, Table},
 };
 use kvilt_sync::tombstones::Tombstones;
 
-use super::{Found, Saving, as_damage, between, open, records::Written};
+use super::{Found, Saving, as_damage, between, records::Written};
+use crate::sources::open_table;
 
 /// See the module.
 pub(super) struct Tables<'f> {
@@ -142,11 +142,8 @@ impl<'f> Stream<'f> {
     }
 
     fn begin(&mut self, of: &TableOf, saving: &mut Saving<'_>) -> Result<()> {
-        let name = FileName::Of(TABLE, of.number);
-        let id = FileIdentity { store_id: self.store_id, number: of.number };
-        let opened = open(self.disk, name).and_then(|file| Table::open(file, id, of.len));
-        match as_damage(opened)? {
-            Ok(table) => self.reading = Some(Reading { table: Arc::new(table), next_block: 0 }),
+        match as_damage(open_table(self.disk, self.store_id, of))? {
+            Ok(table) => self.reading = Some(Reading { table, next_block: 0 }),
             Err(error) => {
                 saving.read(of.len);
                 // Without a catalogue nobody knows which keys it had.
