@@ -2,13 +2,11 @@
 //! missing, short, strange or old, and an index that does not fit.
 #![expect(clippy::disallowed_methods, reason = "these tests copy and damage files")]
 
-use std::{
-    collections::BTreeMap,
-    fs,
-    path::{Path, PathBuf},
-};
+use std::{collections::BTreeMap, fs, path::Path};
 
 use kvilt::{Builder, Db, Engine, Error, ErrorKind, KEY_BYTES_MAX, VALUE_BYTES_MAX, kvell::Options};
+
+use crate::directories::{copied, files};
 
 fn builder(path: &Path) -> Builder {
     Db::builder(path).engine(Engine::Kvell(Options::default().shards(2)))
@@ -34,28 +32,9 @@ fn disk_bytes(db: &Db) -> u64 {
     db.stats().disk_bytes_now
 }
 
-/// Files with this ending, the longest first.
-fn files(path: &Path, ending: &str) -> Vec<PathBuf> {
-    let all = fs::read_dir(path).unwrap().map(|entry| entry.unwrap().path());
-    let mut files: Vec<_> =
-        all.filter(|file| file.extension().is_some_and(|extension| extension == ending)).collect();
-    files.sort_by_key(|file| std::cmp::Reverse(fs::metadata(file).unwrap().len()));
-    files
-}
-
 fn shorten(file: &Path, len: usize) {
     let bytes = fs::read(file).unwrap();
     fs::write(file, &bytes[..len]).unwrap();
-}
-
-/// A copy of a directory, with the same bytes and other inodes, as `cp -r` makes it.
-fn copied(path: &Path, to: &Path) -> PathBuf {
-    fs::create_dir(to).unwrap();
-    for entry in fs::read_dir(path).unwrap() {
-        let entry = entry.unwrap();
-        fs::copy(entry.path(), to.join(entry.file_name())).unwrap();
-    }
-    to.to_path_buf()
 }
 
 #[test]

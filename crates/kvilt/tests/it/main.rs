@@ -7,6 +7,7 @@ mod closing;
 mod converting;
 mod damage;
 mod describing;
+mod directories;
 mod engines;
 mod forked;
 mod keyspaces;

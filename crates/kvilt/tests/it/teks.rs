@@ -2,13 +2,11 @@
 //! and what a repair saves of them.
 #![expect(clippy::disallowed_methods, reason = "these tests copy and damage files")]
 
-use std::{
-    collections::BTreeMap,
-    fs,
-    path::{Path, PathBuf},
-};
+use std::{collections::BTreeMap, fs, path::Path};
 
 use kvilt::{Builder, Db, Engine, Error, ErrorKind, KEY_BYTES_MAX, KeyRange, VALUE_BYTES_MAX, teks::Options};
+
+use crate::directories::{copied, files};
 
 fn builder(path: &Path) -> Builder {
     // A memory table has 128 KiB, so some thousand rows are flushed and merged.
@@ -17,24 +15,6 @@ fn builder(path: &Path) -> Builder {
 
 fn rows_of(db: &Db) -> BTreeMap<Vec<u8>, Vec<u8>> {
     db.iter().map(|row| row.unwrap()).map(|(k, v)| (k.to_vec(), v.to_vec())).collect()
-}
-
-/// Files with this ending, the longest first.
-fn files(path: &Path, ending: &str) -> Vec<PathBuf> {
-    let all = fs::read_dir(path).unwrap().map(|entry| entry.unwrap().path());
-    let mut files: Vec<_> =
-        all.filter(|file| file.extension().is_some_and(|extension| extension == ending)).collect();
-    files.sort_by_key(|file| std::cmp::Reverse(fs::metadata(file).unwrap().len()));
-    files
-}
-
-fn copied(path: &Path, to: &Path) -> PathBuf {
-    fs::create_dir(to).unwrap();
-    for entry in fs::read_dir(path).unwrap() {
-        let entry = entry.unwrap();
-        fs::copy(entry.path(), to.join(entry.file_name())).unwrap();
-    }
-    to.to_path_buf()
 }
 
 /// A closed store with sorted tables, and what each of its keys has.

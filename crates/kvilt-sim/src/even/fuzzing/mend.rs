@@ -3,7 +3,9 @@
 //! It walks through a file as its reader does, by the lengths that stand there, and stops where they make no
 //! sense. The formats are those of `docs/format/`; a test holds it to the encoders.
 
-use kvilt_format::{FORMAT_VERSION, FileIdentity, HEADER_BYTES, checksum::checksum, coding::Decoder};
+use kvilt_format::{FileIdentity, HEADER_BYTES, checksum::checksum, coding::Decoder};
+
+use crate::fuzzing::header::mend_header;
 
 /// The file that every mended one claims to be.
 pub const IDENTITY: FileIdentity = FileIdentity { store_id: 0x6b76_696c_745f_667a, number: 3 };
@@ -35,24 +37,12 @@ pub(super) fn mend(kind: Kind, bytes: &mut [u8]) {
 
 /// Mends a file of this kind.
 pub(super) fn mend_as(kind: Kind, bytes: &mut [u8], id: FileIdentity) {
-    mend_header(kind, bytes, id);
+    mend_header(bytes, kind.magic(), id);
     match kind {
         Kind::Log => mend_log(bytes, id),
         Kind::Table => mend_table(bytes, id),
         Kind::Commit | Kind::Manifest => mend_records(bytes, id),
     }
-}
-
-fn mend_header(kind: Kind, bytes: &mut [u8], id: FileIdentity) {
-    let Some(header) = bytes.get_mut(..HEADER_BYTES) else { return };
-    header[..8].copy_from_slice(kind.magic());
-    header[8..12].copy_from_slice(&FORMAT_VERSION.to_le_bytes());
-    header[16..24].copy_from_slice(&id.store_id.to_le_bytes());
-    header[24..32].copy_from_slice(&id.number.to_le_bytes());
-    // The base version of a log stays what it is; features and reserved bytes are zero.
-    header[40..].fill(0);
-    let sum = checksum(checksum(0, &header[..12]), &header[16..]);
-    header[12..16].copy_from_slice(&sum.to_le_bytes());
 }
 
 fn mend_log(bytes: &mut [u8], id: FileIdentity) {

@@ -4,13 +4,14 @@
 //! `docs/format/`; a test holds it to the encoders.
 
 use kvilt_format::{
-    FORMAT_VERSION, FileIdentity, HEADER_BYTES,
+    FileIdentity, HEADER_BYTES,
     checksum::checksum,
     coding::Decoder,
     slab::{Head, MAP_PAGE_SLOTS, PAGE_BYTES, ROOT_COPY_BYTES, map_page_offset},
 };
 
 use super::seeds;
+use crate::fuzzing::header::{mend_header, put};
 
 /// The store that every mended file claims to belong to.
 pub const STORE_ID: u64 = 0x6b76_656c_6c5f_667a;
@@ -20,10 +21,6 @@ pub(super) const SHARD: u32 = 3;
 
 /// The map, and the index snapshot, of the shard.
 pub(super) const OF_SHARD: FileIdentity = FileIdentity { store_id: STORE_ID, number: SHARD as u64 };
-
-fn put(bytes: &mut [u8], offset: usize, part: &[u8]) {
-    bytes[offset..offset + part.len()].copy_from_slice(part);
-}
 
 fn put_checksum(bytes: &mut [u8], salt: u32) {
     let sum = checksum(salt, &bytes[4..]);
@@ -58,7 +55,7 @@ pub(super) fn root(file: &mut [u8]) {
         if bytes.iter().all(|byte| *byte == 0) {
             continue;
         }
-        header(bytes, b"KVILTroo", id);
+        mend_header(bytes, b"KVILTroo", id);
         put(bytes, 148, &like[148..152]);
         let sum = checksum(id.salt(copy as u64), &bytes[..ROOT_COPY_BYTES - 4]);
         put(bytes, ROOT_COPY_BYTES - 4, &sum.to_le_bytes());
@@ -70,7 +67,7 @@ pub(super) fn snapshot(bytes: &mut [u8]) {
     if bytes.len() < HEADER_BYTES {
         return;
     }
-    header(bytes, b"KVILTidx", OF_SHARD);
+    mend_header(bytes, b"KVILTidx", OF_SHARD);
     let generation = u64::from_le_bytes(*bytes[32..].first_chunk().expect("eight bytes"));
     let (mut start, mut entries, mut checksums) = (HEADER_BYTES, 0, 0);
     while let Some(head) = bytes.get(start..).and_then(|rest| rest.first_chunk::<4>()) {
@@ -109,15 +106,4 @@ fn entries_in(body: &[u8]) -> u64 {
         entries += 1;
     }
     entries
-}
-
-fn header(bytes: &mut [u8], magic: &[u8; 8], id: FileIdentity) {
-    put(bytes, 0, magic);
-    put(bytes, 8, &FORMAT_VERSION.to_le_bytes());
-    put(bytes, 16, &id.store_id.to_le_bytes());
-    put(bytes, 24, &id.number.to_le_bytes());
-    // The field by kind stays what it is; features and reserved bytes are zero.
-    bytes[40..HEADER_BYTES].fill(0);
-    let sum = checksum(checksum(0, &bytes[..12]), &bytes[16..HEADER_BYTES]);
-    put(bytes, 12, &sum.to_le_bytes());
 }

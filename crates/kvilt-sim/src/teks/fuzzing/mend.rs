@@ -4,12 +4,14 @@
 //! `docs/format/`; a test holds it to the encoders.
 
 use kvilt_format::{
-    FORMAT_VERSION, FileIdentity, HEADER_BYTES,
+    FileIdentity, HEADER_BYTES,
     checksum::checksum,
     redo::{BODY_BYTES_MAX, Segment, WORD_BYTES, record_bytes},
 };
 
-/// The file that every mended one claims to be.
+use crate::fuzzing::header::{mend_header, put};
+
+/// The store and number that each mended file has.
 pub const IDENTITY: FileIdentity = FileIdentity { store_id: 0x7465_6b73_5f66_757a, number: 3 };
 
 /// In place of lengths: a mark, and a segment's end.
@@ -18,14 +20,10 @@ const END: u32 = u32::MAX;
 /// Bytes before a catalogue's body: of the record that it is.
 const HEAD_BYTES: usize = 12;
 
-fn put(bytes: &mut [u8], offset: usize, part: &[u8]) {
-    bytes[offset..offset + part.len()].copy_from_slice(part);
-}
-
 /// A catalogue: one record with all that there is.
 pub(super) fn levels(bytes: &mut [u8]) {
     let Some(body_len) = bytes.len().checked_sub(HEADER_BYTES + HEAD_BYTES) else { return };
-    header(bytes, b"KVILTlev");
+    mend_header(bytes, b"KVILTlev", IDENTITY);
     let (record, salt) = (&mut bytes[HEADER_BYTES..], IDENTITY.salt(HEADER_BYTES as u64));
     put(record, 0, &(body_len as u32).to_le_bytes());
     let sum = checksum(salt, &record[HEAD_BYTES..]);
@@ -39,7 +37,7 @@ pub(super) fn redo(bytes: &mut [u8]) {
     if bytes.len() < HEADER_BYTES {
         return;
     }
-    header(bytes, b"KVILTred");
+    mend_header(bytes, b"KVILTred", IDENTITY);
     let segment = segment_of(bytes);
     let mut offset = HEADER_BYTES;
     while let Some(head) = bytes.get(offset..).and_then(|rest| rest.first_chunk::<WORD_BYTES>()) {
@@ -67,15 +65,4 @@ pub(super) fn redo(bytes: &mut [u8]) {
 pub(super) fn segment_of(bytes: &[u8]) -> Segment {
     let sequence = u64::from_le_bytes(*bytes[32..].first_chunk().expect("a header has eight more bytes"));
     Segment { id: IDENTITY, sequence }
-}
-
-fn header(bytes: &mut [u8], magic: &[u8; 8]) {
-    put(bytes, 0, magic);
-    put(bytes, 8, &FORMAT_VERSION.to_le_bytes());
-    put(bytes, 16, &IDENTITY.store_id.to_le_bytes());
-    put(bytes, 24, &IDENTITY.number.to_le_bytes());
-    // The field by kind stays what it is; features and reserved bytes are zero.
-    bytes[40..HEADER_BYTES].fill(0);
-    let sum = checksum(checksum(0, &bytes[..12]), &bytes[16..HEADER_BYTES]);
-    put(bytes, 12, &sum.to_le_bytes());
 }
