@@ -60,6 +60,7 @@ impl<D: Descriptor + 'static> Journals<D> {
             budget_bytes: 1 << 20,
             dead_bytes_at_rest: journal_bytes_slack,
             moments: |_, _| None,
+            would_wait: |_| false,
             rests_on_boot: false,
         })
     }
