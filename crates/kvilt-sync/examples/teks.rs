@@ -130,11 +130,7 @@ fn main() {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
     let number = |nth: usize, usual| arguments.get(nth).map_or(usual, |text| text.parse().expect("a number"));
     let (rows, rounds) = (number(0, 1_000_000), number(1, 3));
-    let all = TeksSteps::default();
-    let appending = TeksSteps { is_in_place: false, ..all };
-    let unlinked = TeksSteps { has_shortcut: false, ..appending };
-    let serial = TeksSteps { is_concurrent: false, ..unlinked };
-    let synchronous = TeksSteps { is_asynchronous: false, ..serial };
+    let [synchronous, serial, unlinked, appending, all] = [0, 1, 2, 3, 4].map(TeksSteps::first);
     type Make = Box<dyn Fn(usize) -> Box<dyn Contestant>>;
     let teks = |steps: TeksSteps, has_list: bool| -> Make {
         // Where records go, their room is used again.

@@ -113,6 +113,8 @@ pub struct TeksFill {
     pub slots: usize,
     /// Puts that it took.
     pub records: usize,
+    /// Records that a later put of their key took the place of.
+    pub went: usize,
     /// Bytes of nodes, and of records that have not gone.
     pub live_bytes: usize,
     /// Bytes of the arena that rows have or have had.
@@ -279,6 +281,7 @@ impl TeksTable {
             keys: self.len(),
             slots: self.buckets.slots(),
             records: self.sum(|counts| &counts.records),
+            went: self.sum(|counts| &counts.went),
             live_bytes: self.sum(|counts| &counts.live_units) * UNIT_BYTES,
             used_bytes: self.arena.given_out() as usize * UNIT_BYTES,
             arena_bytes: self.arena.units() as usize * UNIT_BYTES,

@@ -185,6 +185,8 @@ fn stats(store: &Store) -> Stats {
         memory.charge();
         let fill = memory.table.fill();
         own.table_keys_now += fill.keys as u64;
+        own.table_records_now += fill.records as u64;
+        own.table_records_replaced_now += fill.went as u64;
         own.table_bytes_now += fill.live_bytes as u64;
         stats.memory_bytes_now += memory.memory_bytes();
     }

@@ -46,6 +46,10 @@ declare_figures! {
     pub(crate) struct Figures {
         /// Keys in memory tables.
         table_keys_now,
+        /// Rows that were put into these tables.
+        table_records_now,
+        /// Of these, rows that a later one of their key took the place of.
+        table_records_replaced_now,
         /// Bytes of rows in memory tables.
         table_bytes_now,
         /// Memory tables that are sealed and not flushed.

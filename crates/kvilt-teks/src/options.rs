@@ -26,11 +26,14 @@ pub struct Options {
     /// Bytes of keys and values that a row has, about: it decides how many slots the hash of a memory table
     /// gets. With smaller rows a table is full before it has used its memory.
     pub row_bytes: usize,
+    /// How many of the paper's four steps a memory table takes: all, but for measurements.
+    #[doc(hidden)]
+    pub steps: usize,
 }
 
 impl Default for Options {
     fn default() -> Self {
-        Options { row_bytes: 128 }
+        Options { row_bytes: 128, steps: 4 }
     }
 }
 

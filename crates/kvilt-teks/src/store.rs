@@ -18,7 +18,7 @@ use kvilt_base::{
 use kvilt_format::bloom;
 use kvilt_sync::{
     Doze, Home, Published, Versions, View,
-    teks::{TeksOptions, TeksTable},
+    teks::{TeksOptions, TeksSteps, TeksTable},
 };
 use parking_lot::{Condvar, Mutex, MutexGuard};
 
@@ -452,6 +452,7 @@ pub(crate) fn table_options(
 ) -> TeksOptions {
     let bytes = options::table_bytes(budget_bytes);
     let mut table = TeksOptions::for_rows(bytes, options.row_bytes, hash_key);
+    table.steps = TeksSteps::first(options.steps);
     let needed = with_waste(room);
     table.arena_bytes = table.arena_bytes.max(needed.bytes);
     table.slots = table.slots.max(needed.rows).max(64);

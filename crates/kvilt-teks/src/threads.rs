@@ -52,7 +52,7 @@ fn a_get_never_goes_back_while_tables_are_rotated_flushed_and_merged() {
         spawn: Arc::new(NativeSpawn),
         budget: Budget::new(1 << 20),
     };
-    let options = Options { row_bytes: 4096 };
+    let options = Options { row_bytes: 4096, ..Options::default() };
     let disk: Arc<dyn Disk> = MemoryDisk::new(1);
     let (store, lock) = recovery::open(disk, &world, &options, &settings).unwrap();
     let db = Teks::new((Arc::clone(&store), lock));

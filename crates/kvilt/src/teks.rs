@@ -26,4 +26,12 @@ impl Options {
         self.0.row_bytes = bytes;
         self
     }
+
+    /// For measurements: takes only the first of the paper's four steps.
+    #[doc(hidden)]
+    #[must_use]
+    pub fn steps(mut self, count: usize) -> Self {
+        self.0.steps = count;
+        self
+    }
 }

@@ -48,6 +48,8 @@ pub(super) struct Counts {
     pub(super) keys: AtomicUsize,
     /// Records that were put.
     pub(super) records: AtomicUsize,
+    /// Records that went.
+    pub(super) went: AtomicUsize,
     /// Units of nodes, and of records that have not gone.
     pub(super) live_units: AtomicUsize,
 }

@@ -33,7 +33,16 @@ pub struct TeksSteps {
 
 impl Default for TeksSteps {
     fn default() -> Self {
-        TeksSteps { is_asynchronous: true, is_concurrent: true, has_shortcut: true, is_in_place: true }
+        TeksSteps::first(4)
+    }
+}
+
+impl TeksSteps {
+    /// The first of the steps in the paper's order, which is that of the fields: 4 are all, and as usual.
+    pub fn first(count: usize) -> Self {
+        let [is_asynchronous, is_concurrent, has_shortcut, is_in_place] =
+            [0, 1, 2, 3].map(|step| step < count);
+        TeksSteps { is_asynchronous, is_concurrent, has_shortcut, is_in_place }
     }
 }
 

@@ -116,6 +116,7 @@ impl TeksTable {
         for record in went.into_iter().flatten() {
             let span = Self::span_of(record);
             Counts::subtract(&lane.counts.live_units, span.units() as usize);
+            Counts::add(&lane.counts.went, 1);
             desk.went(span);
         }
     }
