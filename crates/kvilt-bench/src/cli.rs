@@ -90,7 +90,7 @@ pub struct Compare {
 /// A scenario, and what is different from it.
 #[derive(Args)]
 struct Changes {
-    /// memory, limited, ingest, rows, drive, sync, steady or small.
+    /// memory, limited, ingest, rows, teks, versions, drive, sync, steady or small.
     #[arg(long, default_value = "small")]
     scenario: String,
     /// The engine of the stores that are ours; without it, that of the store's entry, and of several entries

@@ -68,28 +68,35 @@ fn with_kvell(builder: Builder) -> Builder {
     builder.engine(kvilt::Engine::Kvell(kvilt::kvell::Options::default()))
 }
 
-/// As it comes, and with each put synced.
-fn teks() -> [Kvilt; 2] {
+/// As it comes, with each put synced, and with the first of the paper's steps only: the list is woven in the
+/// put (`s`), then asynchronously (`a`), puts are concurrent (`c`), seeks have a shortcut (`s`). As it comes,
+/// rows are put in place, too.
+fn teks() -> [Kvilt; 6] {
+    let as_it_comes = |name, set| Kvilt {
+        name,
+        engine: "teks",
+        promise: "after a kill everything; after a power cut a prefix, half a second old at most",
+        is_synced: false,
+        set,
+    };
     [
-        Kvilt {
-            name: "kvilt-teks",
-            engine: "teks",
-            promise: "after a kill everything; after a power cut a prefix, half a second old at most",
-            is_synced: false,
-            set: with_teks,
-        },
+        as_it_comes("kvilt-teks", |builder| with_steps(builder, 4)),
+        as_it_comes("kvilt-teks-s", |builder| with_steps(builder, 0)),
+        as_it_comes("kvilt-teks-a", |builder| with_steps(builder, 1)),
+        as_it_comes("kvilt-teks-ac", |builder| with_steps(builder, 2)),
+        as_it_comes("kvilt-teks-acs", |builder| with_steps(builder, 3)),
         Kvilt {
             name: "kvilt-teks-sync",
             engine: "teks",
             promise: "every acknowledged put survives a power cut",
             is_synced: true,
-            set: |builder| with_teks(builder).durability(Durability::Sync),
+            set: |builder| with_steps(builder, 4).durability(Durability::Sync),
         },
     ]
 }
 
-fn with_teks(builder: Builder) -> Builder {
-    builder.engine(kvilt::Engine::Teks(kvilt::teks::Options::default()))
+fn with_steps(builder: Builder, count: usize) -> Builder {
+    builder.engine(kvilt::Engine::Teks(kvilt::teks::Options::default().steps(count)))
 }
 
 struct Kvilt {

@@ -3,6 +3,7 @@
 
 use std::{
     hint::black_box,
+    ops::RangeInclusive,
     path::Path,
     sync::atomic::{AtomicBool, AtomicU64, Ordering},
     thread,
@@ -348,7 +349,10 @@ impl<'a> Player<'a> {
 
     fn step(&mut self, tally: &Tally) -> Result<()> {
         match self.work {
-            Work::Keys { mix, rows_max, .. } => self.step_on_keys(mix, rows_max)?,
+            Work::Keys { beside: Some(mix), rows_min, rows_max, .. } if self.thread == 0 => {
+                return self.step_on_keys(mix, rows_min..=rows_max);
+            }
+            Work::Keys { mix, rows_min, rows_max, .. } => self.step_on_keys(mix, rows_min..=rows_max)?,
             Work::Ingest => self.put_event()?,
             Work::Analytics if self.chance.random_range(0..100) < 5 => self.put_event()?,
             Work::Analytics => self.scan_minute()?,
@@ -358,7 +362,7 @@ impl<'a> Player<'a> {
         Ok(())
     }
 
-    fn step_on_keys(&mut self, mix: Mix, rows_max: u64) -> Result<()> {
+    fn step_on_keys(&mut self, mix: Mix, rows: RangeInclusive<u64>) -> Result<()> {
         let mut die = self.chance.random_range(0..100);
         let mut is = |share: u32| {
             let hit = die < share;
@@ -373,10 +377,10 @@ impl<'a> Player<'a> {
             self.get(&key_of(number))
         } else if is(mix.scan) {
             let number = self.draw();
-            let rows = self.chance.random_range(1..=rows_max);
+            let rows = self.chance.random_range(rows);
             self.scan(&key_of(number), None, rows)
         } else if is(mix.get_many) {
-            self.get_many(rows_max)
+            self.get_many(*rows.end())
         } else if is(mix.change) {
             let key = key_of(self.draw());
             self.get(&key)?;

@@ -20,7 +20,7 @@ use serde_json::{Value, json};
 use crate::{
     drive::{self, Drive},
     driver::{Played, Stage, Until, play},
-    keys::{key_of, scattered},
+    keys::{KEY_BYTES, key_of, scattered},
     limit::Limit,
     meter::{Meter, disk_bytes, load_average, resident_bytes},
     scenario::Scenario,
@@ -30,6 +30,9 @@ use crate::{
 
 /// Rows of one call that loads.
 const LOADED_TOGETHER: usize = 1000;
+
+/// Random bytes that the values of all threads that load in a random order are cut out of.
+const NOISE_BYTES: usize = 1 << 20;
 
 /// So many gets, and so many scans, are looked at one by one after an open; and rows of such a scan.
 const LOOKS: usize = 50;
@@ -193,57 +196,74 @@ fn named(name: &str, mut phase: Value, store: &dyn Store) -> Value {
     phase
 }
 
-/// Loads all records in the order of their keys, many together; or in random order, each alone, by several
-/// threads if the scenario says so.
+/// Loads all records in the order of their keys, many together; or in random order, each alone, by as many
+/// threads as the scenario says.
 fn load(store: &dyn Store, scenario: &Scenario) -> Result<Played> {
     let records = scenario.records();
-    let progress = progress_bar("load", Until::Operations(records));
+    let operations = records * if scenario.is_load_random { scenario.load_times } else { 1 };
+    let progress = progress_bar("load", Until::Operations(operations));
     let begun = Instant::now();
-    let shares = if scenario.is_load_random { scenario.load_threads as u64 } else { 1 };
+    let shares = if scenario.is_load_random { scenario.load_threads() as u64 } else { 1 };
     let put_bytes: u64 = thread::scope(|scope| {
         let progress = &progress;
         let share = |number| number * records / shares..(number + 1) * records / shares;
+        let load = if scenario.is_load_random { put_share } else { load_share };
         let hands: Vec<_> = (0..shares)
-            .map(|number| scope.spawn(move || load_share(store, scenario, share(number), progress)))
+            .map(|number| scope.spawn(move || load(store, scenario, share(number), progress)))
             .collect();
         hands.into_iter().map(|hand| hand.join().expect("no thread of a benchmark panics")).sum::<Result<_>>()
     })?;
     progress.finish_and_clear();
-    Played::of_load(records, begun.elapsed(), put_bytes)
+    Played::of_load(operations, begun.elapsed(), put_bytes)
 }
 
-/// Loads the records with these numbers, and says how many bytes that were.
+/// Loads the records with these numbers, many together, and says how many bytes that were.
 fn load_share(
     store: &dyn Store,
     scenario: &Scenario,
     numbers: Range<u64>,
     progress: &ProgressBar,
 ) -> Result<u64> {
-    let records = scenario.records();
     let mut chance = SmallRng::seed_from_u64(scenario.seed ^ numbers.start);
-    // Many threads hold no more rows ready than one: under a ceiling their memory is the stores'.
-    let together = if scenario.is_load_random {
-        LOADED_TOGETHER / scenario.load_threads.max(1)
-    } else {
-        LOADED_TOGETHER
-    };
-    let (mut rows, mut put_bytes) = (Vec::with_capacity(together), 0);
+    let (mut rows, mut put_bytes) = (Vec::with_capacity(LOADED_TOGETHER), 0);
     for number in numbers.clone() {
-        let place = if scenario.is_load_random { scattered(number, records) } else { number };
         let mut value = vec![0; scenario.value_bytes];
         chance.fill_bytes(&mut value);
-        put_bytes += (key_of(place).len() + value.len()) as u64;
-        rows.push((key_of(place).to_vec(), value));
-        if rows.len() == together || number + 1 == numbers.end {
-            match scenario.is_load_random {
-                true => rows.iter().try_for_each(|(key, value)| store.put(key, value))?,
-                false => store.load(&rows)?,
-            }
+        put_bytes += (KEY_BYTES + value.len()) as u64;
+        rows.push((key_of(number).to_vec(), value));
+        if rows.len() == LOADED_TOGETHER || number + 1 == numbers.end {
+            store.load(&rows)?;
             progress.inc(rows.len() as u64);
             rows.clear();
         }
     }
     Ok(put_bytes)
+}
+
+/// Puts as many records as these numbers are, each alone and somewhere among all, as often as the scenario
+/// says; and says how many bytes that were. Values are cut out of some noise: to make them takes less time
+/// than to put them.
+fn put_share(
+    store: &dyn Store,
+    scenario: &Scenario,
+    numbers: Range<u64>,
+    progress: &ProgressBar,
+) -> Result<u64> {
+    let mut chance = SmallRng::seed_from_u64(scenario.seed ^ numbers.start);
+    let mut noise = vec![0; NOISE_BYTES / scenario.load_threads() + scenario.value_bytes];
+    chance.fill_bytes(&mut noise);
+    for _ in 0..scenario.load_times {
+        for number in numbers.clone() {
+            let at = chance.random_range(0..noise.len() - scenario.value_bytes);
+            let key = key_of(scattered(number, scenario.records()));
+            store.put(&key, &noise[at..at + scenario.value_bytes])?;
+            if number.is_multiple_of(LOADED_TOGETHER as u64) {
+                progress.inc(LOADED_TOGETHER as u64);
+            }
+        }
+    }
+    let rows = (numbers.end - numbers.start) * scenario.load_times;
+    Ok(rows * (KEY_BYTES + scenario.value_bytes) as u64)
 }
 
 /// Gets random records, as many as there are or for as long as the scenario says, so that caches hold what

@@ -29,8 +29,10 @@ pub struct Scenario {
     pub limit_bytes: Option<u64>,
     /// Whether rows are put in a random order, each alone, and not loaded in order and together.
     pub is_load_random: bool,
-    /// Threads that load in a random order.
-    pub load_threads: usize,
+    /// Threads that load in a random order; if none are named, as many as work.
+    pub load_threads: Option<usize>,
+    /// How often each row is put when rows are loaded in a random order.
+    pub load_times: u64,
     /// Whether what the drive does by itself is measured before the first phase and beside each.
     pub is_drive_measured: bool,
     /// The longest time that caches get to fill before the first phase; else a get a record.
@@ -56,12 +58,14 @@ impl Scenario {
             "limited" => (4096, 512, Some(1024), 15, LIMITED),
             "ingest" => (4096, 512, Some(1024), 40, "ingest,analytics"),
             "rows" => (272, 1024, None, 5, "readrandom,readseq,seekrandom"),
+            "teks" => (260, 4096, None, 3, TEKS),
+            "versions" => (260, 8192, None, 3, VERSIONS),
             "drive" => (2000, 800, Some(1300), 10, DRIVE),
             "sync" => (16, 128, None, 5, "P@uniform"),
             "steady" => (512, 128, None, 20, "P@uniform,P@zipf,A@uniform,A@zipf"),
             "small" => (64, 128, None, 1, "C,A,E100,P,readseq"),
             _ => {
-                let names = "memory, limited, ingest, rows, drive, sync, steady, small";
+                let names = "memory, limited, ingest, rows, teks, versions, drive, sync, steady, small";
                 return Err(Unknown(format!("no scenario is called {name:?}; there are: {names}")).into());
             }
         };
@@ -70,13 +74,20 @@ impl Scenario {
             data_bytes: mib(data),
             value_bytes: match name {
                 "rows" => 256,
+                // With its key as many bytes as in TeksDB's benchmark.
+                "teks" | "versions" => 272 - KEY_BYTES,
                 "drive" => 1024 - KEY_BYTES,
                 _ => 800,
             },
             budget_bytes: mib(budget),
             limit_bytes: limit.map(mib),
-            is_load_random: matches!(name, "rows" | "drive"),
-            load_threads: if name == "drive" { 64 } else { 1 },
+            is_load_random: matches!(name, "rows" | "teks" | "versions" | "drive"),
+            load_threads: match name {
+                "drive" => Some(64),
+                "rows" => Some(1),
+                _ => None,
+            },
+            load_times: if name == "versions" { 4 } else { 1 },
             is_drive_measured: name == "drive",
             warm: (name == "drive").then_some(Duration::from_secs(15)),
             works: works_of(works)?,
@@ -91,6 +102,11 @@ impl Scenario {
     pub fn records(&self) -> u64 {
         let key_bytes = if self.has_events() { EVENT_KEY_BYTES } else { KEY_BYTES };
         (self.data_bytes / (key_bytes + self.value_bytes) as u64).max(1)
+    }
+
+    /// Threads that load in a random order.
+    pub fn load_threads(&self) -> usize {
+        self.load_threads.unwrap_or(self.threads).max(1)
     }
 
     /// Whether it is about events, which are not loaded before.
@@ -123,6 +139,13 @@ const MEMORY: &str = "C@composite,C@zipf,E100@composite,E100@zipf,E10@composite,
 const LIMITED: &str = "C@composite,C@zipf,E100@composite,E100@zipf,B@composite,B@zipf,D,F@composite,A@composite,A@zipf,\
                        P@composite,P@zipf,P@uniform";
 
+/// A million rows in memory, read, and read beside one thread that puts or inserts; then YCSB's mixes.
+const TEKS: &str = "C@uniform,S10@uniform,readseq,C&P@uniform*2,S10&P@uniform*2,C@zipf,B@zipf,F@zipf,E100@zipf,\
+                    A@zipf,P@uniform,D,S10&I@uniform*2";
+
+/// What comes behind four puts of each row.
+const VERSIONS: &str = "C@uniform,S10@uniform,readseq";
+
 /// Uniform keys of data beyond memory; calls in flight at once by threads or by calls for many keys.
 const DRIVE: &str = "C@uniform*64,C64@uniform*1,C64@uniform*2,A@uniform*64,P@uniform*64,C@uniform*8,A@uniform*8,\
                      B@uniform*8,E99@uniform*8,E99@uniform*2";
@@ -141,7 +164,9 @@ mod tests {
 
     #[test]
     fn every_scenario_can_be_built() {
-        for name in ["memory", "limited", "ingest", "rows", "drive", "sync", "steady", "small"] {
+        let names =
+            ["memory", "limited", "ingest", "rows", "teks", "versions", "drive", "sync", "steady", "small"];
+        for name in names {
             let scenario = Scenario::named(name).unwrap();
             assert!(scenario.records() > 10_000 && !scenario.works.is_empty());
             assert_eq!(scenario.has_events(), name == "ingest");

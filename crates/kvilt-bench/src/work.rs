@@ -1,6 +1,7 @@
 //! What the threads of a phase do: YCSB's mixes A to F, EvenDB's P, the events of [`crate::events`], and a
 //! whole scan. Written as in the paper, with the pattern behind an at sign: `A@composite`, `E100@zipf`,
-//! `P@uniform`. `C64` gets 64 keys in one call; `C@uniform*64` has 64 threads of its own.
+//! `P@uniform`. `C64` gets 64 keys in one call, `S10` scans ten rows; `C@uniform*64` has 64 threads of its
+//! own, and in `C&P@uniform*2` the first of two threads does P, which counts for nothing but latencies.
 
 use std::{fmt, num::NonZeroUsize, str::FromStr};
 
@@ -35,9 +36,13 @@ pub enum Work {
     Keys {
         /// Which operations.
         mix: Mix,
+        /// What the first thread does instead.
+        beside: Option<Mix>,
         /// On which keys.
         pattern: Pattern,
-        /// Rows of a scan: any number up to this; keys of a call that gets several: this number.
+        /// Rows of a scan: any number from this …
+        rows_min: u64,
+        /// … to this; keys of a call that gets several: this number.
         rows_max: u64,
     },
     /// Events written in the order of time.
@@ -78,11 +83,12 @@ impl FromStr for NamedWork {
             "analytics" => Work::Analytics,
             "readseq" => Work::ReadSeq,
             // TeksDB's words for what the others call C and E.
-            "readrandom" => keys("C", Pattern::Uniform)?,
-            "seekrandom" => keys("S", Pattern::Uniform)?,
+            "readrandom" => keys("C", None, Pattern::Uniform)?,
+            "seekrandom" => keys("S", None, Pattern::Uniform)?,
             _ => {
                 let (mix, pattern) = of_work.split_once('@').unwrap_or((of_work, default_pattern(of_work)));
-                keys(mix, pattern_named(pattern)?)?
+                let (mix, beside) = mix.split_once('&').map_or((mix, None), |(mix, one)| (mix, Some(one)));
+                keys(mix, beside, pattern_named(pattern)?)?
             }
         };
         Ok(NamedWork { name: name.to_owned(), work, threads })
@@ -109,33 +115,42 @@ fn pattern_named(text: &str) -> Result<Pattern> {
     })
 }
 
-fn keys(name: &str, pattern: Pattern) -> Result<Work> {
+fn keys(name: &str, beside: Option<&str>, pattern: Pattern) -> Result<Work> {
+    let (mix, rows_min, rows_max) = mix(name)?;
+    let beside = beside.map(|name| Ok::<_, anyhow::Error>(self::mix(name)?.0)).transpose()?;
+    Ok(Work::Keys { mix, beside, pattern, rows_min, rows_max })
+}
+
+/// A mix by its name, and the fewest and the most rows of its scans.
+fn mix(name: &str) -> Result<(Mix, u64, u64)> {
     let none = Mix::default();
-    let (mix, rows_max) = match name {
-        "P" => (Mix { put: 100, ..none }, 0),
-        "A" => (Mix { put: 50, get: 50, ..none }, 0),
-        "B" => (Mix { put: 5, get: 95, ..none }, 0),
-        "C" => (Mix { get: 100, ..none }, 0),
-        "D" => (Mix { insert: 5, get: 95, ..none }, 0),
-        "F" => (Mix { get: 50, change: 50, ..none }, 0),
+    Ok(match name {
+        "P" => (Mix { put: 100, ..none }, 0, 0),
+        "I" => (Mix { insert: 100, ..none }, 0, 0),
+        "A" => (Mix { put: 50, get: 50, ..none }, 0, 0),
+        "B" => (Mix { put: 5, get: 95, ..none }, 0, 0),
+        "C" => (Mix { get: 100, ..none }, 0, 0),
+        "D" => (Mix { insert: 5, get: 95, ..none }, 0, 0),
+        "F" => (Mix { get: 50, change: 50, ..none }, 0, 0),
         // A seek: a scan of one row, and no puts.
-        "S" => (Mix { scan: 100, ..none }, 1),
+        "S" => (Mix { scan: 100, ..none }, 1, 1),
         _ => match (name.get(..1), name.get(1..).and_then(|rows| rows.parse().ok())) {
-            (Some("E"), Some(rows)) if rows > 0 => (Mix { scan: 95, put: 5, ..none }, rows),
-            (Some("C"), Some(keys)) if keys > 0 => (Mix { get_many: 100, ..none }, keys),
+            (Some("E"), Some(rows)) if rows > 0 => (Mix { scan: 95, put: 5, ..none }, 1, rows),
+            (Some("S"), Some(rows)) if rows > 0 => (Mix { scan: 100, ..none }, rows, rows),
+            (Some("C"), Some(keys)) if keys > 0 => (Mix { get_many: 100, ..none }, keys, keys),
             _ => bail!(
-                "no work is called {name}: P, A, B, C, C64, D, E10, E100, E1000, F, S, ingest, analytics, readseq"
+                "no work is called {name}: P, I, A, B, C, C64, D, E10, E100, E1000, F, S, S10, ingest, analytics, \
+                 readseq"
             ),
         },
-    };
-    Ok(Work::Keys { mix, pattern, rows_max })
+    })
 }
 
 impl Work {
     /// Whether anything is written.
     pub fn writes(&self) -> bool {
         match self {
-            Work::Keys { mix, .. } => mix.put + mix.change + mix.insert > 0,
+            Work::Keys { mix, beside, .. } => beside.is_some() || mix.put + mix.change + mix.insert > 0,
             Work::Ingest | Work::Analytics => true,
             Work::ReadSeq => false,
         }
@@ -158,19 +173,27 @@ mod tests {
     fn names_say_the_mix_and_the_pattern() {
         let work: NamedWork = "E100@zipf:0.9".parse().unwrap();
         let mix = Mix { scan: 95, put: 5, ..Mix::default() };
-        assert_eq!(work.work, Work::Keys { mix, pattern: Pattern::Zipf { theta: 0.9 }, rows_max: 100 });
+        let pattern = Pattern::Zipf { theta: 0.9 };
+        assert_eq!(work.work, Work::Keys { mix, beside: None, pattern, rows_min: 1, rows_max: 100 });
         assert!(work.work.writes() && work.work.puts_over());
         let reads: NamedWork = "C".parse().unwrap();
         assert!(!reads.work.writes() && !reads.work.puts_over());
         assert!(matches!(reads.work, Work::Keys { pattern: Pattern::Composite { .. }, .. }));
         let many: NamedWork = "C64@uniform*2".parse().unwrap();
         let mix = Mix { get_many: 100, ..Mix::default() };
-        assert_eq!(many.work, Work::Keys { mix, pattern: Pattern::Uniform, rows_max: 64 });
+        let pattern = Pattern::Uniform;
+        assert_eq!(many.work, Work::Keys { mix, beside: None, pattern, rows_min: 64, rows_max: 64 });
+        let beside: NamedWork = "S10&I@uniform*2".parse().unwrap();
+        let (mix, insert) = (Mix { scan: 100, ..Mix::default() }, Mix { insert: 100, ..Mix::default() });
+        let expected = Work::Keys { mix, beside: Some(insert), pattern, rows_min: 10, rows_max: 10 };
+        assert_eq!((beside.work, beside.work.writes(), beside.threads), (expected, true, Some(2)));
         assert_eq!((many.threads, reads.threads), (Some(2), None));
         for name in ["D", "ingest", "analytics", "readseq"] {
             assert!(!name.parse::<NamedWork>().unwrap().work.puts_over(), "{name}");
         }
-        for wrong in ["", "Z", "E", "E0", "C0", "C@uniform*0", "C*", "A@", "A@sideways", "A@zipf:x"] {
+        for wrong in
+            ["", "Z", "E", "E0", "C0", "S0", "C&", "C&Z", "C@uniform*0", "C*", "A@", "A@sideways", "A@zipf:x"]
+        {
             assert!(wrong.parse::<NamedWork>().is_err(), "{wrong}");
         }
     }
