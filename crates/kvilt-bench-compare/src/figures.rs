@@ -6,7 +6,7 @@
 //! | [`rounds`] | measuring, round by round, within the minutes that there are |
 //! | [`records`] | measurements read again, and medians |
 //! | [`goals`] | what is to be reached, and whether it is |
-//! | [`atlas`] | the figures: what each shows, and of which experiments |
+//! | [`atlas`], [`teks`] | the figures: what each shows, and of which experiments |
 //! | [`plot`] | drawing |
 //! | [`page`] | the page that has it all |
 
@@ -33,6 +33,7 @@ mod plan;
 mod plot;
 mod records;
 mod rounds;
+mod teks;
 
 /// The command's arguments.
 #[derive(Args)]

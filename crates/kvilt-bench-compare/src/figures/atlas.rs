@@ -1,5 +1,5 @@
 //! The figures and tables of EvenDB's section 5, as far as they make sense here: what each is drawn from, and
-//! how.
+//! how. Those of TeksDB's paper are in [`super::teks`].
 //!
 //! Not here: figure 12b (sensitivity to how Bloom filters are split): Kvilt's logs have an index instead of
 //! filters. Table 4's PebblesDB is not to be had; fjall and redb stand in for it.
@@ -26,7 +26,7 @@ pub(crate) struct Figure {
     pub(crate) draw: fn(&Measured) -> Drawing,
 }
 
-const RATE: &str = "/operations_a_second";
+pub(crate) const RATE: &str = "/operations_a_second";
 const WRITTEN: &str = "/write_amplification";
 const INGESTS: &[&str] = &["ingest", "ingest-1", "ingest-2"];
 const IN_MEMORY: &[&str] = &["memory-reads", "memory-writes", "memory-lmdb", "memory-rust"];
@@ -41,6 +41,7 @@ pub(crate) fn figures() -> Vec<Figure> {
     let mut all = production();
     all.extend(synthetic());
     all.extend(details());
+    all.extend(super::teks::figures());
     all
 }
 
@@ -197,12 +198,12 @@ fn details() -> Vec<Figure> {
     ]
 }
 
-fn experiment(name: &str) -> Experiment {
+pub(crate) fn experiment(name: &str) -> Experiment {
     experiments().into_iter().find(|one| one.name == name).expect("figures name experiments that there are")
 }
 
 /// Stores in the order in which experiments name them, Kvilt first.
-fn stores_of(measured: &Measured, names: &[&str]) -> Vec<String> {
+pub(crate) fn stores_of(measured: &Measured, names: &[&str]) -> Vec<String> {
     let mut stores: Vec<String> = Vec::new();
     for name in names.iter().filter(|name| measured.contains_key(*name)) {
         for store in experiment(name).stores {
@@ -215,7 +216,7 @@ fn stores_of(measured: &Measured, names: &[&str]) -> Vec<String> {
 }
 
 /// Lines of stores, in the stores' colours.
-fn of_stores(stores: Vec<String>, points: impl Fn(&str) -> Vec<(f64, f64)>) -> Vec<Line> {
+pub(crate) fn of_stores(stores: Vec<String>, points: impl Fn(&str) -> Vec<(f64, f64)>) -> Vec<Line> {
     let line = |(colour, name): (usize, String)| {
         let points = points(&name);
         Line { name, colour, is_dashed: false, points }
@@ -269,25 +270,36 @@ fn resources(measured: &Measured) -> Drawing {
     Drawing::Table { head: head.map(str::to_owned).to_vec(), rows }
 }
 
-/// All phases of some experiments that have the same data and memory. A ratio is of one experiment, if that
-/// has both stores.
+/// All phases of some experiments that have the same data and memory.
 fn all_phases(measured: &Measured, names: &[&str]) -> Drawing {
-    let series: Vec<String> =
-        stores_of(measured, names).into_iter().filter(|store| store != "kvilt").collect();
+    ratios(measured, "kvilt", names, |_| true)
+}
+
+/// Phases of some experiments that have the same data and memory: how much one store of ours is ahead of all
+/// others. A ratio is of one experiment, if that has both stores.
+pub(crate) fn ratios(
+    measured: &Measured,
+    ours: &'static str,
+    names: &[&str],
+    is_wanted: impl Fn(&str) -> bool,
+) -> Drawing {
+    let series: Vec<String> = stores_of(measured, names).into_iter().filter(|store| store != ours).collect();
     let mut phases: Vec<String> = Vec::new();
     for records in names.iter().filter_map(|name| measured.get(name)) {
-        let new = records.phases().into_iter().filter(|phase| !["load", "warm"].contains(&phase.as_str()));
+        let new = records.phases().into_iter();
+        let new = new.filter(|phase| !["load", "warm"].contains(&phase.as_str()) && is_wanted(phase));
         let new: Vec<String> = new.filter(|phase| !phases.contains(phase)).collect();
         phases.extend(new);
     }
     phases.sort();
     let group = |phase: String| Group {
-        ours: names.iter().find_map(|name| measured.get(name)?.median("kvilt", &phase, RATE)),
-        bars: series.iter().map(|store| against(measured, names, store, &phase)).collect(),
+        ours: names.iter().find_map(|name| measured.get(name)?.median(ours, &phase, RATE)),
+        bars: series.iter().map(|store| against(measured, names, (ours, store), &phase)).collect(),
         // The names are long, and stand beside each other.
         name: phase.replace("@composite", "@c").replace("@zipf", "@z").replace("@uniform", "@u"),
     };
     Drawing::Ratios {
+        ours,
         unit: "Kvilt's operations a second / another's",
         groups: phases.into_iter().map(group).collect(),
         series: series.clone(),
@@ -295,12 +307,17 @@ fn all_phases(measured: &Measured, names: &[&str]) -> Drawing {
 }
 
 /// What a store makes of a phase, and how many times as much Kvilt makes.
-fn against(measured: &Measured, names: &[&str], store: &str, phase: &str) -> Option<(f64, Ratio)> {
+fn against(
+    measured: &Measured,
+    names: &[&str],
+    (ours, store): (&str, &str),
+    phase: &str,
+) -> Option<(f64, Ratio)> {
     let theirs_in =
         |name: &&&str| measured.get(**name).is_some_and(|one| one.median(store, phase, RATE).is_some());
     let with_theirs: Vec<&&str> = names.iter().filter(theirs_in).collect();
     let ours_in = |name: &&str| {
-        let ours = measured.get(name)?.figures("kvilt", phase, RATE);
+        let ours = measured.get(name)?.figures(ours, phase, RATE);
         (!ours.is_empty()).then_some(ours)
     };
     let beside = with_theirs.iter().find_map(|name| Some((ours_in(name)?, **name)));
@@ -338,15 +355,21 @@ fn ahead_by_ratio(measured: &Measured) -> Drawing {
     }
 }
 
-/// A line for each of Kvilt and RocksDB and each of some works, in the work's colour.
-fn of_works(works: &[&str], points: impl Fn(usize, &str) -> Vec<(f64, f64)>) -> Vec<Line> {
+const BOTH: [&str; 2] = ["kvilt", "rocksdb"];
+
+/// A line for each of two stores, ours first, and each of some works, in the work's colour.
+pub(crate) fn of_works(
+    works: &[&str],
+    stores: [&str; 2],
+    points: impl Fn(usize, &str) -> Vec<(f64, f64)>,
+) -> Vec<Line> {
     let mut lines = Vec::new();
     for (colour, work) in works.iter().enumerate() {
-        for store in ["kvilt", "rocksdb"] {
+        for store in stores {
             lines.push(Line {
                 name: format!("{work} {store}"),
                 colour,
-                is_dashed: store != "kvilt",
+                is_dashed: store != stores[0],
                 points: points(colour, store),
             });
         }
@@ -369,7 +392,7 @@ fn by_ratio(measured: &Measured, looked_at: &[(&str, &str)], unit: &'static str)
         AT_RATIOS.iter().filter_map(point).collect()
     };
     let works: Vec<&str> = names.iter().map(String::as_str).collect();
-    Drawing::Lines { across: DATA_TO_MEMORY, unit, doubles: true, lines: of_works(&works, points) }
+    Drawing::Lines { across: DATA_TO_MEMORY, unit, doubles: true, lines: of_works(&works, BOTH, points) }
 }
 
 fn sources(measured: &Measured) -> Drawing {
@@ -406,7 +429,7 @@ fn by_skew(measured: &Measured) -> Drawing {
         across: "theta",
         unit: "operations a second",
         doubles: false,
-        lines: of_works(&WORKS, points),
+        lines: of_works(&WORKS, BOTH, points),
     }
 }
 
@@ -469,7 +492,7 @@ fn by_threads(measured: &Measured) -> Drawing {
         across: "threads",
         unit: "operations a second",
         doubles: true,
-        lines: of_works(&works, points),
+        lines: of_works(&works, BOTH, points),
     }
 }
 
@@ -505,14 +528,17 @@ mod tests {
         let line = |store: &str, phase: &str, run: u32| {
             json!({"kind": "phase", "store": store, "phase": phase, "run": run, "operations_a_second": 100 + run,
                    "write_amplification": 1.5, "seconds": [9, 8], "disk_bytes": [1 << 20, 2 << 20],
-                   "elapsed_seconds": 2.0, "figures": {"gets": 10 * run, "gets_from_munk": 9 * run},
-                   "latency_micros": {"put": {"p95": 3.0}, "get": {"p95": 2.0}}})
+                   "elapsed_seconds": 2.0, "figures": {"gets": 10 * run, "gets_from_munk": 9 * run, "table_keys_now": 1, "table_records_now": 4,
+                               "table_records_replaced_now": 2},
+                   "resident_bytes_max": 1 << 20, "latency_micros": {"put": {"p95": 3.0}, "get": {"p95": 2.0}}})
         };
         let mut measured = Measured::new();
         for experiment in experiments() {
             let works = if experiment.works.is_empty() { "ingest,analytics" } else { experiment.works };
+            let works = works.split(',').chain(["fillrandom"]);
+            let works: Vec<&str> = works.collect();
             let lines =
-                experiment.stores.iter().flat_map(|store| works.split(',').map(|work| line(store, work, 1)));
+                experiment.stores.iter().flat_map(|store| works.iter().map(|work| line(store, work, 1)));
             measured.insert(experiment.name, Records::of(&lines.collect::<Vec<_>>()));
         }
         for figure in figures() {

@@ -30,6 +30,10 @@ pub(crate) enum Measure {
     FirstSecond(&'static str),
     /// Bytes written for a byte put; less is better.
     WriteAmplification(&'static str),
+    /// The slowest scan of a hundred, in microseconds; less is better.
+    ScanTail(&'static str),
+    /// Bytes of memory that an item takes beside key and value, by engine `teks`' own count; less is better.
+    ItemBytes(&'static str),
     /// Milliseconds to open after SIGKILL; less is better.
     OpenKilled,
     /// Operations a second, over those of the rival's experiment (fewer threads).
@@ -51,14 +55,17 @@ pub(crate) struct Verdict {
     pub(crate) runs: usize,
 }
 
-/// All goals, as the project's third issue lists them.
+/// All goals, as the project's third issue lists them, and for engine `teks` its own.
 pub(crate) fn goals() -> Vec<Goal> {
     let mut goals = in_memory();
     goals.extend(limited());
+    goals.extend(teks());
     goals
 }
 
-use Measure::{FirstSecond, OpenKilled, PutTail, Rate, Scaling, WorstSecond, WriteAmplification};
+use Measure::{
+    FirstSecond, ItemBytes, OpenKilled, PutTail, Rate, Scaling, ScanTail, WorstSecond, WriteAmplification,
+};
 
 const READS: &str = "memory-reads";
 const WRITES: &str = "memory-writes";
@@ -182,6 +189,56 @@ fn limited() -> Vec<Goal> {
     goals
 }
 
+/// Engine `teks`: a million rows of 272 bytes in memory, YCSB, and data of four times the memory.
+fn teks() -> Vec<Goal> {
+    const ONE: &str = "teks-rows-1";
+    const TWO: &str = "teks-rows-2";
+    const VERSIONS: &str = "teks-versions";
+    const LIST: &str = "rocksdb-list";
+    const TEKS: &str = "kvilt-teks";
+    let mut goals = Vec::new();
+    for (work, experiment, phase, list, lmdb) in [
+        ("teks: fill, 1 thread", ONE, "fillrandom", 3.0, None),
+        ("teks: fill, 2 threads", TWO, "fillrandom", 3.0, None),
+        ("teks: get, 1 thread", ONE, "C@uniform", 5.0, Some(1.5)),
+        ("teks: get, 2 threads", TWO, "C@uniform", 5.0, Some(1.5)),
+        ("teks: seek and 10 rows, 1 thread", ONE, "S10@uniform", 4.0, Some(1.0)),
+        ("teks: seek and 10 rows, 2 threads", TWO, "S10@uniform", 4.0, Some(1.0)),
+        ("teks: seek and 10 rows, 4 versions put", VERSIONS, "S10@uniform", 8.0, None),
+        ("teks: whole scan, 4 versions put", VERSIONS, "readseq", 8.0, None),
+        ("teks: get beside a writer", TWO, "C&P@uniform*2", 5.0, None),
+        ("teks: seek and 10 rows beside a writer", TWO, "S10&P@uniform*2", 4.0, None),
+    ] {
+        goals.push(against((LIST, experiment), goal(work, experiment, Rate(phase), list)));
+        if let Some(lmdb) = lmdb {
+            goals.push(against(("lmdb", experiment), goal(work, experiment, Rate(phase), lmdb)));
+        }
+    }
+    for (work, phase) in [
+        ("teks: seek and 10 rows, 4 versions over 1", "S10@uniform"),
+        ("teks: whole scan, 4 versions over 1", "readseq"),
+    ] {
+        goals.push(against((TEKS, ONE), goal(work, VERSIONS, Rate(phase), 1.0)));
+    }
+    goals.push(goal("teks: seek and 10 rows beside new keys", TWO, ScanTail("S10&I@uniform*2"), 1000.0));
+    goals.push(goal("teks: memory", TWO, ItemBytes("C@uniform"), 64.0));
+    for (in_memory, beyond, phase) in [
+        ("teks: A", "teks: A, beyond memory", "A@zipf"),
+        ("teks: B", "teks: B, beyond memory", "B@zipf"),
+        ("teks: C", "teks: C, beyond memory", "C@zipf"),
+        ("teks: D", "teks: D, beyond memory", "D"),
+        ("teks: E", "teks: E, beyond memory", "E100@zipf"),
+        ("teks: F", "teks: F, beyond memory", "F@zipf"),
+    ] {
+        let (ycsb, large) = ("teks-ycsb-2", "teks-large");
+        if phase != "E100@zipf" {
+            goals.push(against((ROCKS, ycsb), goal(in_memory, ycsb, Rate(phase), 2.0)));
+        }
+        goals.push(against((ROCKS, large), goal(beyond, large, Rate(phase), 1.0)));
+    }
+    goals
+}
+
 impl Goal {
     /// Looks it up.
     pub(crate) fn verdict(self, measured: &Measured) -> Verdict {
@@ -213,6 +270,8 @@ impl Goal {
             WorstSecond(_) => "worst second / median second",
             FirstSecond(_) => "first second / median second",
             WriteAmplification(_) => "bytes written / bytes put",
+            ScanTail(_) => "scan p99, µs",
+            ItemBytes(_) => "bytes an item beside key and value",
             OpenKilled => "milliseconds",
         }
     }
@@ -227,12 +286,16 @@ impl Goal {
     }
 
     fn store(&self) -> &'static str {
-        if self.experiment.starts_with("sync") { "kvilt-sync" } else { "kvilt" }
+        match self.experiment.split('-').next() {
+            Some("sync") => "kvilt-sync",
+            Some("teks") => "kvilt-teks",
+            _ => "kvilt",
+        }
     }
 
     fn is_less_better(&self) -> bool {
         match self.measure {
-            PutTail(_) | WriteAmplification(_) | OpenKilled => true,
+            PutTail(_) | ScanTail(_) | ItemBytes(_) | WriteAmplification(_) | OpenKilled => true,
             Rate(_) | WorstSecond(_) | FirstSecond(_) | Scaling(_) => false,
         }
     }
@@ -243,6 +306,11 @@ impl Goal {
         match self.measure {
             Rate(phase) | Scaling(phase) => records.median(store, phase, "/operations_a_second"),
             PutTail(phase) => records.median(store, phase, "/latency_micros/put/p99.9"),
+            ScanTail(phase) => records.median(store, phase, "/latency_micros/scan/p99"),
+            ItemBytes(phase) => {
+                let of_memory = records.median(store, phase, "/figures/memory_bytes_now")?;
+                Some(of_memory / records.median(store, phase, "/figures/table_keys_now")? - 272.0)
+            }
             WriteAmplification(phase) => records.median(store, phase, "/write_amplification"),
             OpenKilled => records.median(store, "open", "/open_killed_ms"),
             WorstSecond(phase) => {
@@ -320,6 +388,8 @@ mod tests {
             assert!(experiment.is_asked && experiment.stores.contains(&store), "{name} {store}");
             let (Rate(phase)
             | PutTail(phase)
+            | ScanTail(phase)
+            | ItemBytes(phase)
             | WorstSecond(phase)
             | FirstSecond(phase)
             | WriteAmplification(phase)
@@ -328,7 +398,8 @@ mod tests {
                 return;
             };
             let is_there = experiment.works.split(',').any(|work| work == phase);
-            assert!(is_there || experiment.works.is_empty(), "{name} {phase}");
+            let is_load = phase == "fillrandom" && experiment.scenario == "teks";
+            assert!(is_there || is_load || experiment.works.is_empty(), "{name} {phase}");
         };
         for goal in goals() {
             asked(goal.experiment, goal.store(), goal.measure);

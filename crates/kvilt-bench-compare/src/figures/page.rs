@@ -72,6 +72,7 @@ fn how_to_read(drawing: &Drawing) -> &'static str {
             "Kvilt solid, RocksDB dashed; a colour for each work."
         }
         Drawing::Lines { .. } => "Medians; of seconds, the run in the middle.",
+        Drawing::Shares { unit: "% of puts", .. } => "Each bar is all puts of one work.",
         Drawing::Shares { .. } => "Each bar is all gets of one work at one ratio of data to memory.",
         Drawing::Table { .. } => "",
     }
@@ -236,10 +237,10 @@ fn table(drawing: &Drawing) -> String {
             let rows = rows.iter().map(|cells| row(cells.clone())).collect::<String>();
             row(head.clone()) + &ruler(head.len()) + &rows
         }
-        Drawing::Ratios { series, groups, .. } => {
+        Drawing::Ratios { ours, series, groups, .. } => {
             let columns = series.iter().flat_map(|name| [name.clone(), "ratio".to_owned()]);
             let head =
-                [vec!["operations a second".to_owned(), "kvilt".to_owned()], columns.collect()].concat();
+                [vec!["operations a second".to_owned(), (*ours).to_owned()], columns.collect()].concat();
             let bars = |bar: &Option<(f64, Ratio)>| {
                 bar.map_or(["–".to_owned(), "–".to_owned()], |(theirs, ratio)| {
                     [short(theirs), format!("{:.2}", ratio.median)]

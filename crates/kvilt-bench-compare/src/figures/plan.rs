@@ -133,6 +133,22 @@ const SYNC: Experiment = Experiment {
     ..MEMORY
 };
 
+/// Engine `teks` in memory: a million rows of 272 bytes, put in random order. Puts of new keys, of which fast
+/// stores make more, come last.
+const TEKS: Experiment = Experiment {
+    name: "teks-rows-2",
+    scenario: "teks",
+    works: "C@uniform,S10@uniform,readseq,C&P@uniform*2,S10&P@uniform*2,S10&I@uniform*2",
+    stores: &["kvilt-teks", "kvilt", "rocksdb-list", "lmdb"],
+    data_mb: 260,
+    budget_mb: 4096,
+    seconds: 1.5,
+    warm_seconds: 1.0,
+    ..MEMORY
+};
+const TEKS_ROWS: &str = "C@uniform,S10@uniform,readseq";
+const TEKS_MIXES: &str = "C@zipf,B@zipf,F@zipf,E100@zipf,A@zipf,D";
+
 const RUST: &str = "B@composite,E10@composite,E1000@composite,D,B@zipf,F@composite,F@zipf";
 const RIVALS: &str = "B@composite,C@composite,E100@composite,B@zipf,C@zipf,E100@zipf";
 const SCALED: &str = "C@composite,C@zipf,A@composite,A@zipf,P@composite,P@zipf";
@@ -191,6 +207,66 @@ fn asked() -> Vec<Experiment> {
         SCALING,
         Experiment { name: "sync-8", threads: 8, ..SYNC },
         SYNC,
+    ]
+    .into_iter()
+    .chain(teks())
+    .collect()
+}
+
+/// Those of engine `teks`; its figures need some rivals and steps more.
+fn teks() -> Vec<Experiment> {
+    let steps = Experiment {
+        name: "teks-steps-2",
+        works: TEKS_ROWS,
+        stores: &["kvilt-teks-s", "kvilt-teks-a", "kvilt-teks-ac", "kvilt-teks-acs"],
+        ..TEKS
+    };
+    let ycsb = Experiment {
+        name: "teks-ycsb-2",
+        works: TEKS_MIXES,
+        stores: &["kvilt-teks", "kvilt", "rocksdb", "rocksdb-list", "lmdb"],
+        ..TEKS
+    };
+    let by_threads =
+        Experiment { stores: &["kvilt-teks", "rocksdb"], every: 3, is_asked: false, ..ycsb.clone() };
+    let large = Experiment {
+        name: "teks-large",
+        works: "C@uniform,S10@uniform,readseq,C@zipf,B@zipf,F@zipf,E100@zipf,A@zipf,D",
+        stores: &["kvilt-teks", "kvilt", "rocksdb"],
+        data_mb: 1024,
+        budget_mb: 128,
+        limit_mb: 256,
+        seconds: 3.0,
+        every: 3,
+        ..TEKS
+    };
+    let open = Experiment {
+        name: "teks-open",
+        works: "P@uniform",
+        stores: &["kvilt-teks", "kvilt", "rocksdb"],
+        data_mb: 1024,
+        budget_mb: 1536,
+        every: 3,
+        ..TEKS
+    };
+    vec![
+        Experiment { name: "teks-rows-1", works: TEKS_ROWS, threads: 1, ..TEKS },
+        TEKS,
+        Experiment {
+            name: "teks-versions",
+            scenario: "versions",
+            works: TEKS_ROWS,
+            threads: 1,
+            budget_mb: 8192,
+            ..TEKS
+        },
+        Experiment { name: "teks-ycsb-1", threads: 1, ..by_threads.clone() },
+        Experiment { name: "teks-ycsb-4", threads: 4, ..by_threads },
+        ycsb,
+        large,
+        Experiment { is_asked: false, ..open },
+        Experiment { name: "teks-steps-1", threads: 1, is_asked: false, ..steps.clone() },
+        Experiment { is_asked: false, ..steps },
     ]
 }
 

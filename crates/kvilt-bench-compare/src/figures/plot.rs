@@ -17,6 +17,8 @@ pub(crate) enum Drawing {
     /// Bars on a linear scale with a line at one: how many times as much Kvilt makes as each other store, by
     /// work.
     Ratios {
+        /// Our store.
+        ours: &'static str,
         /// What is compared.
         unit: &'static str,
         /// The other stores' names.
@@ -125,7 +127,7 @@ impl Drawing {
     /// Draws it. A table is none.
     pub(crate) fn draw(&self, title: &str, path: &Path) -> Result<()> {
         let outcome = match self {
-            Drawing::Ratios { unit, series, groups } => draw_ratios(title, unit, series, groups, path),
+            Drawing::Ratios { unit, series, groups, .. } => draw_ratios(title, unit, series, groups, path),
             Drawing::Shares { unit, series, groups } => draw_shares(title, unit, series, groups, path),
             Drawing::Lines { across, unit, doubles, lines } => {
                 draw_lines(title, (across, unit), *doubles, lines, path)
@@ -366,6 +368,7 @@ mod tests {
         ];
         let drawings = [
             Drawing::Ratios {
+                ours: "kvilt",
                 unit: "Kvilt / other",
                 series: names(),
                 groups: vec![group("C", vec![Some((2.5e5, ratio)), None]), group("P", vec![None, None])],
