@@ -6,7 +6,9 @@
 
 use std::ops::ControlFlow;
 
-use crate::{Durability, Engine, KeyRange, Result, Rows, Scanned, Settings, WriteBatch, limits};
+use crate::{
+    Durability, Engine, Error, ErrorKind, KeyRange, Result, Rows, Scanned, Settings, WriteBatch, limits,
+};
 
 /// A batch is written when it has this many bytes of keys and values, or this many rows.
 const BATCH_BYTES: usize = 1 << 20;
@@ -23,6 +25,16 @@ pub fn settings_of_copy(of: &Settings) -> Settings {
         batch_operations_max: limits::BATCH_OPERATIONS_USUAL,
         batch_bytes_max: limits::BATCH_BYTES_USUAL,
         ..of.clone()
+    }
+}
+
+/// An error of writing a copy, for the caller of the store: what poisons the copy does not poison the store.
+pub fn of_the_copy(error: Error) -> Error {
+    match error.kind() {
+        ErrorKind::Poisoned => {
+            Error::new(ErrorKind::Io, format!("the copy was given up: {}", error.message()))
+        }
+        _ => error,
     }
 }
 

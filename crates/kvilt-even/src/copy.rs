@@ -10,7 +10,7 @@
 use std::{path::Path, sync::Arc};
 
 use kvilt_base::{
-    Disk, Error, ErrorKind, Result, Unfinished, engine_name, planted, unfinished::no_directory,
+    Disk, Error, Result, Unfinished, copying::of_the_copy, engine_name, planted, unfinished::no_directory,
 };
 use kvilt_format::manifest::{ManifestWriter, Witness};
 
@@ -62,14 +62,4 @@ fn copy_root(store: &Store, disk: &dyn Disk) -> Result<()> {
         });
         made.map_err(of_the_copy)
     })
-}
-
-/// A failed sync of the copy's manifest condemns the copy, not the store.
-fn of_the_copy(error: Error) -> Error {
-    match error.kind() {
-        ErrorKind::Poisoned => {
-            Error::new(ErrorKind::Io, format!("the copy was given up: {}", error.message()))
-        }
-        _ => error,
-    }
 }

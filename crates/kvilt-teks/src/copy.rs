@@ -7,7 +7,7 @@ use std::{path::Path, sync::Arc};
 
 use kvilt_base::{
     Budget, Direction, Disk, Result, Unfinished, World,
-    copying::{copy_rows, settings_of_copy},
+    copying::{copy_rows, of_the_copy, settings_of_copy},
     unfinished::no_directory,
 };
 
@@ -27,7 +27,7 @@ pub(crate) fn checkpoint_to(store: &Arc<Store>, directory: &Path) -> Result<()> 
         spawn: Arc::clone(&store.spawn),
         budget: Budget::new(COPY_BYTES),
     };
-    copy(store, &disk, &world)?;
+    copy(store, &disk, &world).map_err(of_the_copy)?;
     unfinished.finish()
 }
 
