@@ -185,13 +185,17 @@ impl State {
         Ok(Turn::Whole)
     }
 
-    /// Bytes of all files that have a name, each counted once.
     fn total_bytes(&self) -> u64 {
-        let mut seen = BTreeSet::new();
-        let has_links = self.directories.len() > 1;
-        let inodes = self.directories.iter().flat_map(|directory| directory.names.values());
-        inodes.filter(|inode| !has_links || seen.insert(Arc::as_ptr(inode))).map(|inode| inode.len()).sum()
+        total_bytes(&self.directories)
     }
+}
+
+/// Bytes of all files that have a name, each counted once.
+fn total_bytes(directories: &[Directory]) -> u64 {
+    let mut seen = BTreeSet::new();
+    let has_links = directories.len() > 1;
+    let inodes = directories.iter().flat_map(|directory| directory.names.values());
+    inodes.filter(|inode| !has_links || seen.insert(Arc::as_ptr(inode))).map(|inode| inode.len()).sum()
 }
 
 impl Directory {

@@ -22,6 +22,7 @@ use kvilt_base::{FileName, Rng};
 use super::{
     Directory, Kernel, MemoryDisk, NameChange, State, apply, flying,
     inode::{Contents, Extent, Inode},
+    total_bytes,
     unsynced::{Unit, units},
 };
 use crate::SeededRng;
@@ -80,7 +81,8 @@ impl MemoryDisk {
     }
 
     /// A disk of its own that holds what a power cut now, or at the planned crash, may leave. Its calls count
-    /// from zero, everything on it is durable, nothing is locked; it has the capacity of this one.
+    /// from zero, everything on it is durable, nothing is locked; it has the capacity of this one, or is full
+    /// with more: a file whose removal was not durable has come back.
     pub fn crash_image(&self, keep: Keep) -> Arc<MemoryDisk> {
         let state = self.world.state.lock();
         let rng = self.rng_of(keep);
@@ -101,11 +103,12 @@ impl MemoryDisk {
             directories
                 .push(Directory { names: names.collect(), ..Directory::empty(directory.path.clone()) });
         }
+        let capacity_bytes = state.capacity_bytes.map(|bytes| bytes.max(total_bytes(&directories)));
         MemoryDisk::with_directories(
             self.world.seed,
             directories,
             self.directory,
-            state.capacity_bytes,
+            capacity_bytes,
             Kernel { boot: self.world.kernel.boot + 1, ..self.world.kernel },
         )
     }
