@@ -5,7 +5,7 @@
 
 use std::sync::Arc;
 
-use kvilt_base::{Disk, Error, ErrorKind, FileName, Listed, Result, directory, planted};
+use kvilt_base::{Disk, Error, ErrorKind, File, FileName, Listed, Result, directory, planted};
 use kvilt_format::{levels::Levels, names::LEVELS};
 
 /// See the module.
@@ -60,6 +60,29 @@ impl Catalogue {
         self.levels.last_file
     }
 
+    /// Makes the state durable that an open found: a process that was killed may not have. If there is no
+    /// room for another file, its own file gets the same bytes once more.
+    ///
+    /// Errors: `Io`.
+    pub(crate) fn renew(&mut self) -> Result<()> {
+        match self.change(|_| {}) {
+            Err(error) if error.kind() == ErrorKind::NoSpace && !self.is_unsure => self.write_again(),
+            changed => changed.map(drop),
+        }
+    }
+
+    /// A read finds what is in the kernel's cache and, after a sync that failed, no later sync makes durable;
+    /// so a sync alone is not enough. Whatever a power cut leaves of this write, the bytes are the same.
+    fn write_again(&mut self) -> Result<()> {
+        let name = FileName::Of(LEVELS, self.levels.number);
+        let failed = |e| Error::io("write the catalogue once more", e).in_file(name);
+        let file = self.disk.open(name).map_err(failed)?;
+        let mut bytes = vec![0; usize::try_from(file.len().map_err(failed)?).unwrap_or(usize::MAX)];
+        file.read_exact_at(0, &mut bytes).map_err(failed)?;
+        file.write_all_at(0, &bytes).map_err(failed)?;
+        sync(&*self.disk, &*file, &mut self.is_unsure)
+    }
+
     /// Makes a changed state durable. Returns how many bytes that took.
     ///
     /// Errors: `NoSpace`, `Io`: then the state before counts, unless the catalogue is unsure.
@@ -89,9 +112,14 @@ pub(crate) fn write(disk: &dyn Disk, number: u64, bytes: &[u8], is_unsure: &mut 
         let _ = disk.remove(name);
         return Err(failed("write a catalogue")(e));
     }
+    sync(disk, &*file, is_unsure)
+}
+
+/// Makes a catalogue durable with all names. `is_unsure` becomes true if that fails.
+fn sync(disk: &dyn Disk, file: &dyn File, is_unsure: &mut bool) -> Result<()> {
     let synced = planted!(CatalogueNotSynced, file.sync() => Ok(()));
     synced.and_then(|()| planted!(NamesNotSynced, disk.sync_dir() => Ok(()))).map_err(|e| {
         *is_unsure = true;
-        failed("sync a catalogue")(e)
+        Error::io("sync a catalogue", e).in_file(file.name())
     })
 }

@@ -12,8 +12,8 @@
 //!
 //! Some free files are the *reserve*: more than there are segments, up to a limit. Puts need all of it, for
 //! a flush takes somewhat more room than the segments that it frees have. On a full disk deletes take of it
-//! what the next flush can do without, and what gives room back is lent the rest: flushes, merges, catalogues
-//! (`Loan`).
+//! what the next open and flush can do without, and what gives room back is lent the rest: flushes, merges,
+//! catalogues (`Loan`). A segment is free when there is one behind it, so a flush may have to begin one.
 //!
 //! What is always true:
 //! - T-10: a record that was appended is whole in its segment, so it outlives the process.
@@ -47,15 +47,18 @@ pub use self::{
     segment::Appended,
 };
 
-/// Files of the reserve beside those for the output of a flush: for deletes, for a segment that two tables
-/// share, and for what tables have beside rows.
-const OTHER_FILES: usize = 4;
+/// Files of the reserve beside those for the output of a flush: for deletes, for turns (`TURN_FILES`), for a
+/// segment that two tables share, and for what tables have beside rows.
+const OTHER_FILES: usize = 6;
+/// Those of them that deletes leave: the next flush may have to begin a segment so that the one before can be
+/// free, and so does an open that comes before its end.
+const TURN_FILES: usize = 2;
 /// Files of the reserve of a log with one segment.
-const RESERVE_FILES_MIN: usize = 2;
+const RESERVE_FILES_MIN: usize = 4;
 /// Free files that are kept beside the reserve; others are removed.
 const FREE_FILES_MAX: usize = 2;
-/// Files that a log which is closed leaves for the next run, which may begin on a full disk.
-const CLOSED_FILES_MAX: usize = 2;
+/// Files that a log which is closed leaves beside those for the output of a flush.
+const CLOSED_OTHER_FILES: usize = TURN_FILES + 1;
 
 /// Lengths of a log's files.
 #[derive(Clone, Copy, Debug)]
@@ -66,13 +69,15 @@ pub struct Sizes {
     pub output_files: usize,
 }
 
-/// What a record is for.
+/// What a record, or a segment, is for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Purpose {
     /// It brings rows.
     Rows,
-    /// It only deletes: then it may take what the reserve has.
+    /// It only deletes: then it may take of the reserve what flushes and opens can do without.
     Deletes,
+    /// Those before it can be free when their tables are flushed: it may take any file of the reserve.
+    Room,
 }
 
 /// A position in a log: the segment, and the offset in it.
@@ -101,6 +106,8 @@ pub struct Log {
     /// Held while a sync is under way.
     syncing: Mutex<Syncing>,
     group: Group<()>,
+    /// The reserve was whole when the current segment was begun, or later: what brings rows may be appended.
+    takes_rows: AtomicBool,
 }
 
 /// Where the next sync goes on.
@@ -115,14 +122,12 @@ struct Syncing {
 struct Files {
     /// Those of earlier runs.
     left: VecDeque<Left>,
-    /// Those that earlier runs did not need, and a catalogue that a power cut may bring back does.
-    stale: Vec<FileName>,
     /// Each has the bytes of a segment.
     free: Vec<Arc<dyn File>>,
     /// Files of the reserve when it is whole: few at first, and never less than there were.
     wanted: usize,
-    /// No segment was begun yet.
-    is_beginning: bool,
+    /// The current segment is sealed, and there was no room for the next.
+    is_full: bool,
     /// Loans of the reserve that were not given back.
     loans: usize,
     /// A write was refused, and no file was made for one since.
@@ -152,10 +157,9 @@ impl Log {
             turning: Mutex::new(()),
             files: Mutex::new(Files {
                 left: chain.segments,
-                stale: chain.stale,
                 free,
                 wanted: RESERVE_FILES_MIN,
-                is_beginning: true,
+                is_full: false,
                 loans: 0,
                 is_wanting: false,
                 has_refused: false,
@@ -165,12 +169,12 @@ impl Log {
             durable: Mutex::new(first),
             syncing: Mutex::new(Syncing { looked: first, has_failed: false }),
             group: Group::new(),
+            takes_rows: AtomicBool::new(false),
         };
         // Nothing is brought yet, and an open on a full disk does with what there is.
-        let segment = log.next_segment(first.sequence, 0, Purpose::Deletes)?;
+        let segment = log.next_segment(first.sequence, 0, Purpose::Room)?;
         log.segments.write().push_back(segment);
         let mut files = log.files.lock();
-        files.is_beginning = false;
         // As in `free_until`.
         let _ = log.refill(&mut files);
         drop(files);
@@ -188,6 +192,9 @@ impl Log {
         purpose: Purpose,
         announce: impl Fn() -> T,
     ) -> Result<(Appended, T)> {
+        if purpose == Purpose::Rows && !self.takes_rows.load(Ordering::Relaxed) {
+            self.allow_rows()?;
+        }
         loop {
             let current = self.current();
             if let Some(appended) = Segment::append(&current, body, &announce)? {
@@ -226,13 +233,9 @@ impl Log {
             }
         }
         let mut files = self.files.lock();
-        let mut names = std::mem::take(&mut files.stale);
         while let Some(left) = files.left.pop_front_if(|left| left.sequence < first_needed) {
-            names.push(left.name);
-        }
-        for name in names {
             // What cannot be removed is passed over by every open.
-            let _ = self.disk.remove(name);
+            let _ = self.disk.remove(left.name);
         }
         let kept = files.wanted + FREE_FILES_MAX;
         for segment in unneeded {
@@ -255,7 +258,7 @@ impl Log {
     /// Gives the reserve up, but what deletes may take. None if there is nothing to be given.
     pub(crate) fn lend(&self) -> Option<Loan<'_>> {
         let mut files = self.files.lock();
-        let kept = usize::from(files.free.len() > self.output_files());
+        let kept = usize::from(files.free.len() > self.output_files(&files));
         if files.free.len() <= kept {
             return None;
         }
@@ -279,6 +282,24 @@ impl Log {
         }
         files.is_wanting = false;
         true
+    }
+
+    /// Begins the next segment if the current one is full and there was no room for another, so that a flush
+    /// of the tables of now frees it. Whether there was room for that.
+    ///
+    /// Errors: `Io`.
+    pub(crate) fn turn_if_full(&self) -> Result<bool> {
+        let _turning = self.turning.lock();
+        if !self.files.lock().is_full {
+            return Ok(false);
+        }
+        match self.next_segment(self.current().sequence() + 1, 0, Purpose::Room) {
+            Err(error) if error.kind() == ErrorKind::NoSpace => Ok(false),
+            next => next.map(|next| {
+                self.segments.write().push_back(next);
+                true
+            }),
+        }
     }
 
     /// Whether a write was refused since this was asked last.
@@ -305,7 +326,7 @@ impl Log {
     pub fn close(&self) -> Result<()> {
         self.sync()?;
         let mut files = self.files.lock();
-        let kept = CLOSED_FILES_MAX.min(files.free.len());
+        let kept = (self.output_files(&files) + CLOSED_OTHER_FILES).min(files.free.len());
         for file in files.free.split_off(kept) {
             // As in `free_until`.
             let _ = self.disk.remove(file.name());
@@ -332,6 +353,7 @@ impl Log {
         // In this order: if there is no room for the next one, no file has its sequence, and the next append
         // tries again. A log that ends with a sealed segment is whole.
         full.seal()?;
+        self.files.lock().is_full = true;
         let next = self.next_segment(full.sequence() + 1, body_len, purpose)?;
         self.segments.write().push_back(next);
         Ok(())
@@ -343,7 +365,7 @@ impl Log {
         let mut files = self.files.lock();
         let file = self.next_file(&mut files, needed, purpose);
         files.is_wanting = file.is_err();
-        files.has_refused |= file.is_err();
+        files.has_refused |= file.is_err() && purpose != Purpose::Room;
         let file = file?;
         let id = FileIdentity { store_id: self.store_id, number: file.name().number() };
         let begun = Segment::begin(Arc::clone(&file), redo::Segment { id, sequence });
@@ -351,19 +373,20 @@ impl Log {
             // The first error is the one to report.
             let _ = self.disk.remove(file.name());
         }
-        begun.map(Arc::new)
+        let begun = begun?;
+        files.is_full = false;
+        let is_whole = files.loans == 0 && files.free.len() >= files.wanted;
+        self.takes_rows.store(is_whole, Ordering::Relaxed);
+        Ok(Arc::new(begun))
     }
 
     fn next_file(&self, files: &mut Files, needed: u64, purpose: Purpose) -> Result<Arc<dyn File>> {
-        if !files.is_beginning {
-            let wanted =
-                (self.segments.read().len() + OTHER_FILES).min(self.sizes.output_files + OTHER_FILES);
-            files.wanted = files.wanted.max(wanted);
+        if purpose != Purpose::Room {
+            files.wanted = files.wanted.max(self.output_files(files) + OTHER_FILES);
         }
         let is_usual = needed <= self.sizes.segment_bytes;
-        if purpose == Purpose::Rows && !self.refill(files)? {
-            let message = "the disk is full: deletes go on, and give room back in the background";
-            return Err(Error::new(ErrorKind::NoSpace, message).in_file(self.disk.place()));
+        if purpose == Purpose::Rows {
+            self.ensure_whole(files)?;
         }
         if is_usual
             && files.free.len() > files.wanted
@@ -373,26 +396,50 @@ impl Log {
         }
         let made = self.make(files, needed.max(self.sizes.segment_bytes));
         match made {
-            Err(error) if error.kind() == ErrorKind::NoSpace && purpose == Purpose::Deletes => {
-                if files.free.len() <= self.output_files() && !files.is_beginning {
-                    // The next flush, which makes room, needs them.
+            Err(error) if error.kind() == ErrorKind::NoSpace && purpose != Purpose::Rows => {
+                if purpose == Purpose::Deletes && files.free.len() <= self.output_files(files) + TURN_FILES {
+                    // The next flush, which makes room, needs them, and an open that comes before it.
                     return Err(error);
                 }
                 let Some(one) = files.free.pop() else { return Err(error) };
-                if is_usual {
+                let is_last = purpose == Purpose::Room && files.free.is_empty();
+                if is_usual && !is_last {
                     return Ok(one);
                 }
+                // A file that is open keeps its room.
+                let name = one.name();
+                drop(one);
                 // As in `free_until`.
-                let _ = self.disk.remove(one.name());
-                self.make(files, needed)
+                let _ = self.disk.remove(name);
+                // With the last file goes the room of the catalogue that says so: half of it is enough.
+                self.make(files, if is_last { self.sizes.segment_bytes / 2 } else { needed })
             }
             made => made,
         }
     }
 
-    /// As many files have room for the output of the next flush.
-    fn output_files(&self) -> usize {
-        self.segments.read().len().min(self.sizes.output_files)
+    /// As many files have room for the output of the next flush: rows of earlier runs' segments may be in it.
+    fn output_files(&self, files: &Files) -> usize {
+        (self.segments.read().len() + files.left.len()).min(self.sizes.output_files)
+    }
+
+    /// Lets what brings rows be appended to the current segment, which was begun with a file of the reserve.
+    #[cold]
+    fn allow_rows(&self) -> Result<()> {
+        let mut files = self.files.lock();
+        let whole = self.ensure_whole(&mut files);
+        files.has_refused |= whole.is_err();
+        self.takes_rows.store(whole.is_ok(), Ordering::Relaxed);
+        whole
+    }
+
+    /// Makes the reserve whole, or refuses what brings rows.
+    fn ensure_whole(&self, files: &mut Files) -> Result<()> {
+        if self.refill(files)? {
+            return Ok(());
+        }
+        let message = "the disk is full: deletes go on, and give room back in the background";
+        Err(Error::new(ErrorKind::NoSpace, message).in_file(self.disk.place()))
     }
 
     /// Makes the reserve whole, unless some of it is lent. Whether it is.

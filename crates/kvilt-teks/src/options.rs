@@ -13,7 +13,7 @@ const TABLE_BYTES_MIN: u64 = 16 << 10;
 const TABLE_BYTES_MAX: u64 = 1 << 30;
 /// A segment of the redo log has a quarter of a memory table's bytes, but from this to this many.
 const SEGMENT_BYTES_MIN: u64 = 64 << 10;
-const SEGMENT_BYTES_MAX: u64 = 16 << 20;
+const SEGMENT_BYTES_MAX: u64 = 8 << 20;
 /// The reserve of the redo log has room for the output of a flush, up to this many bytes.
 const RESERVE_OUTPUT_BYTES_MAX: u64 = 64 << 20;
 /// The redo log of a memory table may have as many times its bytes.

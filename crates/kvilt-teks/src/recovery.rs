@@ -215,7 +215,9 @@ impl Opening<'_> {
         // The catalogue that was found may be one that a killed process did not sync; nothing else may be
         // changed before one is durable that says the same.
         planted!(UnneededRemovedEarly => self.remove_unneeded(&self.levels)?);
-        store.catalogue.lock().change(|_| {})?;
+        store.catalogue.lock().renew()?;
+        // On a full disk there may be no other room for what comes next.
+        self.remove_unneeded(store.catalogue.lock().levels())?;
         let log = Log::begin(
             Arc::clone(self.disk),
             self.levels.store_id,
@@ -226,25 +228,27 @@ impl Opening<'_> {
         let synced = log.synced();
         let _ = store.log.set(log);
         self.let_go_of_log(store, synced)?;
-        let mut catalogue = store.catalogue.lock();
         let (sources, level) = (store.sources_now(), store.level());
-        catalogue.change(|levels| {
-            describe(&sources, levels);
-            levels.log_synced = (synced.sequence, synced.offset);
-            (levels.epoch, levels.level, levels.habitat) = (epoch, level, habitat);
+        store.with_room(|| {
+            store.catalogue.lock().change(|levels| {
+                describe(&sources, levels);
+                levels.log_synced = (synced.sequence, synced.offset);
+                (levels.epoch, levels.level, levels.habitat) = (epoch, level, habitat);
+            })
         })?;
-        self.remove_unneeded(catalogue.levels())?;
-        let log_first = catalogue.levels().log_first;
+        let log_first = store.catalogue.lock().levels().log_first;
         store.log.get().iter().for_each(|log| log.free_until(log_first));
         Ok(())
     }
 
     /// A store that is opened again and again does not keep the logs of all its runs: if no row came from
-    /// them they are not needed, and if they are long their rows are to be flushed.
+    /// them they are not needed. If they are long, or this run had to begin in a file of the reserve, their
+    /// rows are to be flushed.
     fn let_go_of_log(&self, store: &Store, end: Position) -> Result<()> {
         let sources = store.sources_now();
         if !sources.active.table.is_empty() || !sources.sealed.is_empty() {
-            return match store.is_overlong(&sources, end) {
+            let is_short = store.is_short() && sources.sealed.is_empty();
+            return match is_short || store.is_overlong(&sources, end) {
                 true => store.rotate_unannounced(&sources.active, Room::default()),
                 false => Ok(()),
             };

@@ -65,14 +65,19 @@ impl Store {
     }
 
     /// Seals the active table, if a write was refused since that was done last: what it deletes counts for
-    /// thinning when it is flushed, and so do the segments of the log that it needs. Whether it was.
+    /// thinning when it is flushed, and so do the segments of the log that it needs. Even if it is empty: the
+    /// log's current segment may be full, and be kept for it alone. Whether it was.
     pub(crate) fn rotate_if_short(&self) -> Result<bool> {
         let Some(log) = self.log.get() else { return Ok(false) };
         if !log.is_short() || log.restore() || !log.take_refusal() {
             return Ok(false);
         }
+        let has_turned = log.turn_if_full()?;
         let active = Arc::clone(&self.sources.load(&kvilt_sync::pin()).active);
-        if active.table.is_empty() && active.version_min >= self.sources_now().tombstones.newest() {
+        if !has_turned
+            && active.table.is_empty()
+            && active.version_min >= self.sources_now().tombstones.newest()
+        {
             return Ok(false);
         }
         self.rotate_unannounced(&active, Room::default())?;

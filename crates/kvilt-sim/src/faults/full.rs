@@ -5,12 +5,12 @@
 //! 1. only what brings data may be refused, and only as `NoSpace`; of what is refused nothing is visible;
 //! 2. deleting all that is there succeeds, and so does a sync behind it;
 //! 3. a power cut, at one chosen call and at the end, leaves what was promised, and the store opens on the
-//!    full disk;
+//!    full disk, where again all can be deleted;
 //! 4. with room again the store takes writes at once.
 
 use std::sync::Arc;
 
-use kvilt_base::ErrorKind;
+use kvilt_base::{Direction, ErrorKind};
 use kvilt_io::{Keep, MemoryDisk};
 
 use super::{Case, recovered};
@@ -18,8 +18,9 @@ use crate::{
     dice::mix,
     ledger::{Ledger, Promise},
     model::Model,
-    report::{Complaint, Failure, catching_panics},
-    run::{Player, check_soundness},
+    reading::Manner,
+    report::{Complaint, Failure, catching_panics, refused},
+    run::{Player, all_rows, check_soundness},
     script::{Payload, Script, Step},
     world::World,
 };
@@ -83,7 +84,7 @@ impl Case<'_> {
         }
         player.open()?;
         let mut life = Life { furnished: 0, ops: 0 };
-        let mut refused = Vec::new();
+        let mut withdrawn = Vec::new();
         let (coda, besieged) = script.steps.split_last().expect("it ends with a put");
         for (position, step) in besieged.iter().enumerate() {
             if position == FURNISHING.len() {
@@ -93,15 +94,15 @@ impl Case<'_> {
                 // Whoever was refused by a disk that is gone; what was answered before is right or a
                 // complaint.
                 Ok(()) | Err(Complaint::Refused(..)) if memory.has_crashed() => {
-                    self.survive(player, &memory, &refused)?;
+                    self.survive(player, &memory, &withdrawn)?;
                     return Ok(life);
                 }
-                Ok(()) if step.is_write() => refused.clear(),
+                Ok(()) if step.is_write() => withdrawn.clear(),
                 Ok(()) => {}
                 Err(Complaint::Refused(_, error))
                     if error.kind() == ErrorKind::NoSpace && brings_data(step) =>
                 {
-                    refused.extend(player.withdraw());
+                    withdrawn.extend(player.withdraw());
                 }
                 Err(wrong) => return Err(format!("step {position}, {step:?}: {wrong}").into()),
             }
@@ -118,9 +119,9 @@ impl Case<'_> {
     }
 
     /// What a power cut leaves is what was promised; the disk stays as full as it was.
-    fn survive(&self, player: Player<'_>, memory: &MemoryDisk, refused: &[u64]) -> Result<(), Complaint> {
+    fn survive(&self, player: Player<'_>, memory: &MemoryDisk, withdrawn: &[u64]) -> Result<(), Complaint> {
         let Promise { safe, begun, .. } = player.promise();
-        let allowed: Vec<u64> = player.states()[safe..=begun].iter().chain(refused).copied().collect();
+        let allowed: Vec<u64> = player.states()[safe..=begun].iter().chain(withdrawn).copied().collect();
         let keeps = [Keep::SyncedOnly, Keep::All, Keep::Random(self.seed ^ memory.ops())];
         let images = keeps.map(|keep| memory.crash_image(keep));
         player.abandon();
@@ -129,6 +130,15 @@ impl Case<'_> {
             let mut player = Player::new(self.subject, &world, self.script, Arc::default());
             player.open()?;
             recovered(&player, self.script, &allowed)?;
+            let engine = player.engine();
+            for key in self.script.keys.iter() {
+                engine.delete(key).map_err(refused("delete behind a power cut"))?;
+            }
+            engine.sync().map_err(refused("sync behind a power cut"))?;
+            if !all_rows(&*engine, Manner::whole(Direction::Forward))?.is_empty() {
+                return Err("rows are there that were deleted".into());
+            }
+            drop(engine);
             player.close()?;
         }
         Ok(())

@@ -25,7 +25,7 @@ pub struct Chain {
     /// Files of segments behind the end.
     behind: Vec<FileName>,
     /// Files of segments before the first.
-    pub(super) stale: Vec<FileName>,
+    stale: Vec<FileName>,
     /// Those that were never a segment, or are none any more.
     pub(super) unused: Vec<FileName>,
     /// All before this is durable.
@@ -51,7 +51,8 @@ impl Chain {
     }
 
     /// Ends the log, so that it can go on in another segment, and makes it durable: a process that was killed
-    /// may not have. What is found behind its end is removed before, since it would follow then.
+    /// may not have. What is found behind its end is removed before, since it would follow then; and what
+    /// lies before the first segment that is needed, as the caller made durable.
     ///
     /// Errors: `Io`.
     pub(super) fn end(&mut self, disk: &dyn Disk) -> Result<()> {
@@ -59,6 +60,10 @@ impl Chain {
         for name in self.behind.drain(..) {
             disk.remove(name)
                 .map_err(|e| Error::io("remove what is behind the redo log", e).in_file(name))?;
+        }
+        for name in self.stale.drain(..) {
+            // What cannot be removed is passed over by every open.
+            let _ = disk.remove(name);
         }
         disk.sync_dir().map_err(|e| Error::io("sync the directory", e).in_file(disk.place()))?;
         for left in self.segments.iter().filter(|left| left.sequence >= self.durable.sequence) {

@@ -59,7 +59,7 @@ fn the_reserve_is_for_deletes_and_for_what_gives_room_back() {
     assert!(log.is_short(), "a put was refused");
     let (deletes, kind) = appended(Purpose::Deletes);
     assert!(deletes > 20 && kind == ErrorKind::NoSpace, "{deletes} deletes, then {kind:?}");
-    assert_eq!(log.files.lock().free.len(), SIZES.output_files);
+    assert_eq!(log.files.lock().free.len(), SIZES.output_files + TURN_FILES);
     let loan = log.lend().unwrap();
     let room = disk.create(FileName::Of(kvilt_format::names::TABLE, 1)).unwrap();
     room.allocate(SIZES.output_files as u64 * SEGMENT_BYTES).unwrap();
@@ -70,6 +70,50 @@ fn the_reserve_is_for_deletes_and_for_what_gives_room_back() {
     log.free_until(log.current().sequence());
     assert!(log.restore() && !log.is_short());
     log.append(&body(7, 300), Purpose::Rows, || ()).unwrap();
+}
+
+/// T-14: on a disk without a free byte a log begins, one life after the other, in files of the reserve; the
+/// last one is halved, so that a catalogue has room, too.
+#[test]
+fn a_log_begins_on_a_full_disk_as_long_as_the_reserve_has_a_file() {
+    let disk = MemoryDisk::new(4);
+    let (_, log) = open(&disk, known(1, true)).unwrap();
+    log.append(&body(0, 300), Purpose::Rows, || ()).unwrap();
+    log.sync().unwrap();
+    let mut image = disk.crash_image(Keep::SyncedOnly);
+    image.set_capacity(Some(image.total_bytes()));
+    for life in 1..=RESERVE_FILES_MIN as u64 {
+        let (numbers, log) = open(&image, known(1, false)).unwrap();
+        assert_eq!(numbers, (0..life).collect::<Vec<_>>());
+        assert!(log.is_short());
+        let refused = log.append(&body(99, 3), Purpose::Rows, || ()).unwrap_err();
+        assert_eq!(refused.kind(), ErrorKind::NoSpace, "the segment is one of the reserve");
+        log.append(&body(life, 3), Purpose::Deletes, || ()).unwrap();
+        log.sync().unwrap();
+        let is_last = life == RESERVE_FILES_MIN as u64;
+        assert_eq!(log.current().capacity(), if is_last { SEGMENT_BYTES / 2 } else { SEGMENT_BYTES });
+        image = image.crash_image(Keep::SyncedOnly);
+    }
+    let room = image.create(FileName::Of(kvilt_format::names::TABLE, 1)).unwrap();
+    room.allocate(SEGMENT_BYTES / 2).unwrap();
+    assert_eq!(open(&image, known(1, false)).unwrap_err().kind(), ErrorKind::NoSpace);
+}
+
+/// T-14: a segment that is full and holds nothing any more is free when another one was begun behind it.
+#[test]
+fn a_full_segment_that_nobody_needs_is_room_for_deletes() {
+    let disk = MemoryDisk::new(5);
+    let (_, log) = open(&disk, known(1, true)).unwrap();
+    disk.set_capacity(Some(disk.total_bytes()));
+    let fill = || while log.append(&body(7, 300), Purpose::Deletes, || ()).is_ok() {};
+    fill();
+    assert_eq!(log.files.lock().free.len(), 1 + TURN_FILES, "the reserve but one");
+    let full = log.current().sequence();
+    assert!(log.turn_if_full().unwrap() && !log.turn_if_full().unwrap());
+    log.free_until(full + 1);
+    assert_eq!(log.files.lock().free.len(), RESERVE_FILES_MIN, "as before the deletes");
+    fill();
+    assert!(log.current().sequence() > full + 1);
 }
 
 #[test]
