@@ -74,11 +74,6 @@ impl Tested for Teks {
         canonical::scripts()
     }
 
-    /// On a disk that is full, a store that a power cut ended is not opened: a catalogue has no room.
-    fn canonical_with_reserve(&self) -> Vec<Canonical> {
-        Vec::new()
-    }
-
     /// A recovery has more disk calls than one of `even`: it writes two catalogues and begins a segment.
     fn recoveries_in_a_row(&self) -> u32 {
         3
