@@ -27,6 +27,8 @@ pub(crate) struct UnderTest {
     pub(crate) spare_bytes: u64,
     /// Bytes of a disk that is soon full, and has room for an empty store and some rows.
     pub(crate) small_disk_bytes: u64,
+    /// The same of a store with the usual memory, whatever the machine has.
+    pub(crate) usual_disk_bytes: u64,
     /// Whether a store of a few hundred rows has hundreds of files.
     pub(crate) has_many_files: bool,
     /// Whether the files of an open store, copied, are a store: else they are refused.
@@ -58,6 +60,7 @@ const EVEN: UnderTest = UnderTest {
     // Manifest, commit log, logs and tables that are about to be replaced.
     spare_bytes: 512 << 10,
     small_disk_bytes: 256 << 10,
+    usual_disk_bytes: 256 << 10,
     has_many_files: true,
     may_be_copied_open: true,
     is_dispensable: |_| false,
@@ -76,6 +79,7 @@ const KVELL: UnderTest = UnderTest {
     spare_bytes: 16 << 20,
     // Each of two shards has a map of more than 100 KiB, and slabs of 64 KiB or more.
     small_disk_bytes: 2 << 20,
+    usual_disk_bytes: 2 << 20,
     // One for each shard and length of rows.
     has_many_files: false,
     // Nothing tells of which moment a file is.
@@ -92,10 +96,12 @@ const TEKS: UnderTest = UnderTest {
     tiny: || Engine::Teks(kvilt::teks::Options::default().row_bytes(1 << 10)),
     parts_now: |stats| stats["sorted_tables_now"],
     rewritten_bytes: |stats| stats.bytes_written.saturating_sub(stats.user_bytes),
-    // The redo log keeps two segments for later, and a merge what it reads until its output counts.
+    // The redo log keeps some segments for later, and a merge what it reads until its output counts.
     spare_bytes: 16 << 20,
-    // Segments of the redo log have 64 KiB or more, and two of them are kept for later.
+    // Segments of the redo log have 64 KiB or more, by the budget, and some are kept for later.
     small_disk_bytes: 2 << 20,
+    // The same with the longest segments, of 8 MiB.
+    usual_disk_bytes: 64 << 20,
     // Of some KiB each until they are merged.
     has_many_files: false,
     // A sync marks in the redo log how far it has come: what is behind the last mark counts where it died.

@@ -203,7 +203,7 @@ pub(super) fn brimful(stage: &Stage) -> Result<Outcome> {
     }
     let root = stage.place.join("root");
     fs::create_dir(&root)?;
-    let mount = match Mount::memory(engines::chosen().small_disk_bytes, &root) {
+    let mount = match Mount::memory(engines::chosen().usual_disk_bytes, &root) {
         Ok(mount) => mount,
         Err(error) => return Ok(Outcome::Skipped(format!("{error:#}"))),
     };
