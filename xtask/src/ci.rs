@@ -2,9 +2,9 @@
 //!
 //! A step that fails does not hide the next: all run, and the table at the end says which failed. Third-party
 //! crates are built three times: for checking (clippy, docs), for tests, and for release, once, by the
-//! README's demo. Models and coverage have flags of their own, and so target directories of their own,
-//! `loom`, `shuttle` and `coverage` below the other. Coverage needs llvm-tools, Miri and the fuzz targets a
-//! nightly toolchain; without them they skip, and say why.
+//! README's demo. Models have flags of their own, and so target directories of their own, `loom` and
+//! `shuttle` below the other. Miri and the fuzz targets need a nightly toolchain; without it they skip, and
+//! say why.
 //!
 //! Whatever has a target directory of its own runs *beside* the other steps, in a second process: no cargo
 //! waits for the other, and two cores have something to do while a step of one thread runs.
@@ -19,7 +19,7 @@ use std::{
 
 use anyhow::{Context as _, Result, bail, ensure};
 
-use crate::{coverage, explorers, floors, fuzz, readme, real, tidy, workspace::Workspace};
+use crate::{explorers, floors, fuzz, readme, real, tidy, workspace::Workspace};
 
 /// How much to check.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -51,14 +51,8 @@ enum Place {
 }
 
 enum Work {
-    Cargo {
-        arguments: &'static str,
-        environment: Vec<(&'static str, PathBuf)>,
-    },
+    Cargo { arguments: &'static str, environment: Vec<(&'static str, PathBuf)> },
     Check(fn(&Workspace) -> Result<()>),
-    /// `kvilt-sim` as the tests have built it: `cargo run` would build it with fewer features, and so once
-    /// more.
-    Simulation(&'static str),
     Readme,
 }
 
@@ -84,14 +78,11 @@ fn steps(workspace: &Workspace) -> Vec<Step> {
         step("tests", Place::Full, cargo(TESTS)),
         step("unit tests", Place::Quick, cargo(UNIT_TESTS)),
         step("bench", Place::Full, cargo(BENCH)),
-        step("crashes", Place::Full, Work::Simulation(CRASHES)),
-        step("histories", Place::Full, Work::Simulation(HISTORIES)),
         step("planted bugs", Place::Full, cargo(PLANTED_BUGS)),
-        step("coverage", Place::Beside, Work::Check(|workspace| coverage::run(workspace, &[]))),
         step("loom", Place::Beside, loom),
         step("shuttle", Place::Beside, Work::Check(|workspace| explorers::shuttle(workspace, &[]))),
-        step("miri", Place::Beside, Work::Check(|workspace| explorers::miri(workspace, &["--seeds", "2"]))),
-        step("fuzz", Place::Beside, Work::Check(|workspace| fuzz::run(workspace, &["--seconds", "10"]))),
+        step("miri", Place::Beside, Work::Check(|workspace| explorers::miri(workspace, &["--seeds", "1"]))),
+        step("fuzz", Place::Beside, Work::Check(|workspace| fuzz::run(workspace, &["--seconds", "5"]))),
         step("real", Place::Full, Work::Check(|workspace| real::run(workspace, &["round"]))),
         step("readme", Place::Full, Work::Readme),
     ]
@@ -110,11 +101,6 @@ const LOOM: &str = "test --package kvilt-sync --test models";
 /// Whether the benchmark works, not how fast anything is: the program that the tests have built, on a tiny
 /// store.
 const BENCH: &str = "test --test smoke";
-/// With those of the first 36 seeds, which the tests have made, as many crash cases as a run of the check
-/// promises: 250,000.
-const CRASHES: &str = "crash --seeds 36..37 --cases 70000 --threads 2";
-/// As many operations of threads.
-const HISTORIES: &str = "history --cases 1000000 --seeds 100 --actors 8";
 /// With a feature that nothing else is built with, so that no other step ever sees a planted bug.
 const PLANTED_BUGS: &str = "run --package kvilt-sim --features mutants -- mutants";
 
@@ -122,11 +108,12 @@ const PLANTED_BUGS: &str = "run --package kvilt-sim --features mutants -- mutant
 pub(crate) fn run(workspace: &Workspace, extent: Extent) -> Result<()> {
     let beside = (extent == Extent::Full).then(Beside::start).transpose()?;
     let chosen: Vec<Step> = steps(workspace).into_iter().filter(|step| belongs(step, extent)).collect();
+    let begun = Instant::now();
     let mut commands_done = Vec::new();
     let (mut outcomes, mut reasons) = (Vec::new(), Vec::new());
     for step in &chosen {
-        println!("\n== {} ==", step.name);
         let started = Instant::now();
+        println!("\n== {} == {:.0} s after the begin", step.name, (started - begun).as_secs_f64());
         let result = step.work.run(workspace, &mut commands_done);
         outcomes.push((step.name, started.elapsed(), result.is_ok()));
         if let Err(error) = result {
@@ -202,12 +189,6 @@ impl Work {
                 command.args(arguments.split_whitespace()).envs(environment.iter().cloned());
                 run_well(&mut command, &format!("cargo {arguments}"))
             }
-            Work::Simulation(arguments) => {
-                println!("$ kvilt-sim {arguments}");
-                let mut command = Command::new(workspace.target_directory().join("debug/kvilt-sim"));
-                command.args(arguments.split_whitespace());
-                run_well(&mut command, &format!("kvilt-sim {arguments}"))
-            }
         }
     }
 }
@@ -252,14 +233,12 @@ mod tests {
                 "docs",
                 "tests",
                 "bench",
-                "crashes",
-                "histories",
                 "planted bugs",
                 "real",
                 "readme"
             ]
         );
-        assert_eq!(names(Extent::Beside), ["coverage", "loom", "shuttle", "miri", "fuzz"]);
+        assert_eq!(names(Extent::Beside), ["loom", "shuttle", "miri", "fuzz"]);
         assert_eq!(names(Extent::Quick), ["fmt", "fmt compare", "floors", "tidy", "clippy", "unit tests"]);
     }
 

@@ -29,7 +29,7 @@ usage: cargo xtask <command>
   ci [--quick | --beside]
                  everything that must hold before a change lands, with the time of each step;
                  --quick leaves out whatever needs a full build: integration tests, docs, loom, README;
-                 --beside is the part of it that runs beside the rest: coverage, models, miri, fuzz targets
+                 --beside is the part of it that runs beside the rest: models, miri, fuzz targets
   floors         imports between our crates go down only (docs/design/0001-floors.md)
   tidy [--lower] file heads, file sizes, names, words, invariant numbers, documents, width and phrases of prose,
                  commits (STYLE.md); --lower first writes down that fewer banned phrases are left

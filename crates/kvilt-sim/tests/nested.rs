@@ -41,7 +41,7 @@ fn recoveries_are_crashed_at_every_call(engine: &dyn Tested) {
     assert!(tally.equal_in_all() > tally.states, "most recoveries lead to where others were: {tally:?}");
     if engine.recoveries_in_a_row() > plan.depth {
         // The fourth has hundreds of times as many: of fewer calls.
-        let tally = explored(engine, &Plan { depth: 4, stride: 256, ..plan });
+        let tally = explored(engine, &Plan { depth: 4, stride: 512, ..plan });
         assert!(tally.cases[1..].iter().all(|cases| *cases >= 100), "{tally:?}");
         assert!(tally.equal_in_all() > tally.states, "most recoveries lead to where others were: {tally:?}");
     }
@@ -54,6 +54,6 @@ fn everything_unsynced_is_lost_alone_and_kept_alone_at_every_call(engine: &dyn T
     assert_eq!(tally.cases_in_all(), tally.states + tally.equal_in_all());
     // Besides killed, only synced, and everything.
     assert!(tally.cases_in_all() > 10 * tally.calls, "{tally:?}");
-    let plan = Plan { depth: 2, stride: 48, ..plan };
+    let plan = Plan { depth: 2, stride: 256, ..plan };
     assert_eq!(explored(engine, &plan), explored(engine, &plan), "equal images go the same way");
 }

@@ -12,10 +12,11 @@ use kvilt_sim::{
     world::World,
 };
 
-/// Scripts, each crashed at all its disk operations; on 36 configurations, a third of them synchronous.
-const SCRIPTS: u64 = if cfg!(debug_assertions) { 48 } else { 192 };
-/// Crashes that these come to, at least, on two engines of three; one that maps its log has fewer disk calls.
-const CASES: u64 = if cfg!(debug_assertions) { 180_000 } else { 720_000 };
+/// Scripts, each crashed at all its disk operations; a third of them synchronous. The long run has all
+/// configurations.
+const SCRIPTS: u64 = if cfg!(debug_assertions) { 16 } else { 192 };
+/// Crashes that these come to, at least, over all engines: as many as a run of the check promises.
+const CASES: u64 = if cfg!(debug_assertions) { 250_000 } else { 1_440_000 };
 
 /// E-6 and E-8: a length that was not synced, or a file that is gone and still named, is corruption at the
 /// next open or at the first look at everything. E-11: where a commit log began behind its checkpoint's cut,
@@ -34,8 +35,7 @@ fn a_crash_at_any_disk_operation_leaves_a_prefix_of_the_writes() {
         assert!(outcome.tally.cases > 1_500 * SCRIPTS, "{:?}", outcome.tally);
         cases += outcome.tally.cases;
     }
-    // The check counts on them, and goes on with the next seed (`xtask ci`).
-    assert!(cases >= 2 * CASES, "{cases}");
+    assert!(cases >= CASES, "{cases}");
 }
 
 /// Of records of the empty key without a value, written at one version, an older one won in a rewrite: found
