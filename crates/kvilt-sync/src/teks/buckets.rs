@@ -70,6 +70,12 @@ fn choice(hash: u64, nth: usize, buckets: usize) -> usize {
     ((u64::from(spread) * buckets as u64) >> 32) as usize
 }
 
+/// Whether all choices of a key lie in the first `below` of `slots` slots.
+#[cfg(test)]
+pub(super) fn are_choices_below(hash: u64, slots: usize, below: usize) -> bool {
+    (0..CHOICES).all(|nth| choice(hash, nth, slots / SLOTS) < below / SLOTS)
+}
+
 fn slot_of(hash: u64, place: u32) -> u64 {
     hash << 32 | u64::from(place)
 }

@@ -183,6 +183,29 @@ fn at_every_fill_gets_seeks_and_scans_equal_a_model() {
     }
 }
 
+/// Hash flooding: keys whose four choices all lie in an eighth of the buckets of one hash key are more than
+/// those have room for. A table with another hash key, which nobody outside knows, takes them all.
+#[test]
+#[cfg_attr(
+    miri,
+    ignore = "minutes under miri, for it tries 100,000 keys; the other tests take the same paths"
+)]
+fn keys_made_for_one_hash_key_flood_no_other_table() {
+    const SLOTS: usize = 4096;
+    let hash = |key: &[u8]| SipHasher13::new_with_key(&KEY).hash(key);
+    let floods = |key: &Vec<u8>| buckets::are_choices_below(hash(key), SLOTS, SLOTS / 8);
+    let flood: Vec<_> = (0..).map(key_of).filter(floods).take(SLOTS / 4).collect();
+    let entered = |hash_key| {
+        let options = TeksOptions { hash_key, ..options(SLOTS * 96, SLOTS) };
+        let (table, versions) = (TeksTable::new(&options).unwrap(), versions());
+        let entered = flood.iter().take_while(|key| put(&table, &versions, key, b"value").is_ok()).count();
+        assert!(flood[..entered].iter().all(|key| get(&table, &versions, key, Version::NEWEST).is_some()));
+        entered
+    };
+    assert!(entered(KEY) <= SLOTS / 8);
+    assert_eq!(entered([8; 16]), flood.len());
+}
+
 /// A key of few values, so that runs meet.
 fn any_key() -> impl Strategy<Value = Vec<u8>> {
     (0..40u8, 0..3usize).prop_map(|(number, len)| [&[number][..], &b"xyz"[..len]].concat())
