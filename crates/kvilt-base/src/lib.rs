@@ -59,7 +59,7 @@ pub use merge::{Direction, Each, LargeValues, Merge, Source, Streamed};
 #[doc(hidden)]
 pub use mutant::{Mutant, mutant};
 pub use queue::{Completed, Means, MeansKind, Queue, Transfer, Work};
-pub use rows::{RowBatch, Rows, Scanned};
+pub use rows::{BatchRows, RowBatch, Rows, Scanned};
 pub use settings::{Durability, Level, Settings};
 pub use stats::{Figure, Stats, Unit};
 pub use unfinished::Unfinished;

@@ -1,6 +1,9 @@
 //! `Value`: bytes handed to the user; cheap to clone, owning nothing of the store.
 
-use std::{fmt, ops::Deref};
+use std::{
+    fmt,
+    ops::{Deref, Range},
+};
 
 use bytes::Bytes;
 
@@ -25,6 +28,12 @@ impl Value {
         Value(Bytes::copy_from_slice(bytes))
     }
 
+    /// Some of `bytes`, whose memory it shares.
+    #[inline(always)]
+    pub(crate) fn part(bytes: &Bytes, range: Range<usize>) -> Self {
+        Value(bytes.slice(range))
+    }
+
     /// The same bytes in an allocation of their own.
     #[must_use]
     pub fn detached(&self) -> Self {
@@ -44,6 +53,7 @@ impl Value {
 
 impl Deref for Value {
     type Target = [u8];
+    #[inline]
     fn deref(&self) -> &[u8] {
         &self.0
     }

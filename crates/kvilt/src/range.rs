@@ -6,9 +6,8 @@
 
 use std::{fmt, iter::FusedIterator, ops::ControlFlow, sync::Arc};
 
-use bytes::{Buf, Bytes};
 use kvilt_base::{
-    Direction, Error, KeyRange, ReadView, Result, RowBatch, Rows, Value,
+    BatchRows, Direction, Error, KeyRange, ReadView, Result, RowBatch, Rows, Value,
     limits::{SCAN_BATCH_BYTES_FIRST, SCAN_BATCH_BYTES_MAX},
 };
 
@@ -17,17 +16,13 @@ use crate::{space::Space, store::Store};
 /// A key and its value, as a scan gives them.
 pub type Row = (Value, Value);
 
-/// Rows copied out of the store and not handed out yet.
-trait InHand: DoubleEndedIterator<Item = Row> + Send + Sync {}
-impl<I: DoubleEndedIterator<Item = Row> + Send + Sync> InHand for I {}
-
 /// The rows of a range of keys, in order, as they were when the range was made.
 ///
 /// Made by `range`, `prefix` and `iter` of [`crate::Db`], [`crate::Keyspace`] and [`crate::Snapshot`].
 ///
-/// * **Lazy.** Nothing is read before the first row is asked for. The first batch that is copied out of the
-///   store is small (4 KiB), each further one twice as large, up to 128 KiB: a short scan costs little, a
-///   long one asks seldom.
+/// * **Lazy.** Nothing is read before the first row is asked for. Rows are copied out of the store in batches
+///   of up to 128 KiB. Without a [limit](Range::limit) the first has 4 KiB, and each further one twice as
+///   much: a short scan costs little, a long one asks seldom.
 /// * **Owned.** It borrows nothing, may be sent to another thread, and may outlive the [`crate::Db`] that
 ///   made it; the store stays open until it is dropped.
 /// * **One moment.** It sees the store as of the call that made it. Writes go on meanwhile; old versions that
@@ -58,8 +53,8 @@ pub struct Range {
     /// What to report instead of the first row.
     failed: Option<Error>,
     unread: Option<KeyRange>,
-    front: Box<dyn InHand>,
-    back: Box<dyn InHand>,
+    front: BatchRows,
+    back: BatchRows,
     bytes_wanted_front: usize,
     bytes_wanted_back: usize,
     /// Bytes of the keyspace prefix, cut off every key.
@@ -78,11 +73,18 @@ struct Shown<F> {
     is_over: bool,
 }
 
+impl<F: FnMut(&[u8], &[u8]) -> ControlFlow<()>> Shown<F> {
+    /// Shows a row whose key has no prefix any more.
+    fn show(&mut self, key: &[u8], value: &[u8]) -> ControlFlow<()> {
+        self.left -= 1;
+        self.is_over = (self.row)(key, value).is_break() || self.left == 0;
+        if self.is_over { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+    }
+}
+
 impl<F: FnMut(&[u8], &[u8]) -> ControlFlow<()>> Rows for Shown<F> {
     fn take(&mut self, key: &[u8], value: &[u8]) -> ControlFlow<()> {
-        self.left -= 1;
-        self.is_over = (self.row)(&key[self.prefix_len..], value).is_break() || self.left == 0;
-        if self.is_over { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+        self.show(&key[self.prefix_len..], value)
     }
 
     fn wanted(&self) -> Option<u64> {
@@ -106,8 +108,8 @@ impl Range {
             view: None,
             failed: None,
             unread: None,
-            front: Box::new(std::iter::empty()),
-            back: Box::new(std::iter::empty()),
+            front: BatchRows::default(),
+            back: BatchRows::default(),
             bytes_wanted_front: SCAN_BATCH_BYTES_FIRST,
             bytes_wanted_back: SCAN_BATCH_BYTES_FIRST,
             prefix_len: space.prefix().len(),
@@ -232,7 +234,7 @@ impl Range {
             Direction::Forward => (self.front, self.back),
             Direction::Backward => (self.back, self.front),
         };
-        if near.any(|(key, value)| shown.take(&key, &value).is_break()) {
+        if near.any(|(key, value)| shown.show(&key, &value).is_break()) {
             return Ok(());
         }
         let mut unread = self.unread;
@@ -243,7 +245,7 @@ impl Range {
             }
         }
         while let Some((key, value)) = far.next_back()
-            && shown.take(&key, &value).is_continue()
+            && shown.show(&key, &value).is_continue()
         {}
         Ok(())
     }
@@ -255,21 +257,24 @@ impl Range {
             Direction::Backward => &mut self.back,
         };
         // The rows share memory, which may be that of a large value.
-        *own = Box::new(std::iter::empty());
+        *own = BatchRows::default();
         let bytes_wanted = match direction {
             Direction::Forward => &mut self.bytes_wanted_front,
             Direction::Backward => &mut self.bytes_wanted_back,
         };
         while let (Some(range), Some(view)) = (self.unread.take(), &self.view) {
-            let mut batch = RowBatch::new(*bytes_wanted, self.limit, self.keys_only);
+            // Rows up to a limit will be asked for.
+            let bytes = if self.limit < usize::MAX { SCAN_BATCH_BYTES_MAX } else { *bytes_wanted };
+            let mut batch = RowBatch::new(bytes, self.limit, self.keys_only);
             self.unread = self.store.scan(view, &range, direction, &mut batch)?.left();
             if batch.is_empty() {
                 continue;
             }
             *bytes_wanted = (*bytes_wanted * 2).min(SCAN_BATCH_BYTES_MAX);
+            let rows = batch.into_rows().without_prefix(self.prefix_len);
             match direction {
-                Direction::Forward => self.front = Box::new(batch.into_rows()),
-                Direction::Backward => self.back = Box::new(batch.into_rows()),
+                Direction::Forward => self.front = rows,
+                Direction::Backward => self.back = rows,
             }
             break;
         }
@@ -279,17 +284,10 @@ impl Range {
         Ok(())
     }
 
-    /// The row at one end, still with its keyspace prefix.
+    /// The row at one end, where none is in hand.
     fn row(&mut self, direction: Direction) -> Result<Option<Row>> {
         if let Some(error) = self.failed.take() {
             return Err(error);
-        }
-        let own = match direction {
-            Direction::Forward => &mut self.front,
-            Direction::Backward => &mut self.back,
-        };
-        if let Some(row) = own.next() {
-            return Ok(Some(row));
         }
         if self.unread.is_some() {
             self.read_more(direction)?;
@@ -301,15 +299,33 @@ impl Range {
         })
     }
 
+    /// Inlined, as all that puts a row together: a call would move its 64 bytes several times.
+    #[inline(always)]
     fn step(&mut self, direction: Direction) -> Option<Result<Row>> {
+        let own = match direction {
+            Direction::Forward => &mut self.front,
+            Direction::Backward => &mut self.back,
+        };
+        if self.limit > 0
+            && let Some(row) = own.next()
+        {
+            self.limit -= 1;
+            return Some(Ok(row));
+        }
+        self.step_far(direction)
+    }
+
+    /// A step to a row that is not in hand, or to the end.
+    #[cold]
+    fn step_far(&mut self, direction: Direction) -> Option<Result<Row>> {
         if self.limit == 0 {
             self.end();
             return None;
         }
         match self.row(direction) {
-            Ok(Some((key, value))) => {
+            Ok(Some(row)) => {
                 self.limit -= 1;
-                Some(Ok((strip(key, self.prefix_len), value)))
+                Some(Ok(row))
             }
             Ok(None) => {
                 self.end();
@@ -328,27 +344,22 @@ impl Range {
         self.view = None;
         self.failed = None;
         self.unread = None;
-        self.front = Box::new(std::iter::empty());
-        self.back = Box::new(std::iter::empty());
+        self.front = BatchRows::default();
+        self.back = BatchRows::default();
     }
-}
-
-/// The key without its keyspace prefix; no byte is copied.
-fn strip(key: Value, prefix_len: usize) -> Value {
-    let mut bytes: Bytes = key.into_bytes();
-    bytes.advance(prefix_len);
-    Value::from(bytes)
 }
 
 impl Iterator for Range {
     type Item = Result<Row>;
 
+    #[inline(always)]
     fn next(&mut self) -> Option<Self::Item> {
         self.step(Direction::Forward)
     }
 }
 
 impl DoubleEndedIterator for Range {
+    #[inline(always)]
     fn next_back(&mut self) -> Option<Self::Item> {
         self.step(Direction::Backward)
     }

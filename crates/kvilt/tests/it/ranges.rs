@@ -106,6 +106,39 @@ fn a_visit_shows_keys_without_their_keyspace() {
     assert_eq!(visited(users.prefix("00"), true, usize::MAX), ["0007"]);
 }
 
+/// Rows that were copied out before the visit, and those that were not.
+#[test]
+fn a_visit_goes_on_where_walking_stopped() {
+    let (db, _) = db();
+    let users = db.keyspace("users").unwrap();
+    for user in 1..=6 {
+        users.put(format!("{user:04}"), format!("value of {user}")).unwrap();
+    }
+    let begun = |limit| {
+        let mut range = users.iter().limit(limit);
+        assert_eq!(range.next().unwrap().unwrap().0, b"0001");
+        assert_eq!(range.next_back().unwrap().unwrap().0, b"0006");
+        range
+    };
+    assert_eq!(visited(begun(usize::MAX), false, usize::MAX), ["0002", "0003", "0004", "0005"]);
+    assert_eq!(visited(begun(usize::MAX), true, 3), ["0005", "0004", "0003"]);
+    assert_eq!(visited(begun(4), false, usize::MAX), ["0002", "0003"]);
+    assert_eq!(visited(begun(4), true, usize::MAX), ["0005", "0004"]);
+}
+
+/// A limit counts rows of both ends, and does not hide the far end of the range.
+#[test]
+fn a_limited_range_is_read_from_both_ends() {
+    let (db, engine) = numbered(700);
+    for limit in [0, 1, 2, 5, 300] {
+        let keys = from_both_ends(db.iter().limit(limit), |i| i % 2 == 0);
+        let front = limit.div_ceil(2);
+        let expected = (0..front).chain(700 - (limit - front)..700).map(|i| format!("{i:04}"));
+        assert_eq!(keys, expected.collect::<Vec<_>>(), "limit {limit}");
+    }
+    assert_eq!(engine.open_views(), 0);
+}
+
 #[test]
 fn rows_come_with_their_values_and_without_a_prefix() {
     let (db, _) = numbered(300);
