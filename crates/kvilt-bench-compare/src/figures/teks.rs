@@ -163,7 +163,9 @@ fn writes(measured: &Measured) -> Drawing {
     let group = |phase: &&str| {
         let grown = |figure| measured.get("teks-ycsb-2")?.growth(OURS, phase, figure);
         let put = grown("table_records_now").filter(|put| *put > 0.0)?;
-        let (new, replaced) = (grown("table_keys_now")?, grown("table_records_replaced_now")?);
+        let new = grown("table_keys_now")?;
+        // A put may also take out what phases before it appended.
+        let replaced = grown("table_records_replaced_now")?.min(put - new);
         let parts = [new, replaced, put - new - replaced].map(|part| Some(part / put * 100.0));
         Some(((*phase).to_owned(), parts.to_vec()))
     };
