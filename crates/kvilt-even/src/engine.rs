@@ -109,6 +109,10 @@ impl Even {
     }
 }
 
+/// Gets of one call whose reads are in flight together: drives answer as many at a time, and what they read
+/// is not dropped from the page cache before it is used.
+const GETS_TOGETHER: usize = 64;
+
 /// Longest key that can be written: its successor must be a key as well.
 const KEY_BYTES_MAX: usize = ENGINE_KEY_BYTES_MAX - 1;
 
@@ -136,6 +140,27 @@ impl Engine for Even {
             Some(view) => self.store.find_at(key, view.version(), found),
         };
         result.or_else(|error| self.unless_closed(error))
+    }
+
+    fn get_many(
+        &self,
+        keys: &[&[u8]],
+        at: Option<&ReadView>,
+        found: &mut dyn FnMut(usize, Option<&[u8]>),
+    ) -> Result<()> {
+        self.home.allow_read()?;
+        for (nth, group) in keys.chunks(GETS_TOGETHER).enumerate() {
+            if group.len() > 1 {
+                self.store.will_get(group, at.map_or(Version::NEWEST, ReadView::version));
+            }
+            for (i, key) in group.iter().enumerate() {
+                let i = nth * GETS_TOGETHER + i;
+                if !self.get_with(key, at, &mut |value| found(i, Some(value)))? {
+                    found(i, None);
+                }
+            }
+        }
+        Ok(())
     }
 
     fn put(&self, key: &[u8], value: &[u8]) -> Result<()> {

@@ -181,11 +181,7 @@ impl Funk {
         found: &mut dyn FnMut(&[u8]),
     ) -> Result<Answer> {
         let mut lookup = Lookup { key, view, files, versions, hiders: Vec::new(), passed_batch: false };
-        let mut newest_first =
-            self.log.iter().map(PartRef::Log).chain(self.parts.iter().rev().map(|part| match &part.file {
-                PartFile::Table(table) => PartRef::Table(table),
-                PartFile::Log(log) => PartRef::Log(log),
-            }));
+        let mut newest_first = self.newest_first();
         while let Some(part) = planted!(OldestFirst, newest_first.next() => newest_first.next_back()) {
             steps(1);
             let (outcome, place) = match part {
@@ -197,6 +193,33 @@ impl Funk {
             }
         }
         Ok(Answer { is_found: false, place: Place::Nowhere, passed_batch: lookup.passed_batch })
+    }
+
+    /// Has the system fetch what [`Funk::find`] would read of files first.
+    pub(crate) fn will_find(&self, key: &[u8], view: Version, files: &Files) -> Result<()> {
+        for part in self.newest_first() {
+            match part {
+                PartRef::Log(log) => {
+                    let newest = log.index(files)?.index.offsets(&pin(), key_hash(key)).next();
+                    if let Some(offset) = newest {
+                        return log.will_read(files, log.likely_place(offset));
+                    }
+                }
+                PartRef::Table(table) => {
+                    if table.table(files)?.will_get(key, view) {
+                        return Ok(());
+                    }
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn newest_first(&self) -> impl DoubleEndedIterator<Item = PartRef<'_>> {
+        self.log.iter().map(PartRef::Log).chain(self.parts.iter().rev().map(|part| match &part.file {
+            PartFile::Table(table) => PartRef::Table(table),
+            PartFile::Log(log) => PartRef::Log(log),
+        }))
     }
 
     /// Gives back what was built to read the logs of a chunk that has a munk. The open log keeps its index:

@@ -209,3 +209,28 @@ fn a_scan_of_rows_that_lie_apart_asks_for_them_ahead_while_the_drive_is_waited_f
     let asked = asked_ahead();
     assert!((50..=600).contains(&asked), "{asked} of 500 rows");
 }
+
+#[test]
+fn gets_of_one_call_are_asked_for_ahead_while_the_drive_is_waited_for() {
+    let _alone = ALONE.lock();
+    let bed = Bed::scattered(1 << 20);
+    let rows: Vec<u32> = LARGE.step_by(10).collect();
+    let keys: Vec<_> = rows.iter().map(|row| key(*row)).chain([b"nobody".to_vec()]).collect();
+    let keys: Vec<_> = keys.iter().map(Vec::as_slice).collect();
+    let asked_ahead = || {
+        let before = bed.db.stats()["reads_ahead"];
+        let mut found = vec![None; keys.len()];
+        bed.db
+            .get_many(&keys, None, &mut |i, value| {
+                assert!(found[i].replace(value.map(<[u8]>::len)).is_none(), "each key is answered once");
+            })
+            .unwrap();
+        assert!(found[..rows.len()].iter().all(|found| *found == Some(Some(4000))));
+        assert_eq!(found[rows.len()], Some(None));
+        bed.db.stats()["reads_ahead"] - before
+    };
+    assert_eq!(asked_ahead(), 0, "the page cache answers at once");
+    bed.seconds(3, LARGE, 50);
+    let asked = asked_ahead();
+    assert!((rows.len() as u64 / 2..=rows.len() as u64).contains(&asked), "{asked} of {} rows", rows.len());
+}

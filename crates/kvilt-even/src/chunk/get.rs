@@ -80,6 +80,29 @@ impl Store {
         }
     }
 
+    /// Has the system fetch what gets of these keys would read of files first, so that these reads are in
+    /// flight together; if reads wait for the drive, or it would cost more than it saves.
+    pub(crate) fn will_get(&self, keys: &[&[u8]], view: Version) {
+        if !self.files.reads.wait_for_the_drive() {
+            return;
+        }
+        for key in keys {
+            if let Some(state) = self.state_if_cold(key, view) {
+                // What fails here fails in the get, which reports it.
+                let _ = state.funk.will_find(key, view, &self.files);
+            }
+        }
+    }
+
+    /// The state of the key's chunk, if a get would look into its files.
+    fn state_if_cold(&self, key: &[u8], view: Version) -> Option<ChunkState> {
+        let pin = pin();
+        let state = self.state_of(key, &pin);
+        let is_cached =
+            || view == Version::NEWEST && self.row_cache.get(&cold_key(state.cold_id, key)).is_some();
+        (state.munk.is_none() && !is_cached()).then(|| state.clone())
+    }
+
     /// A get at an open view. S-9: what was found counts only if the view has not expired when it was.
     pub(crate) fn find_at(&self, key: &[u8], view: Version, found: &mut dyn FnMut(&[u8])) -> Result<bool> {
         let is_found = self.get(key, view, &mut |value| {

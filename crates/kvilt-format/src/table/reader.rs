@@ -103,6 +103,20 @@ impl Table {
         Ok(is_found)
     }
 
+    /// Has the system fetch the block that [`Table::get`] would read, and returns true; or returns false, if
+    /// it would read none.
+    pub fn will_get(&self, key: &[u8], at: Version) -> bool {
+        if !self.may_have(key) {
+            return false;
+        }
+        let block = self.index.find(key, at);
+        if block == self.index.len() {
+            return false;
+        }
+        self.file.will_read(self.index.offset(block), self.index.stored_len(block));
+        true
+    }
+
     /// Whether the filter allows that it has an entry of `key`; true if it has no filter. Reads nothing.
     pub fn may_have(&self, key: &[u8]) -> bool {
         self.filter.as_ref().is_none_or(|filter| filter.may_contain(bloom::hash(key)))
