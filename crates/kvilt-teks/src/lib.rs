@@ -8,6 +8,7 @@
 //! | --- | --- |
 //! | `descriptor`, `engine`, `options` | the engine as the façade knows it; the contract's methods; settings |
 //! | `store` | what its threads share; the lock order |
+//! | `sizing` | how memory tables are made |
 //! | `sources` | where rows are: memory tables, sorted tables by level, range deletes |
 //! | `write`, `read` | puts, batches, swaps and range deletes; gets and scans |
 //! | `log` | the redo log: segments that are mapped and used in turn |
@@ -42,6 +43,7 @@ mod recovery;
 mod retain;
 mod room;
 mod salvage;
+mod sizing;
 mod sources;
 mod store;
 mod worker;

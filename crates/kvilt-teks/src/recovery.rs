@@ -28,8 +28,9 @@ use crate::{
     install::describe,
     log::{self, Chain, Known, Log, Position},
     options::log_sizes,
+    sizing::{Room, Sizing},
     sources::{Memory, Sorted, Sources, open_table},
-    store::{Room, Store, new_table, table_options},
+    store::Store,
     worker::{Flusher, Merger, Syncer},
 };
 
@@ -143,8 +144,8 @@ impl Opening<'_> {
         // Whether nothing can be missing of what the last run did.
         let is_whole = levels.habitat != Habitat::NOWHERE && levels.habitat == habitat;
         let is_whole = planted!(TornPassedAfterPowerCut, is_whole => true);
-        let hash_key = self.hash_key();
-        let table = new_table(&table_options(world.budget.bytes_max(), options, hash_key, Room::default()))?;
+        let sizing = Sizing::new(world.budget.bytes_max(), options, self.hash_key());
+        let table = sizing.table([], Room::default())?;
         let bounds = (levels.log_first, Version::ZERO);
         let sources = self.sources(Arc::new(Memory::new(table, 1, bounds, &world.budget)))?;
         let newest = sources.sorted().map(|sorted| sorted.table.version_max()).max().unwrap_or_default();
@@ -158,7 +159,7 @@ impl Opening<'_> {
             (settings.clone(), options.clone()),
             versions,
             catalogue,
-            (sources, hash_key),
+            (sources, sizing),
         ));
         let chain = self.replay(&store, is_whole)?;
         if !settings.read_only {

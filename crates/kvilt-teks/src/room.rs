@@ -23,8 +23,9 @@ use crate::{
     merge::Writing,
     output::Output,
     retain::Retain,
+    sizing::Room,
     sources::{Sorted, Sources},
-    store::{LOOK, Room, Store},
+    store::{LOOK, Store},
 };
 
 /// A table is thinned if that leaves out this part of its bytes, or more.

@@ -16,10 +16,7 @@ use kvilt_base::{
     Budget, Clock, Disk, Error, ErrorKind, Hand, Level, ReadView, Result, Rng, Settings, Spawn, Version,
 };
 use kvilt_format::bloom;
-use kvilt_sync::{
-    Doze, Home, Published, Versions, View,
-    teks::{TeksOptions, TeksSteps, TeksTable},
-};
+use kvilt_sync::{Doze, Home, Published, Versions, View, teks::TeksTable};
 use parking_lot::{Condvar, Mutex, MutexGuard};
 
 use crate::{
@@ -28,6 +25,7 @@ use crate::{
     figures::Counters,
     log::{Log, Position, Purpose},
     options,
+    sizing::{Room, Sizing},
     sources::{Memory, Sources},
 };
 
@@ -82,7 +80,7 @@ pub(crate) struct Store {
     /// When no table was left to be thinned: flushes and merges, and one.
     pub(crate) thinned_at: AtomicU64,
     key_locks: Box<[Mutex<()>]>,
-    hash_key: [u8; 16],
+    sizing: Sizing,
     poison: OnceLock<Error>,
 }
 
@@ -97,36 +95,13 @@ pub(crate) struct Progress {
     pub(crate) is_merge_in_trouble: bool,
 }
 
-/// Room that rows need in a memory table.
-#[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct Room {
-    pub(crate) rows: usize,
-    pub(crate) bytes: usize,
-}
-
-impl Room {
-    /// For one more row.
-    pub(crate) fn add(&mut self, key: &[u8], value: Option<&[u8]>) {
-        self.rows += 1;
-        let bytes = TeksTable::row_bytes(key.len(), value.map_or(0, <[u8]>::len));
-        self.bytes = self.bytes.saturating_add(bytes);
-    }
-
-    /// For one row.
-    pub(crate) fn of(key: &[u8], value: Option<&[u8]>) -> Self {
-        let mut room = Room::default();
-        room.add(key, value);
-        room
-    }
-}
-
 impl Store {
     pub(crate) fn new(
         (disk, world): (Arc<dyn Disk>, &kvilt_base::World),
         (settings, options): (Settings, Options),
         versions: Arc<Versions>,
         catalogue: Catalogue,
-        (sources, hash_key): (Sources, [u8; 16]),
+        (sources, sizing): (Sources, Sizing),
     ) -> Self {
         Store {
             disk,
@@ -154,7 +129,7 @@ impl Store {
             spare: Mutex::new(None),
             thinned_at: AtomicU64::new(0),
             key_locks: (0..KEY_LOCKS).map(|_| Mutex::new(())).collect(),
-            hash_key,
+            sizing,
             poison: OnceLock::new(),
         }
     }
@@ -310,7 +285,7 @@ impl Store {
         }
         let active = Arc::clone(&self.sources.load(&kvilt_sync::pin()).active);
         let fill = active.table.fill();
-        let needed = with_waste(room);
+        let needed = room.with_waste();
         if fill.arena_bytes - fill.used_bytes < needed.bytes || fill.slots < fill.keys + needed.rows {
             self.rotate_unannounced(&active, room)?;
         }
@@ -368,25 +343,23 @@ impl Store {
 
     /// A memory table with room for these rows.
     pub(crate) fn next_table(&self, room: Room) -> Result<TeksTable> {
-        let options = self.table_options(room);
-        let spare = self.spare.lock().take_if(|spare| {
-            let fill = spare.fill();
-            fill.arena_bytes >= options.arena_bytes && fill.slots >= options.slots
-        });
-        spare.map_or_else(|| new_table(&options), Ok)
+        let spare = self.spare.lock().take_if(|spare| Sizing::has_room(spare, room));
+        spare.map_or_else(|| self.make_table(room), Ok)
     }
 
     /// Makes the next memory table ahead. It takes memory when rows are put to it.
     pub(crate) fn make_spare(&self) {
         if self.spare.lock().is_none() {
             // Without it the next rotation makes one, and reports the error.
-            let spare = new_table(&self.table_options(Room::default())).ok();
+            let spare = self.make_table(Room::default()).ok();
             *self.spare.lock() = spare;
         }
     }
 
-    fn table_options(&self, room: Room) -> TeksOptions {
-        table_options(self.budget.bytes_max(), &self.options, self.hash_key, room)
+    fn make_table(&self, room: Room) -> Result<TeksTable> {
+        let pin = kvilt_sync::pin();
+        let earlier = self.sources.load(&pin).memories().map(|memory| memory.table.fill());
+        self.sizing.table(earlier, room)
     }
 
     /// The background has something to do.
@@ -441,32 +414,6 @@ impl Store {
             sources.tombstones = sources.tombstones.with(tombstone, 0, &self.versions);
         });
     }
-}
-
-/// The options of a memory table that has room for these rows.
-pub(crate) fn table_options(
-    budget_bytes: u64,
-    options: &Options,
-    hash_key: [u8; 16],
-    room: Room,
-) -> TeksOptions {
-    let bytes = options::table_bytes(budget_bytes);
-    let mut table = TeksOptions::for_rows(bytes, options.row_bytes, hash_key);
-    table.steps = TeksSteps::first(options.steps);
-    let needed = with_waste(room);
-    table.arena_bytes = table.arena_bytes.max(needed.bytes);
-    table.slots = table.slots.max(needed.rows).max(64);
-    table
-}
-
-/// Somewhat more room: a table counts as full before its end, and its lanes leave some of it unused.
-fn with_waste(room: Room) -> Room {
-    let bytes = room.bytes.saturating_add(room.bytes / 8).saturating_add(4096);
-    Room { rows: room.rows + room.rows / 4, bytes }
-}
-
-pub(crate) fn new_table(options: &TeksOptions) -> Result<TeksTable> {
-    TeksTable::new(options).map_err(|e| Error::io("make a memory table", e))
 }
 
 /// Poisons the store if it is dropped by a panic: nobody knows how far what it guards has come.

@@ -19,8 +19,9 @@ use kvilt_sync::{Pending, Versions, teks::Refused};
 
 use crate::{
     log::{Appended, Position, Purpose},
+    sizing::Room,
     sources::Seen,
-    store::{PanicGuard, Room, Store},
+    store::{PanicGuard, Store},
 };
 
 thread_local! {
