@@ -14,7 +14,7 @@ use kvilt_sim::{
 
 /// Scripts, each crashed at all its disk operations; a third of them synchronous. The long run has all
 /// configurations.
-const SCRIPTS: u64 = if cfg!(debug_assertions) { 16 } else { 192 };
+const SCRIPTS: u64 = if cfg!(debug_assertions) { 18 } else { 192 };
 /// Crashes that these come to, at least, over all engines: as many as a run of the check promises.
 const CASES: u64 = if cfg!(debug_assertions) { 250_000 } else { 1_440_000 };
 
