@@ -17,6 +17,17 @@ pub fn list(disk: &dyn Disk) -> Result<Vec<Listed>> {
     disk.list().map_err(|e| Error::io("list the directory", e).in_file(disk.place()))
 }
 
+/// Refuses what bears the name of a file of these kinds and is none: a link, a pipe, a directory.
+///
+/// Errors: `Corrupted`.
+pub fn refuse_strange(listed: &[Listed], kinds: &[FileKind]) -> Result<()> {
+    let strange = listed.iter().find_map(|item| match item {
+        Listed::Ours(_) => None,
+        Listed::Foreign(text) => FileName::parse(text, kinds),
+    });
+    strange.map_or(Ok(()), |name| Err(Error::corrupted(name, 0, "it is not a regular file")))
+}
+
 /// Locks the directory for a writer, or says which process has it.
 ///
 /// Errors: `Busy` with the process id; `Corrupted` if the lock is no file; `Io`.

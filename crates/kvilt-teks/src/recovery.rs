@@ -17,7 +17,7 @@ use kvilt_base::{
 };
 use kvilt_format::{
     levels::Levels,
-    names::{LEVELS, REDO, TABLE},
+    names::{LEVEL_KINDS, LEVELS, REDO, TABLE},
     redo::{Change, Changes},
 };
 use kvilt_sync::{Versions, tombstones::Tombstones};
@@ -47,6 +47,7 @@ pub(crate) fn open(
     };
     let begun = world.clock.now();
     let listed = directory::list(&*disk)?;
+    directory::refuse_strange(&listed, LEVEL_KINDS)?;
     if !settings.is_unfinished {
         refuse_unfinished(&listed, &disk.place())?;
     }

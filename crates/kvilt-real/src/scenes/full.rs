@@ -153,7 +153,9 @@ pub(super) fn read_only(stage: &Stage) -> Result<Outcome> {
     }
     let root = stage.place.join("root");
     fs::create_dir(&root)?;
-    let mount = match Mount::memory(16 << 20, &root) {
+    // For two stores.
+    let disk_bytes = (2 * engines::chosen().usual_disk_bytes).max(16 << 20);
+    let mount = match Mount::memory(disk_bytes, &root) {
         Ok(mount) => mount,
         Err(error) => return Ok(Outcome::Skipped(format!("{error:#}"))),
     };
