@@ -29,7 +29,7 @@ impl Store {
         self.versions.wait_for_pending(cut);
         let tombstones = self.durable_tombstones()?;
         let tables = self.write_out(&memory, &tombstones)?;
-        self.install_flush(&memory, &tables, &tombstones)?;
+        self.install_flush(&memory, &tables)?;
         self.counters.flushes.fetch_add(1, Relaxed);
         Ok(true)
     }
@@ -50,13 +50,8 @@ impl Store {
         output.finish()
     }
 
-    fn install_flush(
-        &self,
-        memory: &Arc<Memory>,
-        tables: &[Arc<Sorted>],
-        tombstones: &Arc<Tombstones>,
-    ) -> Result<()> {
-        self.install((tables, tombstones), &|sources| {
+    fn install_flush(&self, memory: &Arc<Memory>, tables: &[Arc<Sorted>]) -> Result<()> {
+        self.install(tables, &|sources| {
             sources.sealed.retain(|sealed| !Arc::ptr_eq(sealed, memory));
             sources.cached.insert(0, Arc::clone(memory));
             let place = planted!(FlushedBehindOlder, 0 => sources.levels.first().map_or(0, Vec::len));

@@ -24,17 +24,15 @@ impl Store {
         }
     }
 
-    /// Makes changed sources durable and publishes them. If that fails, `tables` are not needed. Of the range
-    /// deletes, only the durable ones are named: the log has the others.
-    pub(crate) fn install(
-        &self,
-        (tables, durable): (&[Arc<Sorted>], &Arc<Tombstones>),
-        change: &dyn Fn(&mut Sources),
-    ) -> Result<()> {
+    /// Makes changed sources durable and publishes them. If that fails, `tables` are not needed.
+    pub(crate) fn install(&self, tables: &[Arc<Sorted>], change: &dyn Fn(&mut Sources)) -> Result<()> {
         let mut catalogue = self.catalogue.lock();
+        // Those of now, not those that the tables were written with: a flush that was installed meanwhile may
+        // have freed the log of a range delete that came in between.
+        let durable = self.durable_tombstones()?;
         let mut sources = self.sources_now();
         change(&mut sources);
-        sources.tombstones = sources.needed(durable);
+        sources.tombstones = sources.needed(&durable);
         let synced = self.log.get().map(Log::synced);
         let changed = catalogue.change(|levels| {
             describe(&sources, levels);

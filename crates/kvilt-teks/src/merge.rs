@@ -114,7 +114,7 @@ impl Store {
         let tables = writing.output.finish()?;
         let numbers: Vec<u64> = inputs.tables.iter().map(|sorted| sorted.of.number).collect();
         planted!(InputsRemovedEarly => self.remove_tables(&numbers));
-        self.install((&tables, &tombstones), &|sources| {
+        self.install(&tables, &|sources| {
             for level in &mut sources.levels {
                 level.retain(|sorted| !numbers.contains(&sorted.of.number));
             }

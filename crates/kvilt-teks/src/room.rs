@@ -98,7 +98,7 @@ impl Store {
         if numbers.is_empty() {
             return Ok(false);
         }
-        self.install((&[], &tombstones), &|sources| remove(sources, &numbers))?;
+        self.install(&[], &|sources| remove(sources, &numbers))?;
         self.remove_tables(&numbers);
         Ok(true)
     }
@@ -164,7 +164,7 @@ impl Store {
         }
         let tables = writing.output.finish()?;
         let number = thinning.table.of.number;
-        self.install((&tables, &tombstones), &|sources| {
+        self.install(&tables, &|sources| {
             for level in &mut sources.levels {
                 if let Some(place) = level.iter().position(|sorted| sorted.of.number == number) {
                     level.splice(place..=place, tables.iter().cloned());

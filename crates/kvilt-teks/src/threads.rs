@@ -10,14 +10,14 @@ use std::{
     time::Duration,
 };
 
-use kvilt_base::{Budget, Disk, Durability, Engine as _, Settings, Version, World};
+use kvilt_base::{Budget, Disk, Durability, Engine as _, KeyRange, Settings, Version, World};
 use kvilt_io::{MemoryDisk, NativeClock, NativeSpawn, SeededRng};
 
 use crate::{Options, engine::Teks, recovery, store::Store};
 
-const KEYS: usize = 400;
+const KEYS: usize = 4000;
 const WRITERS: usize = 2;
-const ROUNDS: u64 = 500;
+const ROUNDS: u64 = 100;
 
 /// A writer that has ended, or has panicked.
 struct Ended<'w>(&'w AtomicUsize);
@@ -42,8 +42,8 @@ fn value_at(store: &Store, number: usize) -> Option<u64> {
     found
 }
 
-#[test]
-fn a_get_never_goes_back_while_tables_are_rotated_flushed_and_merged() {
+/// A store with memory tables of few rows.
+fn open(disk: &Arc<MemoryDisk>) -> (Arc<Store>, Teks) {
     let mut settings = Settings::default();
     settings.durability = Durability::Async { interval: Duration::from_millis(50) };
     let world = World {
@@ -53,9 +53,53 @@ fn a_get_never_goes_back_while_tables_are_rotated_flushed_and_merged() {
         budget: Budget::new(1 << 20),
     };
     let options = Options { row_bytes: 4096, ..Options::default() };
-    let disk: Arc<dyn Disk> = MemoryDisk::new(1);
+    let disk: Arc<dyn Disk> = Arc::clone(disk) as _;
     let (store, lock) = recovery::open(disk, &world, &options, &settings).unwrap();
     let db = Teks::new((Arc::clone(&store), lock));
+    (store, db)
+}
+
+/// A range delete that comes while a merge is under way is named by the catalogue that the merge writes, or
+/// its record is in the log: a flush may have ended meanwhile.
+#[test]
+#[expect(clippy::disallowed_methods, reason = "threads that meet")]
+fn a_range_delete_between_a_merge_and_a_flush_outlives_a_close() {
+    const DELETED: usize = 40;
+    let disk = MemoryDisk::new(1);
+    for life in 0..60u64 {
+        let (store, db) = open(&disk);
+        let is_over = AtomicUsize::new(0);
+        let wait_for_more = |counter: &AtomicU64, count: u64| {
+            let before = counter.load(Ordering::Relaxed);
+            while counter.load(Ordering::Relaxed) < before + count {
+                thread::yield_now();
+            }
+        };
+        thread::scope(|scope| {
+            scope.spawn(|| {
+                for number in (1000..3000).cycle().take_while(|_| is_over.load(Ordering::Relaxed) == 0) {
+                    store.put(&key(number), Some(&[7; 1500])).unwrap();
+                }
+            });
+            (0..DELETED).for_each(|number| store.put(&key(number), Some(&life.to_le_bytes())).unwrap());
+            wait_for_more(&store.counters.flushes, 4 + life % 7);
+            store.delete_range(&KeyRange { start: key(0), end: Some(key(DELETED)) }).unwrap();
+            wait_for_more(&store.counters.flushes, 2);
+            wait_for_more(&store.counters.merges, 1);
+            is_over.store(1, Ordering::Relaxed);
+        });
+        db.close().unwrap();
+        drop((store, db));
+        let (store, db) = open(&disk);
+        let left: Vec<_> = (0..DELETED).filter(|number| value_at(&store, *number).is_some()).collect();
+        assert!(left.is_empty(), "life {life}: {left:?} were deleted");
+        db.close().unwrap();
+    }
+}
+
+#[test]
+fn a_get_never_goes_back_while_tables_are_rotated_flushed_and_merged() {
+    let (store, db) = open(&MemoryDisk::new(1));
     let acknowledged: Vec<AtomicU64> = (0..KEYS).map(|_| AtomicU64::new(0)).collect();
     let writing = AtomicUsize::new(WRITERS);
     thread::scope(|scope| {

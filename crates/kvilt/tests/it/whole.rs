@@ -76,7 +76,8 @@ fn change(db: &Db, model: &mut Model, dice: &mut Dice) {
 fn assert_same(db: &Db, model: &Model) {
     let rows: Vec<_> = db.iter().map(|row| row.map(|(k, v)| (k.to_vec(), v.to_vec())).unwrap()).collect();
     let expected: Vec<_> = model.iter().map(|(k, v)| (k.clone(), v.clone())).collect();
-    assert!(rows == expected, "{} rows, expected {}", rows.len(), expected.len());
+    let engine = db.engine_name();
+    assert!(rows == expected, "{engine}: {} rows, expected {}", rows.len(), expected.len());
     let backward = db.iter().keys().rev().map(|key| key.unwrap().to_vec());
     assert!(backward.eq(model.keys().rev().cloned()));
 }
