@@ -72,6 +72,9 @@ struct Memory {
 /// than this: a full batch and a last row of the same length.
 const SPARE_BYTES_MAX: usize = 2 * limits::SCAN_BATCH_BYTES_MAX;
 
+/// Memory of at most as many bytes is left to few rows. Of more, rows get at most twice what they need.
+const SMALL_BYTES_MAX: usize = 1 << 10;
+
 thread_local! {
     static SPARE: Cell<Memory> = const { Cell::new(Memory { bytes: Vec::new(), ends: Vec::new() }) };
 }
@@ -82,14 +85,18 @@ impl Memory {
         SPARE.try_with(Cell::take).unwrap_or_default()
     }
 
-    /// Keeps it for the next batch of this thread.
+    /// Keeps it for the next batch of this thread, unless there is more already.
     fn give_back(mut self) {
         let ends_bytes = self.ends.capacity() * size_of::<(usize, usize)>();
         if self.bytes.capacity() <= SPARE_BYTES_MAX && ends_bytes <= SPARE_BYTES_MAX {
             self.bytes.clear();
             self.ends.clear();
             // A thread that ends needs none.
-            let _ = SPARE.try_with(|spare| spare.set(self));
+            let _ = SPARE.try_with(|spare| {
+                let other = spare.take();
+                let is_larger = self.bytes.capacity() > other.bytes.capacity();
+                spare.set(if is_larger { self } else { other });
+            });
         }
     }
 }
@@ -138,7 +145,12 @@ impl RowBatch {
 
     /// The rows; long keys and values share one allocation.
     pub fn into_rows(self) -> BatchRows {
-        let Memory { bytes, ends } = self.memory;
+        let Memory { mut bytes, ends } = self.memory;
+        if bytes.capacity() > SMALL_BYTES_MAX && bytes.len() < bytes.capacity() / 2 {
+            // A row that is kept would keep all of it.
+            let few = bytes.as_slice().to_vec();
+            Memory { bytes: mem::replace(&mut bytes, few), ends: Vec::new() }.give_back();
+        }
         BatchRows { bytes: Bytes::from(bytes), left: 0..ends.len(), ends, prefix_len: 0 }
     }
 }
@@ -240,6 +252,24 @@ mod tests {
         drop(second);
         assert_ne!(place(&filled(b"third", &long)), first_place);
         assert_eq!((&key[..], &value[..]), (&b"second"[..], &long[..]));
+    }
+
+    /// A row that is kept for long keeps at most as much as its batch needed twice.
+    #[test]
+    fn few_rows_do_not_keep_the_memory_of_many() {
+        drop(filled(b"key", &vec![0; 100_000]));
+        let place = SPARE.with(|spare| {
+            let memory = spare.take();
+            let place = memory.bytes.as_ptr();
+            spare.set(memory);
+            place
+        });
+        let mut few = filled(b"key", &[7; 100]);
+        assert_ne!(few.bytes.as_ptr(), place);
+        let value = few.next().unwrap().1;
+        drop(few);
+        assert_eq!(filled(b"key", &vec![0; 90_000]).bytes.as_ptr(), place, "it serves the next long batch");
+        assert_eq!(value, [7; 100].to_vec());
     }
 
     #[test]

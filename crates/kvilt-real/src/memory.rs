@@ -107,6 +107,7 @@ const CASES: &[Case] = &[
     },
     Case { name: "a_range_delete_for_each_row_visited", budget_mib: 8, besides: 0, play: deletes_in_a_visit },
     Case { name: "small_rows_with_a_budget_of_1", budget_mib: 1, besides: 0, play: small_rows },
+    Case { name: "small_rows_with_a_budget_of_256", budget_mib: 256, besides: 0, play: small_rows },
     Case { name: "a_hot_set_for_a_minute", budget_mib: 64, besides: 0, play: hot_set },
     Case { name: "one_key_under_a_snapshot", budget_mib: 64, besides: 0, play: one_key_under_a_snapshot },
 ];
@@ -375,7 +376,7 @@ fn deletes_beside_a_slow_get(db: &Db) -> Result<()> {
 }
 
 fn small_rows(db: &Db) -> Result<()> {
-    const ROWS: u64 = 1_000_000;
+    const ROWS: u64 = 10_000_000;
     for i in 0..ROWS {
         db.put(spread(i).to_be_bytes(), i.to_be_bytes())?;
     }
@@ -399,7 +400,7 @@ fn hot_set(db: &Db) -> Result<()> {
 }
 
 fn one_key_under_a_snapshot(db: &Db) -> Result<()> {
-    const PUTS: u64 = 10_000_000;
+    const PUTS: u64 = 100_000_000;
     db.put("key", 0u64.to_be_bytes())?;
     let snapshot = db.snapshot();
     for i in 1..=PUTS {

@@ -13,7 +13,7 @@ use crate::{
 pub(crate) fn check(store: &Store, progress: &mut dyn FnMut(Progress) -> bool) -> Result<CheckReport> {
     let mut report = CheckReport::default();
     let sources = store.sources_now();
-    report.entries = sources.memories().map(|memory| memory.table.fill().keys as u64).sum();
+    report.entries = sources.unflushed().map(|memory| memory.table.fill().keys as u64).sum();
     // Not all sources: memory tables that are let go of meanwhile are not to wait for the end.
     let tables = sources.levels.into_iter().flatten().collect::<Vec<_>>();
     let total = tables.iter().map(|sorted| sorted.of.len).sum();

@@ -6,11 +6,10 @@ use kvilt_sync::teks::{TeksFill, TeksOptions, TeksSteps, TeksTable};
 
 use crate::options::{self, Options};
 
-/// A memory table tells how long rows are when this part of its arena is used.
+/// A memory table tells how long rows are when this part of its arena or of its slots is used.
 const TELLING_PART: usize = 4;
-/// But a key counts as taking at least this part, and at most as many times, of what the options say: rows
-/// may change.
-const ROWS_DIFFER_MAX: usize = 8;
+/// But a key counts as taking at most as many times of what the options say: shorter rows may follow.
+const LONGER_MAX: usize = 8;
 /// Slots of the least hash.
 const SLOTS_MIN: usize = 64;
 
@@ -78,11 +77,12 @@ impl Sizing {
     }
 
     fn options(&self, earlier: impl IntoIterator<Item = TeksFill>, room: Room) -> TeksOptions {
-        let is_telling =
-            |fill: &TeksFill| fill.keys > 0 && fill.used_bytes >= fill.arena_bytes / TELLING_PART;
+        let is_telling = |fill: &TeksFill| {
+            let is_used = fill.used_bytes >= fill.arena_bytes / TELLING_PART;
+            fill.keys > 0 && (is_used || fill.keys >= fill.slots / TELLING_PART)
+        };
         let told = earlier.into_iter().find(is_telling).map(|fill| fill.used_bytes / fill.keys);
-        let (least, most) = (self.item_bytes / ROWS_DIFFER_MAX, self.item_bytes * ROWS_DIFFER_MAX);
-        let item_bytes = told.map_or(self.item_bytes, |bytes| bytes.clamp(least, most));
+        let item_bytes = told.map_or(self.item_bytes, |bytes| bytes.min(self.item_bytes * LONGER_MAX));
         let mut options = TeksOptions::for_items(self.bytes, item_bytes, self.hash_key);
         options.steps = self.steps;
         let needed = room.with_waste();
@@ -113,8 +113,10 @@ mod tests {
         assert!((7 << 20) / 104 < short && short < (8 << 20) / 104, "{short} keys of 104 bytes");
         let long = keys(&[fill(7_000, 7 << 20), fill(70_000, 7 << 20)]);
         assert!((7 << 20) / 1048 < long && long < (8 << 20) / 1048, "{long} keys of 1048 bytes");
-        let limit = usual / ROWS_DIFFER_MAX;
-        assert!(keys(&[fill(1, 7 << 20)]) >= limit, "short rows may follow");
+        assert!(keys(&[fill(1, 7 << 20)]) >= usual / LONGER_MAX, "shorter rows may follow");
+        // Rows so short that the hash is full when a tenth of the arena is used.
+        let tiny = keys(&[fill(usual, usual * 48)]);
+        assert!((7 << 20) / 59 < tiny && tiny < (8 << 20) / 48, "{tiny} keys of 48 bytes");
     }
 
     #[test]

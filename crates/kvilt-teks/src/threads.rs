@@ -62,7 +62,6 @@ fn open(disk: &Arc<MemoryDisk>) -> (Arc<Store>, Teks) {
 /// A range delete that comes while a merge is under way is named by the catalogue that the merge writes, or
 /// its record is in the log: a flush may have ended meanwhile.
 #[test]
-#[expect(clippy::disallowed_methods, reason = "threads that meet")]
 fn a_range_delete_between_a_merge_and_a_flush_outlives_a_close() {
     const DELETED: usize = 40;
     let disk = MemoryDisk::new(1);

@@ -105,7 +105,9 @@ fn a_file_that_is_missing_short_or_anothers_is_told_by_name_and_repaired_around(
             }
             let new = place.path().join(format!("new{number}"));
             let report = kvilt::repair(&hurt, &new).unwrap();
-            assert_eq!(error.is_none(), report.is_proven && report.losses.is_empty(), "{what}: {report:?}");
+            let is_whole = report.is_proven && report.losses.is_empty();
+            // A directory is refused, though the file that it stands for may be free room.
+            assert!(error.is_none() == is_whole || how == "a directory", "{what}: {report:?}");
             let db = Db::open(&new).unwrap();
             assert_eq!(db.engine_name(), "teks");
             let left = rows_of(&db);
