@@ -424,7 +424,6 @@ fn an_item_takes_few_bytes_more_than_key_and_value() {
     assert!(number as usize > count * 8 / 10, "{number} rows in {:?}", table.fill());
 }
 
-/// As many rows as an hour of overwrites brings are not more than a table.
 #[test]
 fn steps_are_taken_in_the_order_of_the_paper() {
     let taken = |count| {
@@ -436,6 +435,7 @@ fn steps_are_taken_in_the_order_of_the_paper() {
     assert_eq!(TeksSteps::first(4), TeksSteps::default());
 }
 
+/// As many rows as an hour of overwrites brings are not more than a table.
 #[test]
 fn overwrites_use_the_room_of_what_they_replace() {
     let (table, versions) = (table(1 << 20, 1024), versions());
