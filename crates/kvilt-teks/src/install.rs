@@ -29,7 +29,10 @@ impl Store {
         let mut catalogue = self.catalogue.lock();
         // Those of now, not those that the tables were written with: a flush that was installed meanwhile may
         // have freed the log of a range delete that came in between.
-        let durable = self.durable_tombstones()?;
+        let durable = match self.sources_now().tombstones {
+            none if none.is_empty() => none,
+            _ => self.durable_tombstones()?,
+        };
         let mut sources = self.sources_now();
         change(&mut sources);
         sources.tombstones = sources.needed(&durable);

@@ -23,9 +23,8 @@ const LOG_TABLES: u64 = 4;
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct Options {
-    /// Bytes of key and value that a row has, about. It decides how many slots the hash of the first memory
-    /// table gets, which is full before it has used its memory if rows are much smaller. Later tables are
-    /// made for the rows that there were.
+    /// Bytes of key and value that a row has, about: it decides how many slots the hash of a memory table
+    /// gets. With smaller rows a table is full before it has used its memory.
     pub row_bytes: usize,
     /// How many of the paper's four steps a memory table takes: all, but for measurements.
     #[doc(hidden)]
@@ -34,7 +33,7 @@ pub struct Options {
 
 impl Default for Options {
     fn default() -> Self {
-        Options { row_bytes: 256, steps: 4 }
+        Options { row_bytes: 128, steps: 4 }
     }
 }
 

@@ -146,7 +146,7 @@ impl Opening<'_> {
         let is_whole = levels.habitat != Habitat::NOWHERE && levels.habitat == habitat;
         let is_whole = planted!(TornPassedAfterPowerCut, is_whole => true);
         let sizing = Sizing::new(world.budget.bytes_max(), options, self.hash_key());
-        let table = sizing.table([], Room::default())?;
+        let table = sizing.table(Room::default())?;
         let bounds = (levels.log_first, Version::ZERO);
         let sources = self.sources(Arc::new(Memory::new(table, 1, bounds, &world.budget)))?;
         let newest = sources.sorted().map(|sorted| sorted.table.version_max()).max().unwrap_or_default();

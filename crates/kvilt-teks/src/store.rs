@@ -357,9 +357,7 @@ impl Store {
     }
 
     fn make_table(&self, room: Room) -> Result<TeksTable> {
-        let pin = kvilt_sync::pin();
-        let earlier = self.sources.load(&pin).memories().map(|memory| memory.table.fill());
-        self.sizing.table(earlier, room)
+        self.sizing.table(room)
     }
 
     /// The background has something to do.

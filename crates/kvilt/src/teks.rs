@@ -18,10 +18,9 @@
 pub struct Options(pub(crate) kvilt_teks::Options);
 
 impl Options {
-    /// Bytes of key and value that a row has, about, 1 to 1 MiB. Default: 256. It decides how many keys the
-    /// hash of the first memory table has room for. With shorter rows the hash is full before the table has
-    /// used its memory; with longer ones it takes memory that rows could have. Later tables are made for the
-    /// rows that there were. It may be another at each open.
+    /// Bytes of key and value that a row has, about, 1 to 1 MiB. Default: 128. It decides how many keys the
+    /// hash of a memory table has room for. With shorter rows the hash is full before the table has used its
+    /// memory; with longer ones it takes memory that rows could have. It may be another at each open.
     #[must_use]
     pub fn row_bytes(mut self, bytes: usize) -> Self {
         self.0.row_bytes = bytes;

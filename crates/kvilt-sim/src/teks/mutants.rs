@@ -42,6 +42,6 @@ pub(super) static PLANTED: &[Planted] = &[
     Crash.finds(&teks::NamesNotSynced, "B-5"),
     Nested.finds(&teks::TableNotSynced, "B-5"),
     Model.finds(&teks::RangeDeleteNotNamed, "B-1"),
-    Nested.finds(&teks::InputsRemovedEarly, "B-5"),
+    Crash.finds(&teks::InputsRemovedEarly, "B-5"),
     Nested.finds(&teks::UnneededRemovedEarly, "B-5"),
 ];
