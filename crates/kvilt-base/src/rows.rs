@@ -143,7 +143,7 @@ impl RowBatch {
         self.memory.ends.is_empty()
     }
 
-    /// The rows; long keys and values share one allocation.
+    /// The rows; keys and values share one allocation.
     pub fn into_rows(self) -> BatchRows {
         let Memory { mut bytes, ends } = self.memory;
         if bytes.capacity() > SMALL_BYTES_MAX && bytes.len() < bytes.capacity() / 2 {

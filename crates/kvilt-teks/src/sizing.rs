@@ -13,8 +13,8 @@ const SLOTS_MIN: usize = 64;
 pub(crate) struct Sizing {
     /// Of a table's rows and hash.
     bytes: usize,
-    /// What a key takes of the arena, in bytes, as the options say.
-    item_bytes: usize,
+    /// Of key and value of a row, as the options say.
+    row_bytes: usize,
     hash_key: [u8; 16],
     steps: TeksSteps,
 }
@@ -53,7 +53,7 @@ impl Sizing {
     pub(crate) fn new(budget_bytes: u64, options: &Options, hash_key: [u8; 16]) -> Self {
         Sizing {
             bytes: options::table_bytes(budget_bytes),
-            item_bytes: TeksTable::row_bytes(options.row_bytes, 0),
+            row_bytes: options.row_bytes,
             hash_key,
             steps: TeksSteps::first(options.steps),
         }
@@ -63,22 +63,18 @@ impl Sizing {
     ///
     /// Errors: `Io`.
     pub(crate) fn table(&self, room: Room) -> Result<TeksTable> {
-        TeksTable::new(&self.options(room)).map_err(|e| Error::io("make a memory table", e))
+        let mut options = TeksOptions::for_rows(self.bytes, self.row_bytes, self.hash_key);
+        options.steps = self.steps;
+        let needed = room.with_waste();
+        options.arena_bytes = options.arena_bytes.max(needed.bytes);
+        options.slots = options.slots.max(needed.rows).max(SLOTS_MIN);
+        TeksTable::new(&options).map_err(|e| Error::io("make a memory table", e))
     }
 
     /// Whether an empty table has room for these rows.
     pub(crate) fn has_room(table: &TeksTable, room: Room) -> bool {
         let (fill, needed) = (table.fill(), room.with_waste());
         fill.arena_bytes >= needed.bytes && fill.slots >= needed.rows
-    }
-
-    fn options(&self, room: Room) -> TeksOptions {
-        let mut options = TeksOptions::for_items(self.bytes, self.item_bytes, self.hash_key);
-        options.steps = self.steps;
-        let needed = room.with_waste();
-        options.arena_bytes = options.arena_bytes.max(needed.bytes);
-        options.slots = options.slots.max(needed.rows).max(SLOTS_MIN);
-        options
     }
 }
 

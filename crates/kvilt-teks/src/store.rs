@@ -344,20 +344,16 @@ impl Store {
     /// A memory table with room for these rows.
     pub(crate) fn next_table(&self, room: Room) -> Result<TeksTable> {
         let spare = self.spare.lock().take_if(|spare| Sizing::has_room(spare, room));
-        spare.map_or_else(|| self.make_table(room), Ok)
+        spare.map_or_else(|| self.sizing.table(room), Ok)
     }
 
     /// Makes the next memory table ahead. It takes memory when rows are put to it.
     pub(crate) fn make_spare(&self) {
         if self.spare.lock().is_none() {
             // Without it the next rotation makes one, and reports the error.
-            let spare = self.make_table(Room::default()).ok();
+            let spare = self.sizing.table(Room::default()).ok();
             *self.spare.lock() = spare;
         }
-    }
-
-    fn make_table(&self, room: Room) -> Result<TeksTable> {
-        self.sizing.table(room)
     }
 
     /// The background has something to do.

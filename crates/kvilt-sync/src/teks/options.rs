@@ -50,13 +50,9 @@ impl TeksOptions {
     /// A table that is full with `bytes` bytes of rows and hash together, if keys and values have
     /// `row_bytes` bytes on average.
     pub fn for_rows(bytes: usize, row_bytes: usize, hash_key: [u8; 16]) -> Self {
-        Self::for_items(bytes, TeksTable::row_bytes(row_bytes, 0), hash_key)
-    }
-
-    /// The same, if each key takes `item_bytes` bytes of the arena on average, with all of its records.
-    pub fn for_items(bytes: usize, item_bytes: usize, hash_key: [u8; 16]) -> Self {
         let slots_a_row = PLANNED_SLOTS.1 as f64 / PLANNED_SLOTS.0 as f64;
-        let rows = bytes as f64 / (item_bytes as f64 + slots_a_row * size_of::<u64>() as f64);
+        let item_bytes = TeksTable::row_bytes(row_bytes, 0) as f64;
+        let rows = bytes as f64 / (item_bytes + slots_a_row * size_of::<u64>() as f64);
         let slots = (rows * slots_a_row) as usize;
         let arena_bytes = bytes.saturating_sub(slots * size_of::<u64>());
         TeksOptions { arena_bytes, slots, hash_key, steps: TeksSteps::default() }
