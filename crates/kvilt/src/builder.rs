@@ -402,7 +402,9 @@ impl Builder {
             return match engine.descriptor().recognise(&listed) {
                 Recognised::Pieces(name) => Err(Error::new(
                     ErrorKind::Corrupted,
-                    format!("{place} holds files of a store, such as {name}, but its manifest is missing"),
+                    format!(
+                        "{place} holds files of a store, such as {name}, but the file that lists them is missing"
+                    ),
                 )),
                 Recognised::Store | Recognised::Nothing => Ok(Some(engine)),
             };

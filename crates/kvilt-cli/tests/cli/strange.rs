@@ -156,7 +156,10 @@ fn a_store_that_cannot_be_opened_promises_no_rows() {
     }
     for words in [&["get", "k"][..], &["scan"], &["stats"], &["put", "k", "w"], &["delete", "k"]] {
         let told = store.run(words[0], &words[1..]).failed(3);
-        assert!(told.contains("its manifest is missing") && told.contains("`kvilt repair`"), "{told}");
+        assert!(
+            told.contains("the file that lists them is missing") && told.contains("`kvilt repair`"),
+            "{told}"
+        );
         assert!(!told.contains("stay readable"), "{told}");
     }
 }
