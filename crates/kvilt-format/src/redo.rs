@@ -174,6 +174,14 @@ impl RedoReader {
         }))
     }
 
+    /// The same without what stands at `end` or behind it. For a segment that is appended to meanwhile: what
+    /// was read there is of no single moment.
+    #[must_use]
+    pub fn cut_at(mut self, end: u64) -> Self {
+        self.bytes.truncate(usize::try_from(end).unwrap_or(usize::MAX));
+        self
+    }
+
     /// The position of the segment in the log.
     pub fn sequence(&self) -> u64 {
         self.segment.sequence

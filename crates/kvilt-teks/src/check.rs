@@ -1,10 +1,11 @@
-//! `check`: reads and verifies every sorted table. What is in memory was verified when the log was read, and
-//! is counted.
+//! `check`: reads and verifies every sorted table, and the redo log as far as it is durable. A store that was
+//! opened to be read only has read its log just then. Rows in memory are counted.
 
 use kvilt_base::{CheckReport, Damage, Error, ErrorKind, FileName, Progress, Result};
 use kvilt_format::names::TABLE;
 
 use crate::{
+    log::Part,
     sources::{Sorted, open_table},
     store::Store,
 };
@@ -16,29 +17,51 @@ pub(crate) fn check(store: &Store, progress: &mut dyn FnMut(Progress) -> bool) -
     report.entries = sources.unflushed().map(|memory| memory.table.fill().keys as u64).sum();
     // Not all sources: memory tables that are let go of meanwhile are not to wait for the end.
     let tables = sources.levels.into_iter().flatten().collect::<Vec<_>>();
-    let total = tables.iter().map(|sorted| sorted.of.len).sum();
-    let mut done = 0;
+    let log = store.log.get().map(|log| (log, log.parts()));
+    let log_bytes = log.iter().flat_map(|(_, parts)| parts).map(Part::bytes).sum::<u64>();
+    let mut done =
+        Progress { done: 0, total: tables.iter().map(|sorted| sorted.of.len).sum::<u64>() + log_bytes };
     for sorted in &tables {
-        report.files += 1;
         let mut is_cancelled = false;
         let verified = verify(store, sorted, &mut report.damages, &mut |bytes| {
-            is_cancelled = !progress(Progress { done: done + bytes, total });
+            is_cancelled = !progress(Progress { done: done.done + bytes, ..done });
             !is_cancelled
         });
         if is_cancelled {
+            report.files += 1;
             report.is_cancelled = true;
             return Ok(report);
         }
-        match verified {
-            Ok(entries) => report.entries += entries,
-            Err(error) if error.kind() == ErrorKind::Corrupted => report.damages.push(damage(&error)),
-            Err(error) => return Err(error),
-        }
-        done += sorted.of.len;
+        report.entries += note(&mut report, verified)?.unwrap_or(0);
         report.bytes += sorted.of.len;
+        done.done += sorted.of.len;
     }
-    progress(Progress { done: total, total });
+    for (log, part) in log.iter().flat_map(|(log, parts)| parts.iter().map(move |part| (log, part))) {
+        if !progress(done) {
+            report.is_cancelled = true;
+            return Ok(report);
+        }
+        let verified = log.verify(*part);
+        if !matches!(verified, Ok(false)) {
+            note(&mut report, verified)?;
+            report.bytes += part.bytes();
+        }
+        done.done += part.bytes();
+    }
+    progress(Progress { done: done.total, ..done });
     Ok(report)
+}
+
+/// Counts a file, and takes its damage into the report.
+fn note<T>(report: &mut CheckReport, verified: Result<T>) -> Result<Option<T>> {
+    report.files += 1;
+    match verified {
+        Err(error) if error.kind() == ErrorKind::Corrupted => {
+            report.damages.push(damage(&error));
+            Ok(None)
+        }
+        verified => verified.map(Some),
+    }
 }
 
 /// Opens a table anew, so that header, footer, filter and index are read from the disk, and reads it. One

@@ -10,7 +10,10 @@ use std::{
 
 use kvilt_base::{
     CheckReport, Direction, Engine, ErrorKind, FileName, KeyRange, Layout, LayoutRange, Progress, ReadView,
-    Result, Rows, Scanned, Stats, Swap, WriteBatch, directory::DirectoryLock, layout::files_by_kind, planted,
+    Result, Rows, Scanned, Stats, Swap, WriteBatch,
+    directory::DirectoryLock,
+    layout::{FilesOfKind, files_by_kind},
+    planted,
 };
 use kvilt_format::{
     FORMAT_VERSION,
@@ -201,9 +204,11 @@ fn stats(store: &Store) -> Stats {
         stats.disk_bytes_now += sorted.of.len;
         stats.memory_bytes_now += sorted.table.memory_bytes() as u64;
     }
-    own.log_bytes_now = store.log.get().map_or(0, Log::bytes);
-    stats.disk_bytes_now += own.log_bytes_now;
-    stats.files_now = own.sorted_tables_now + 1;
+    let log = log_files(store);
+    own.log_bytes_now = log.bytes;
+    stats.disk_bytes_now += log.bytes;
+    // With the catalogue.
+    stats.files_now = own.sorted_tables_now + log.files + 1;
     own.rotations = counters.rotations.load(Relaxed);
     own.flushes = counters.flushes.load(Relaxed);
     own.merges = counters.merges.load(Relaxed);
@@ -228,6 +233,14 @@ fn stats(store: &Store) -> Stats {
         + counters.log_bytes.load(Relaxed);
     stats.own = own.declared();
     stats
+}
+
+/// Files of the redo log. A store that is only read has no log of its own, but that of earlier runs.
+fn log_files(store: &Store) -> FilesOfKind {
+    store.log.get().map(Log::files).unwrap_or_else(|| {
+        let files = files_by_kind(&*store.disk, word_for).unwrap_or_default();
+        files.get("log").copied().unwrap_or_default()
+    })
 }
 
 /// What a kind of files is called.

@@ -34,6 +34,9 @@ use crate::{
     worker::{Flusher, Merger, Syncer},
 };
 
+/// An open flushes the rows of as many segments of the log if they would fit into one.
+const SEGMENTS_OF_FEW_ROWS: u64 = 4;
+
 /// Opens the store in `disk`, or makes one.
 pub(crate) fn open(
     disk: Arc<dyn Disk>,
@@ -240,7 +243,7 @@ impl Opening<'_> {
         })?;
         let log_first = store.catalogue.lock().levels().log_first;
         store.log.get().iter().for_each(|log| log.free_until(log_first));
-        Ok(())
+        flush_few_rows(store, (log_first, synced))
     }
 
     /// A store that is opened again and again does not keep the logs of all its runs: if no row came from
@@ -282,6 +285,29 @@ impl Opening<'_> {
             }
         }
         Ok(())
+    }
+}
+
+/// Flushes the rows of a log whose segments are nearly empty: runs that wrote little left them, each with all
+/// of its room. So a program that opens the store for each write does not fill the disk.
+///
+/// Errors: those of a flush, but for want of room: then the background tries again.
+fn flush_few_rows(store: &Store, (log_first, end): (u64, Position)) -> Result<()> {
+    let sources = store.sources_now();
+    let used_bytes: usize = sources.unflushed().map(|memory| memory.table.fill().used_bytes).sum();
+    let are_few = (used_bytes as u64) < log_sizes(store.budget.bytes_max()).segment_bytes;
+    if end.sequence.saturating_sub(log_first) < SEGMENTS_OF_FEW_ROWS || !are_few {
+        return Ok(());
+    }
+    if !sources.active.table.is_empty() {
+        store.rotate_unannounced(&sources.active, Room::default())?;
+    }
+    loop {
+        match store.with_room(|| store.flush_oldest()) {
+            Ok(true) => {}
+            Err(error) if error.kind() != ErrorKind::NoSpace => return Err(error),
+            Ok(false) | Err(_) => return Ok(()),
+        }
     }
 }
 

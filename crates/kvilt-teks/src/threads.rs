@@ -1,5 +1,5 @@
 //! Several threads on a store whose memory tables are so small that they are rotated, flushed and merged all
-//! the time: no get goes back to an older value, or finds none.
+//! the time: no get goes back to an older value, or finds none, and no check finds damage.
 
 use std::{
     sync::{
@@ -115,6 +115,13 @@ fn a_get_never_goes_back_while_tables_are_rotated_flushed_and_merged() {
                 }
             });
         }
+        // Segments of the log are synced, freed and used again under the check.
+        scope.spawn(|| {
+            while writing.load(Ordering::Relaxed) > 0 {
+                assert_eq!(db.check(&mut |_| true).unwrap().damages, []);
+                db.sync().unwrap();
+            }
+        });
         for reader in 0..2 {
             let (store, acknowledged, writing) = (&store, &acknowledged, &writing);
             scope.spawn(move || {

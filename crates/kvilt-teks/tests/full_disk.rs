@@ -145,3 +145,20 @@ fn what_a_view_kept_is_room_for_puts() {
         assert!(again > filled / 2, "{again} rows after {filled}");
     });
 }
+
+/// Each open takes a segment of the log, and the rows of a few of them are flushed.
+#[test]
+fn opens_that_write_little_do_not_fill_the_disk() {
+    let disk = MemoryDisk::new(3);
+    let mut totals = Vec::new();
+    for number in 0..100 {
+        let (db, _) = open(disk.clone(), ASYNC).unwrap();
+        db.put(&key(number), b"value").unwrap();
+        db.close().unwrap();
+        totals.push(disk.total_bytes());
+    }
+    let most = |of: &[u64]| of.iter().max().copied().unwrap();
+    assert!(most(&totals[50..]) < most(&totals[..10]) + (32 << 10), "{totals:?}");
+    let (db, _) = open(disk, ASYNC).unwrap();
+    assert_eq!(rows(&*db), (0..100).map(|number| (key(number), b"value".to_vec())).collect());
+}

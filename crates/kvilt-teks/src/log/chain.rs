@@ -5,7 +5,7 @@ use std::{
     sync::Arc,
 };
 
-use kvilt_base::{Disk, Error, File, FileName, Listed, Result, directory, planted};
+use kvilt_base::{Disk, Error, ErrorKind, File, FileName, Listed, Result, directory, planted};
 use kvilt_format::{
     FileIdentity,
     names::REDO,
@@ -41,15 +41,10 @@ pub(super) struct Left {
     /// Where records lie that are not whole, and behind which others count.
     passed: Vec<u64>,
     /// Where its records end.
-    end: u64,
+    pub(super) end: u64,
 }
 
 impl Chain {
-    /// The file of the last segment.
-    fn last_name(&self) -> FileName {
-        self.segments.back().map_or(FileName::Of(REDO, self.last_number), |left| left.name)
-    }
-
     /// Ends the log, so that it can go on in another segment, and makes it durable: a process that was killed
     /// may not have. What is found behind its end is removed before, since it would follow then; and what
     /// lies before the first segment that is needed, as the caller made durable.
@@ -168,7 +163,8 @@ pub fn replay(
         sequence += 1;
         end_of_log = Position { sequence, offset: 0 };
     }
-    refuse_missing((disk, store_id, &files), (chain.last_name(), end_of_log), known)?;
+    let last = chain.segments.back().map(|left| left.name);
+    refuse_missing((disk, store_id, &files), (last, end_of_log), known)?;
     let behind = files.by_sequence.split_off(&known.first);
     chain.behind.extend(behind.into_values());
     chain.stale.extend(files.by_sequence.into_values());
@@ -184,13 +180,23 @@ fn damaged(chain: &Chain, at: Position) -> Error {
 /// The log ends at `end`: nothing behind it may have been synced.
 fn refuse_missing(
     (disk, store_id, files): (&dyn Disk, u64, &Files),
-    (last, end): (FileName, Position),
+    (last, end): (Option<FileName>, Position),
     known: Known,
 ) -> Result<()> {
     let missing = || {
         let Position { sequence, offset } = end;
-        let message = format!("the redo log ends in segment {sequence} at {offset}, and more was synced");
-        Error::corrupted(last, offset, message)
+        match last {
+            Some(last) if offset > 0 => {
+                let message =
+                    format!("the redo log ends in segment {sequence} at {offset}, and more was synced");
+                Error::corrupted(last, offset, message)
+            }
+            // Its name is in its header only.
+            _ => {
+                let message = format!("segment {sequence} of the redo log is missing, and was synced");
+                Error::new(ErrorKind::Corrupted, message).in_file(disk.place())
+            }
+        }
     };
     if end < known.synced {
         return Err(missing());

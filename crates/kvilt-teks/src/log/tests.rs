@@ -3,11 +3,14 @@
 
 use std::sync::atomic::AtomicU64;
 
-use kvilt_base::ErrorKind;
+use kvilt_base::{ErrorKind, FileName};
 use kvilt_format::redo::{Change, push_changes};
 use kvilt_io::{Keep, MemoryDisk, SeededRng};
 
-use super::*;
+use super::{
+    reserve::{OTHER_FILES, RESERVE_FILES_MIN, TURN_FILES},
+    *,
+};
 
 const STORE: u64 = 77;
 const SEGMENT_BYTES: u64 = 4096;
@@ -70,6 +73,26 @@ fn the_reserve_is_for_deletes_and_for_what_gives_room_back() {
     log.free_until(log.current().sequence());
     assert!(log.restore() && !log.is_short());
     log.append(&body(7, 300), Purpose::Rows, || ()).unwrap();
+}
+
+/// A full disk, and another memory budget: the reserve's files have another length than this log's segments.
+#[test]
+fn a_log_begins_on_a_full_disk_in_a_file_of_another_length() {
+    for segment_bytes in [SEGMENT_BYTES / 2, SEGMENT_BYTES * 64] {
+        let disk = MemoryDisk::new(4);
+        let (_, log) = open(&disk, known(1, true)).unwrap();
+        log.append(&body(1, 300), Purpose::Rows, || ()).unwrap();
+        log.close().unwrap();
+        drop(log);
+        disk.set_capacity(Some(disk.total_bytes()));
+        let (numbers, chain) = replayed(&disk, known(1, true)).unwrap();
+        assert_eq!(numbers, [1]);
+        let sizes = Sizes { segment_bytes, ..SIZES };
+        let log = Log::begin(Arc::clone(&disk) as Arc<dyn Disk>, STORE, sizes, chain).unwrap();
+        log.append(&body(2, 300), Purpose::Deletes, || ()).unwrap();
+        log.close().unwrap();
+        assert_eq!(replayed(&disk, known(1, true)).unwrap().0, [1, 2]);
+    }
 }
 
 /// T-14: on a disk without a free byte a log begins, one life after the other, in files of the reserve; the
@@ -147,9 +170,9 @@ fn a_segment_is_kept_while_a_record_in_it_waits_and_used_again_afterwards() {
     drop(waits);
     let first = log.first_needed();
     assert_eq!(first, log.current().sequence());
-    let bytes = log.bytes();
+    let bytes = log.files().bytes;
     log.free_until(first);
-    assert!(log.bytes() < bytes);
+    assert!(log.files().bytes < bytes);
     let last_number = log.files.lock().last_number;
     for number in 40..60 {
         log.append(&body(number, 300), Purpose::Rows, || ()).unwrap();
