@@ -21,7 +21,7 @@ use crate::{
     keys::{Chooser, key_of},
     meter::disk_bytes,
     store::Store,
-    work::{Mix, Work},
+    work::{Latest, Mix, Work},
 };
 
 /// The longest latency told apart, in nanoseconds.
@@ -354,8 +354,8 @@ impl<'a> Player<'a> {
             }
             Work::Keys { mix, rows_min, rows_max, .. } => self.step_on_keys(mix, rows_min..=rows_max)?,
             Work::Ingest => self.put_event()?,
-            Work::Analytics if self.chance.random_range(0..100) < 5 => self.put_event()?,
-            Work::Analytics => self.scan_minute()?,
+            Work::Analytics(_) if self.chance.random_range(0..100) < 5 => self.put_event()?,
+            Work::Analytics(latest) => self.scan_latest(latest)?,
             Work::ReadSeq => return self.read_whole(tally),
         }
         self.played.operations += 1;
@@ -409,10 +409,13 @@ impl<'a> Player<'a> {
         self.put(&events::event_key(app, events::time_of(event), user))
     }
 
-    fn scan_minute(&mut self) -> Result<()> {
+    fn scan_latest(&mut self, latest: Latest) -> Result<()> {
         let now = events::time_of(self.stage.events.load(Ordering::Relaxed));
-        let app = events::app(&mut self.chance);
-        let from = events::event_key(app, events::minute_before(now), 0);
+        let (app, since) = match latest {
+            Latest::Minute => (events::app(&mut self.chance), events::minute_before(now)),
+            Latest::Popular => (events::popular_app(&mut self.chance), events::some_events_before(now)),
+        };
+        let from = events::event_key(app, since, 0);
         let end = events::event_key(app, now, u32::MAX);
         self.scan(&from, Some(&end), u64::MAX >> 1)
     }

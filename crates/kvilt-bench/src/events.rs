@@ -13,6 +13,9 @@ pub const APPS: u64 = 60_000;
 const POPULAR: u64 = APPS / 1000;
 const KNOWN: u64 = APPS / 100;
 
+/// Events of a popular app that are looked at together, about.
+const LOOKED_AT: u64 = 323;
+
 /// Time between two events, so that a popular app has some hundred a minute.
 const EVENT_MICROS: u64 = 1500;
 
@@ -27,6 +30,16 @@ pub fn app(chance: &mut impl Rng) -> u32 {
         _ => chance.random_range(KNOWN..APPS),
     };
     scattered(rank, APPS) as u32
+}
+
+/// One of the apps that make 70 % of the events.
+pub fn popular_app(chance: &mut impl Rng) -> u32 {
+    scattered(chance.random_range(0..POPULAR), APPS) as u32
+}
+
+/// The time since which a popular app has had [`LOOKED_AT`] events, or the beginning.
+pub fn some_events_before(micros: u64) -> u64 {
+    micros.saturating_sub(LOOKED_AT * EVENT_MICROS * POPULAR * 100 / 70)
 }
 
 /// The time of the n-th event, in microseconds.
@@ -68,6 +81,17 @@ mod tests {
         let share = |apps: usize| f64::from(counts[..apps].iter().sum::<u32>()) / 200_000.0;
         assert!((0.68..0.72).contains(&share(60)), "{}", share(60));
         assert!((0.92..0.96).contains(&share(600)), "{}", share(600));
+    }
+
+    #[test]
+    fn a_popular_app_has_had_some_hundred_events_lately() {
+        let mut chance = SmallRng::seed_from_u64(3);
+        let looked_at = popular_app(&mut chance);
+        let now = 100_000;
+        let since = some_events_before(time_of(now));
+        let events = (0..now).filter(|event| app(&mut chance) == looked_at && time_of(*event) >= since);
+        let count = events.count() as u64;
+        assert!((LOOKED_AT - 60..LOOKED_AT + 60).contains(&count), "{count}");
     }
 
     #[test]

@@ -4,7 +4,7 @@
 //! | --- | --- |
 //! | [`keys`] | numbers to keys, and how popular each key is |
 //! | [`events`] | events of many apps in the order of time, and who reads them |
-//! | [`work`] | what the threads do: `P`, `A` … `F`, `ingest`, `analytics`, `readseq` |
+//! | [`work`] | what the threads do: `P`, `A` … `F`, `ingest`, `analytics`, `popular`, `readseq` |
 //! | [`store`] | what a store must offer to take part, Kvilt's and others' |
 //! | [`contestants`] | Kvilt's own entries |
 //! | [`drive`] | what the drive does by itself |

@@ -133,7 +133,7 @@ fn until(work: &NamedWork, scenario: &Scenario) -> Until {
         Work::Ingest => Until::Operations(scenario.records()),
         // A whole scan is an operation a row, and a thread looks up only behind it.
         Work::ReadSeq => Until::Operations(1),
-        Work::Keys { .. } | Work::Analytics => Until::Elapsed(scenario.phase),
+        Work::Keys { .. } | Work::Analytics(_) => Until::Elapsed(scenario.phase),
     }
 }
 

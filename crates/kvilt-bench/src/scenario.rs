@@ -56,7 +56,7 @@ impl Scenario {
         let (data, budget, limit, seconds, works) = match name {
             "memory" => (1024, 1536, None, 7, MEMORY),
             "limited" => (4096, 512, Some(1024), 15, LIMITED),
-            "ingest" => (4096, 512, Some(1024), 40, "ingest,analytics"),
+            "ingest" => (4096, 512, Some(1024), 40, "ingest,analytics,popular"),
             "rows" => (272, 1024, None, 5, "readrandom,readseq,seekrandom"),
             "teks" => (260, 4096, None, 3, TEKS),
             "versions" => (260, 8192, None, 3, VERSIONS),
@@ -111,7 +111,7 @@ impl Scenario {
 
     /// Whether it is about events, which are not loaded before.
     pub fn has_events(&self) -> bool {
-        self.works.iter().any(|work| matches!(work.work, Work::Ingest | Work::Analytics))
+        self.works.iter().any(|work| matches!(work.work, Work::Ingest | Work::Analytics(_)))
     }
 
     /// A random key of the data, or where an app's events of the last minute begin.

@@ -47,10 +47,19 @@ pub enum Work {
     },
     /// Events written in the order of time.
     Ingest,
-    /// 95 % scans of an app's latest minute, 5 % puts of events.
-    Analytics,
+    /// 95 % scans of an app's latest events, 5 % puts of events.
+    Analytics(Latest),
     /// Scans of the whole store, one row an operation.
     ReadSeq,
+}
+
+/// Which events are looked at.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Latest {
+    /// The latest minute of an app: of many apps it has few events.
+    Minute,
+    /// The latest of a popular app: as many events each time, about.
+    Popular,
 }
 
 /// Work, and how it is written.
@@ -80,7 +89,8 @@ impl FromStr for NamedWork {
         };
         let work = match of_work {
             "ingest" => Work::Ingest,
-            "analytics" => Work::Analytics,
+            "analytics" => Work::Analytics(Latest::Minute),
+            "popular" => Work::Analytics(Latest::Popular),
             "readseq" => Work::ReadSeq,
             // TeksDB's words for what the others call C and E.
             "readrandom" => keys("C", None, Pattern::Uniform)?,
@@ -140,7 +150,7 @@ fn mix(name: &str) -> Result<(Mix, u64, u64)> {
             (Some("C"), Some(keys)) if keys > 0 => (Mix { get_many: 100, ..none }, keys, keys),
             _ => bail!(
                 "no work is called {name}: P, I, A, B, C, C64, D, E10, E100, E1000, F, S, S10, ingest, analytics, \
-                 readseq"
+                 popular, readseq"
             ),
         },
     })
@@ -151,7 +161,7 @@ impl Work {
     pub fn writes(&self) -> bool {
         match self {
             Work::Keys { mix, beside, .. } => beside.is_some() || mix.put + mix.change + mix.insert > 0,
-            Work::Ingest | Work::Analytics => true,
+            Work::Ingest | Work::Analytics(_) => true,
             Work::ReadSeq => false,
         }
     }
@@ -160,7 +170,7 @@ impl Work {
     pub fn puts_over(&self) -> bool {
         match self {
             Work::Keys { mix, .. } => mix.put + mix.change > 0,
-            Work::Ingest | Work::Analytics | Work::ReadSeq => false,
+            Work::Ingest | Work::Analytics(_) | Work::ReadSeq => false,
         }
     }
 }
@@ -188,7 +198,7 @@ mod tests {
         let expected = Work::Keys { mix, beside: Some(insert), pattern, rows_min: 10, rows_max: 10 };
         assert_eq!((beside.work, beside.work.writes(), beside.threads), (expected, true, Some(2)));
         assert_eq!((many.threads, reads.threads), (Some(2), None));
-        for name in ["D", "ingest", "analytics", "readseq"] {
+        for name in ["D", "ingest", "analytics", "popular", "readseq"] {
             assert!(!name.parse::<NamedWork>().unwrap().work.puts_over(), "{name}");
         }
         for wrong in

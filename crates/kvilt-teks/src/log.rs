@@ -39,7 +39,7 @@ use kvilt_sync::Group;
 use parking_lot::{Mutex, RwLock};
 
 use self::{
-    reserve::{Files, take_over},
+    reserve::{Files, Taken, take_over},
     segment::Segment,
 };
 
@@ -113,7 +113,7 @@ impl Log {
     /// Errors: `NoSpace`, `Io`.
     pub fn begin(disk: Arc<dyn Disk>, store_id: u64, sizes: Sizes, mut chain: Chain) -> Result<Log> {
         chain.end(&*disk)?;
-        let (free, other) = take_over(&*disk, sizes, &chain.unused);
+        let Taken { free, other } = take_over(&*disk, sizes, &chain.unused);
         let first = Position { sequence: chain.last_sequence + 1, offset: 0 };
         let log = Log {
             disk,

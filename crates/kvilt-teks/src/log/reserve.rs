@@ -241,13 +241,17 @@ impl Drop for Loan<'_> {
     }
 }
 
-/// Files of earlier runs that can be segments of this one; and the longest of another length, which can be
-/// the first if there is no room for another: the store had another memory budget. Others are removed.
-pub(super) fn take_over(
-    disk: &dyn Disk,
-    sizes: Sizes,
-    unused: &[FileName],
-) -> (Vec<Arc<dyn File>>, Option<Arc<dyn File>>) {
+/// Free files of earlier runs.
+pub(super) struct Taken {
+    /// Those that can be segments of this run.
+    pub(super) free: Vec<Arc<dyn File>>,
+    /// The longest of another length, as the store had another memory budget: it can be the first segment if
+    /// there is no room for another.
+    pub(super) other: Option<Arc<dyn File>>,
+}
+
+/// Takes files of earlier runs; others are removed.
+pub(super) fn take_over(disk: &dyn Disk, sizes: Sizes, unused: &[FileName]) -> Taken {
     let mut free = Vec::new();
     let mut other: Option<(u64, Arc<dyn File>)> = None;
     for name in unused {
@@ -274,5 +278,5 @@ pub(super) fn take_over(
             let _ = disk.remove(name);
         }
     }
-    (free, other.map(|(_, file)| file))
+    Taken { free, other: other.map(|(_, file)| file) }
 }
