@@ -52,7 +52,10 @@ fn every_work_is_done() {
 
 #[test]
 fn events_are_written_and_looked_at() {
-    check(&["--scenario", "ingest", "--data-mb", "4", "--limit-mb", "0"], &["ingest", "analytics"]);
+    check(
+        &["--scenario", "ingest", "--data-mb", "4", "--limit-mb", "0"],
+        &["ingest", "analytics", "popular"],
+    );
 }
 
 #[test]
