@@ -10,8 +10,10 @@
 //! Where keys are long, an order takes as much memory as its log. What the orders of one chunk may take is
 //! therefore bounded, and a log whose order does not fit is walked in [`Pieces`].
 
+mod packed;
 mod pieces;
 mod source;
+mod versions;
 
 use std::{
     cmp::Reverse,
@@ -25,6 +27,10 @@ use std::{
 use kvilt_base::{Charge, KeyRange, Kind, Large, Result, Version};
 use kvilt_format::log::Outline;
 
+use self::{
+    packed::{BLOCK, Packed, Packing, Reader},
+    versions::OffsetVersions,
+};
 pub(crate) use self::{
     pieces::Pieces,
     source::{OrderSource, Wanted},
@@ -35,28 +41,17 @@ use crate::{files::Files, heads::Heads, parts};
 /// So many seconds an order is kept after a scan has asked for it.
 const SECONDS_KEPT: u8 = 3;
 
-/// A record. Orders are what scans of many cold chunks need most of their memory for, so it is packed.
-struct Item {
-    version: Version,
-    /// Where its key begins in `keys`; it ends where the next one's begins.
-    start: u32,
-    /// A log is shorter than what 31 bits count. The other says that it is a tombstone.
-    offset_and_kind: u32,
-}
+/// What a record takes of an order beside its key, in bytes, at most: the others of a block take less.
+const RECORD_BYTES: usize = 20;
 
-/// Of so many records the key of one is among those that are searched first.
-const RECORDS_A_SAMPLE: usize = 32;
-
-const TOMBSTONE_BIT: u32 = 1 << 31;
-const _: () = assert!(LOG_BYTES_LIMIT <= TOMBSTONE_BIT as u64 && size_of::<Item>() == 16);
+const _: () = assert!(LOG_BYTES_LIMIT <= u32::MAX as u64);
 
 /// Keys of a part of a log, sorted: by key ascending, version descending, newest record first.
 pub(crate) struct LogOrder {
-    /// One behind the other, in order.
-    keys: Large,
-    items: Vec<Item>,
-    /// The heads of every so manyth key: to search among all keys would touch two lines of memory a step.
+    records: Packed,
+    /// The heads of the first keys of blocks.
     samples: Heads,
+    versions: OffsetVersions,
     /// What of the log it covers.
     place: Range<u64>,
 }
@@ -104,113 +99,114 @@ impl LogOrder {
 
     /// Two parts, one behind the other, as one.
     fn merged(older: &LogOrder, newer: &LogOrder) -> Self {
-        let key_bytes = older.keys.len() + newer.keys.len();
         let place = older.place.start..newer.place.end;
-        let (mut old, mut new) = (older.records().peekable(), newer.records().peekable());
-        let both = std::iter::from_fn(|| match (old.peek(), new.peek()) {
-            (Some(a), Some(b)) if a.order() <= b.order() => old.next(),
-            (_, Some(_)) => new.next(),
-            (_, None) => old.next(),
-        });
-        Self::of(both, (key_bytes, place))
+        let (mut old, mut new) = (Walk::new(older), Walk::new(newer));
+        let mut packing = Unique::default();
+        loop {
+            let next = match (old.record(), new.record()) {
+                (Some(a), Some(b)) if a.order() <= b.order() => &mut old,
+                (_, Some(_)) => &mut new,
+                (Some(_), None) => &mut old,
+                (None, None) => break,
+            };
+            packing.push(next.record().expect("it was looked at"));
+            next.advance();
+        }
+        Self::packed(packing, OffsetVersions::joined(&older.versions, &newer.versions), place)
     }
 
     /// From records in order.
-    fn of<'k>(records: impl Iterator<Item = Record<'k>>, (key_bytes, place): (usize, Range<u64>)) -> Self {
-        let keys = Large::with_capacity(key_bytes);
-        let mut order = LogOrder { keys, items: Vec::new(), samples: Heads::default(), place };
-        for Record { key, version, offset, kind } in records {
-            // Of records that no view can tell apart the newest stays, which comes first.
-            if order.items.last().is_some_and(|last| last.version == version)
-                && order.key(order.items.len() - 1) == key
-            {
-                continue;
-            }
-            order.push(Record { key, version, offset, kind });
-        }
-        order.items.shrink_to_fit();
-        order.keys.shrink_to_fit();
-        order.samples = Heads::new((0..order.items.len()).step_by(RECORDS_A_SAMPLE).map(|at| order.key(at)));
-        order
+    fn of<'k>(
+        records: impl Iterator<Item = Record<'k>>,
+        versions: OffsetVersions,
+        place: Range<u64>,
+    ) -> Self {
+        let mut packing = Unique::default();
+        records.for_each(|record| packing.push(record));
+        Self::packed(packing, versions, place)
     }
 
-    /// Adds the next record.
-    fn push(&mut self, Record { key, version, offset, kind }: Record<'_>) {
-        let start = self.keys.len() as u32;
-        self.keys.extend_from_slice(key);
-        let tombstone = if kind == Kind::Tombstone { TOMBSTONE_BIT } else { 0 };
-        self.items.push(Item { version, start, offset_and_kind: offset as u32 | tombstone });
-    }
-
-    fn records(&self) -> impl Iterator<Item = Record<'_>> {
-        (0..self.items.len()).map(|at| self.record(at))
-    }
-
-    fn record(&self, at: usize) -> Record<'_> {
-        let item = &self.items[at];
-        let kind = if item.offset_and_kind & TOMBSTONE_BIT == 0 { Kind::Put } else { Kind::Tombstone };
-        let offset = u64::from(item.offset_and_kind & !TOMBSTONE_BIT);
-        Record { key: self.key(at), version: item.version, offset, kind }
-    }
-
-    fn key(&self, at: usize) -> &[u8] {
-        let end = self.items.get(at + 1).map_or(self.keys.len(), |next| next.start as usize);
-        &self.keys[self.items[at].start as usize..end]
+    fn packed(packing: Unique, versions: OffsetVersions, place: Range<u64>) -> Self {
+        let records = packing.packing.finish();
+        let samples = Heads::new(records.first_keys());
+        LogOrder { records, samples, versions, place }
     }
 
     pub(super) fn memory_bytes(&self) -> usize {
-        self.keys.capacity() + self.items.capacity() * size_of::<Item>() + self.samples.bytes()
+        self.records.memory_bytes() + self.versions.memory_bytes() + self.samples.bytes()
     }
 
     /// Where the records of `range` lie in the log, in the order of their keys.
     pub(super) fn offsets(&self, range: &KeyRange) -> impl Iterator<Item = u64> {
-        self.positions_of(range).map(|at| self.record(at).offset)
+        let mut reader = Reader::default();
+        self.positions_of(range, &mut reader).map(move |at| reader.place(&self.records, at).0)
     }
 
-    fn positions_of(&self, range: &KeyRange) -> Range<usize> {
-        let start = self.lower_bound(&range.start);
-        let end = range.end.as_deref().map_or(self.items.len(), |end| self.lower_bound_from(start, end));
-        start..end
+    fn positions_of(&self, range: &KeyRange, reader: &mut Reader) -> Range<usize> {
+        let start = self.lower_bound(&range.start, reader);
+        let end = range.end.as_deref().map_or(self.records.len(), |end| self.lower_bound(end, reader));
+        // A range may end before it begins.
+        start..end.max(start)
     }
 
     /// The position of the first record whose key is `>= key`, or the count of records.
-    fn lower_bound(&self, key: &[u8]) -> usize {
-        let sample = self.samples.lower_bound(key, |sample| self.key(sample * RECORDS_A_SAMPLE));
-        // It is that record, or one of those behind the sample before.
-        let from = sample.checked_sub(1).map_or(0, |before| before * RECORDS_A_SAMPLE + 1);
-        self.lower_bound_among(from..(sample * RECORDS_A_SAMPLE).min(self.items.len()), key)
+    fn lower_bound(&self, key: &[u8], reader: &mut Reader) -> usize {
+        let block = self.samples.lower_bound(key, |block| self.records.first_key(block));
+        // It is that block's first record, or one of those in the block before, but for its first.
+        let Some(before) = block.checked_sub(1) else { return 0 };
+        let end = (block * BLOCK).min(self.records.len());
+        (before * BLOCK + 1..end).find(|at| reader.key(&self.records, *at) >= key).unwrap_or(end)
+    }
+}
+
+/// Records of an order, one after the other.
+struct Walk<'o> {
+    order: &'o LogOrder,
+    position: usize,
+    reader: Reader,
+}
+
+impl<'o> Walk<'o> {
+    fn new(order: &'o LogOrder) -> Self {
+        Walk { order, position: 0, reader: Reader::default() }
     }
 
-    /// The same, where that is not before `start`. A scan ends near where it begins, so it is looked for
-    /// there first.
-    fn lower_bound_from(&self, start: usize, key: &[u8]) -> usize {
-        let (mut low, mut step) = (start, 1);
-        while let at = start + step - 1
-            && at < self.items.len()
-            && self.key(at) < key
-        {
-            low = at + 1;
-            step *= 2;
+    /// The one where it stands; none at the end.
+    fn record(&mut self) -> Option<Record<'_>> {
+        let records = &self.order.records;
+        if self.position == records.len() {
+            return None;
         }
-        self.lower_bound_among(low..(start + step - 1).min(self.items.len()), key)
+        let (offset, kind) = self.reader.place(records, self.position);
+        let version = self.order.versions.at(offset);
+        Some(Record { key: self.reader.key(records, self.position), version, offset, kind })
     }
 
-    fn lower_bound_among(&self, Range { start: mut low, end: mut high }: Range<usize>, key: &[u8]) -> usize {
-        while low < high {
-            let middle = low + (high - low) / 2;
-            if self.key(middle) < key {
-                low = middle + 1;
-            } else {
-                high = middle;
-            }
+    fn advance(&mut self) {
+        self.position += 1;
+    }
+}
+
+/// Packs records in order: of those that no view can tell apart the newest, which comes first.
+#[derive(Default)]
+struct Unique {
+    packing: Packing,
+    last_version: Version,
+}
+
+impl Unique {
+    fn push(&mut self, Record { key, version, offset, kind }: Record<'_>) {
+        if self.last_version == version && self.packing.last_key() == Some(key) {
+            return;
         }
-        low
+        self.packing.push(key, offset as u32, kind);
+        self.last_version = version;
     }
 }
 
 /// What a record takes of an order, in bytes.
 fn order_bytes(key: &[u8]) -> u64 {
-    (key.len() + size_of::<Item>()) as u64
+    (key.len() + RECORD_BYTES) as u64
 }
 
 /// Records in the order in which they are found.
@@ -243,7 +239,9 @@ impl Gathered {
 
     /// The order of them all, which are those of this part of the log.
     fn sorted(self, place: Range<u64>) -> LogOrder {
-        LogOrder::of(self.records().into_iter(), (self.keys.len(), place))
+        let versions = self.found.iter().map(|(_, version, offset, _)| (*offset as u32, *version));
+        let versions = OffsetVersions::new(versions.collect());
+        LogOrder::of(self.records().into_iter(), versions, place)
     }
 }
 
@@ -301,7 +299,8 @@ impl Orders {
     }
 
     fn push(&mut self, mut newest: LogOrder, files: &Files) {
-        while let Some((older, _)) = self.orders.pop_if(|(o, _)| o.items.len() <= 2 * newest.items.len()) {
+        while let Some((older, _)) = self.orders.pop_if(|(o, _)| o.records.len() <= 2 * newest.records.len())
+        {
             newest = LogOrder::merged(&older, &newest);
         }
         let charge = files.budget.charge(parts::LOG_INDEXES, newest.memory_bytes() as u64);

@@ -8,10 +8,10 @@ use std::{
     },
 };
 
-use kvilt_base::{Charge, Direction, EntryRef, KeyRange, Large, Result, Source, Streamed, Version};
+use kvilt_base::{Charge, Direction, EntryRef, KeyRange, Kind, Large, Result, Source, Streamed, Version};
 use kvilt_format::log::LargeRecord;
 
-use super::LogOrder;
+use super::{LogOrder, Reader};
 use crate::{
     files::Files,
     funk::log::{ChunkLog, Window},
@@ -55,8 +55,11 @@ pub(crate) struct OrderSource<'f> {
     /// How many it is asked for next.
     ask_next: usize,
     remaining: Range<usize>,
-    /// Where it stands; none at the end.
-    position: Option<usize>,
+    reader: Reader,
+    /// The record where it stands; none at the end.
+    here: Option<Here>,
+    /// The key of that.
+    key: Vec<u8>,
     /// Bytes in which the value of the current entry lies, once that has been fetched, and where in them.
     value: Large,
     value_at: Range<usize>,
@@ -68,6 +71,15 @@ pub(crate) struct OrderSource<'f> {
     window: Window,
 }
 
+/// A record that a source stands on.
+#[derive(Clone, Copy)]
+struct Here {
+    position: usize,
+    version: Version,
+    offset: u64,
+    kind: Kind,
+}
+
 impl<'f> OrderSource<'f> {
     /// The entries of `range`, in `direction`.
     pub(crate) fn new(
@@ -77,7 +89,8 @@ impl<'f> OrderSource<'f> {
         direction: Direction,
         wanted: Wanted<'f>,
     ) -> Self {
-        let remaining = order.positions_of(range);
+        let mut reader = Reader::default();
+        let remaining = order.positions_of(range, &mut reader);
         let mut source = OrderSource {
             order,
             log,
@@ -87,7 +100,9 @@ impl<'f> OrderSource<'f> {
             asked_for: 0,
             ask_next: wanted.rows.map_or(1, |rows| rows.min(TOGETHER_MAX as u64) as usize),
             remaining,
-            position: None,
+            reader,
+            here: None,
+            key: Vec::new(),
             value: Large::default(),
             value_at: 0..0,
             large: None,
@@ -95,63 +110,27 @@ impl<'f> OrderSource<'f> {
             is_fetched: false,
             window: Window::default(),
         };
-        source.position = source.next_position();
+        source.go_on();
         source
     }
 
     /// Whether it has nothing of the range.
     pub(crate) fn is_empty(&self) -> bool {
-        self.position.is_none()
+        self.here.is_none()
     }
 
-    /// Takes the next position off what remains.
-    fn next_position(&mut self) -> Option<usize> {
-        let mut remaining = self.remaining.clone();
-        let next = self.next_of(&mut remaining);
-        self.remaining = remaining;
-        next
-    }
-
-    /// Takes the next position off `remaining`: of each key only that of the record that is wanted.
-    fn next_of(&self, remaining: &mut Range<usize>) -> Option<usize> {
-        if self.wanted.every_version && self.direction == Direction::Forward {
-            return remaining.next();
+    /// Takes the next record off what remains.
+    fn go_on(&mut self) {
+        let Self { order, wanted, direction, remaining, reader, .. } = self;
+        self.here = next_of(order, wanted, *direction, remaining, reader);
+        if let Some(Here { position, .. }) = self.here {
+            self.key.clear();
+            self.key.extend_from_slice(self.reader.key(&self.order.records, position));
         }
-        loop {
-            let records = self.next_key(remaining)?;
-            let items = &self.order.items[records.clone()];
-            let first_visible = records.start + items.partition_point(|item| item.version > self.wanted.view);
-            if first_visible < records.end {
-                return Some(first_visible);
-            }
-        }
-    }
-
-    /// Takes all records of the next key off `remaining`.
-    fn next_key(&self, remaining: &mut Range<usize>) -> Option<Range<usize>> {
-        let Range { start, end } = *remaining;
-        let order = &self.order;
-        let records = match self.direction {
-            _ if start == end => return None,
-            Direction::Forward => {
-                let key = order.key(start);
-                start..(start + 1..end).find(|&at| order.key(at) != key).unwrap_or(end)
-            }
-            Direction::Backward => {
-                let key = order.key(end - 1);
-                (start..end - 1).rev().find(|&at| order.key(at) != key).map_or(start, |at| at + 1)..end
-            }
-        };
-        match self.direction {
-            Direction::Forward => remaining.start = records.end,
-            Direction::Backward => remaining.end = records.start,
-        }
-        Some(records)
     }
 
     fn read_value(&mut self) -> Result<()> {
-        let Some(at) = self.position else { return Ok(()) };
-        let offset = self.order.record(at).offset;
+        let Some(Here { offset, .. }) = self.here else { return Ok(()) };
         self.value.clear();
         if self.log.has_large_records(self.files) {
             // The one before is not kept beside it.
@@ -169,12 +148,12 @@ impl<'f> OrderSource<'f> {
                 return Ok(());
             }
         }
-        self.read_small_value(at, offset)?;
+        self.read_small_value(offset)?;
         self.value_at = 0..self.value.len();
         Ok(())
     }
 
-    fn read_small_value(&mut self, at: usize, offset: u64) -> Result<()> {
+    fn read_small_value(&mut self, offset: u64) -> Result<()> {
         let value = &mut self.value;
         if self.log.record_in(&self.window, offset, |entry| value.extend_from_slice(entry.value))? {
             return Ok(());
@@ -190,15 +169,15 @@ impl<'f> OrderSource<'f> {
                 return Ok(());
             }
         }
-        self.ask_ahead(at)?;
+        self.ask_ahead(offset)?;
         let value = &mut self.value;
         self.log.record_at(self.files, offset, |entry, _| value.extend_from_slice(entry.value))
     }
 
     /// While the drive is waited for: has the system fetch the records that come next beside the one at
-    /// `position`, for they lie too far apart to be read together, and waiting for one after the other takes
+    /// `offset`, for they lie too far apart to be read together, and waiting for one after the other takes
     /// as many times as long.
-    fn ask_ahead(&mut self, position: usize) -> Result<()> {
+    fn ask_ahead(&mut self, offset: u64) -> Result<()> {
         if self.asked_for > 0 || !self.files.reads.wait_for_the_drive() {
             self.asked_for = self.asked_for.saturating_sub(1);
             return Ok(());
@@ -207,20 +186,23 @@ impl<'f> OrderSource<'f> {
         self.ask_next = (count * 2).min(TOGETHER_MAX);
         if count > 1 {
             let mut asked_for = 0;
-            for at in std::iter::once(position).chain(self.next_positions()).take(count) {
-                self.log.will_read(self.files, self.log.likely_place(self.order.record(at).offset))?;
+            for offset in std::iter::once(offset).chain(self.next_offsets()).take(count) {
+                self.log.will_read(self.files, self.log.likely_place(offset))?;
                 asked_for += 1;
             }
-            // The one at `position` is read now.
+            // The first is read now.
             self.asked_for = asked_for - 1;
         }
         Ok(())
     }
 
-    /// What comes next, in direction.
-    pub(super) fn next_positions(&self) -> impl Iterator<Item = usize> {
-        let mut remaining = self.remaining.clone();
-        std::iter::from_fn(move || self.next_of(&mut remaining))
+    /// Where what comes next lies, in direction.
+    pub(super) fn next_offsets(&self) -> impl Iterator<Item = u64> {
+        let (mut remaining, mut reader) = (self.remaining.clone(), Reader::default());
+        std::iter::from_fn(move || {
+            next_of(&self.order, &self.wanted, self.direction, &mut remaining, &mut reader)
+                .map(|record| record.offset)
+        })
     }
 
     /// Where the record at `offset` and those that come next lie, if so near each other that they are better
@@ -228,8 +210,8 @@ impl<'f> OrderSource<'f> {
     fn place_of_next(&self, offset: u64) -> Option<Range<u64>> {
         let most = self.wanted.rows.map_or(TOGETHER_MAX, |rows| rows.min(TOGETHER_MAX as u64) as usize);
         let (mut place, mut together) = (self.log.likely_place(offset), 1);
-        for at in self.next_positions().take(most) {
-            let next = self.log.likely_place(self.order.record(at).offset);
+        for offset in self.next_offsets().take(most) {
+            let next = self.log.likely_place(offset);
             let wider = place.start.min(next.start)..place.end.max(next.end);
             if wider.end - wider.start > (together + 1) * APART_BYTES_MAX {
                 break;
@@ -240,24 +222,71 @@ impl<'f> OrderSource<'f> {
     }
 }
 
+/// Takes the next record off `remaining`: of each key only the one that is wanted.
+fn next_of(
+    order: &LogOrder,
+    wanted: &Wanted<'_>,
+    direction: Direction,
+    remaining: &mut Range<usize>,
+    reader: &mut Reader,
+) -> Option<Here> {
+    if wanted.every_version && direction == Direction::Forward {
+        return remaining.next().map(|position| here(order, reader, position));
+    }
+    loop {
+        let records = next_key(order, direction, remaining, reader)?;
+        // Newest first.
+        let mut records = records.map(|position| here(order, reader, position));
+        if let Some(visible) = records.find(|record| record.version <= wanted.view) {
+            return Some(visible);
+        }
+    }
+}
+
+/// Takes all records of the next key off `remaining`.
+fn next_key(
+    order: &LogOrder,
+    direction: Direction,
+    remaining: &mut Range<usize>,
+    reader: &mut Reader,
+) -> Option<Range<usize>> {
+    let Range { start, end } = *remaining;
+    if start == end {
+        return None;
+    }
+    let mut is_same = |at: &usize| reader.is_same_key(&order.records, *at);
+    Some(match direction {
+        Direction::Forward => {
+            let behind = (start + 1..end).find(|at| !is_same(at)).unwrap_or(end);
+            remaining.start = behind;
+            start..behind
+        }
+        Direction::Backward => {
+            let first = (start + 1..end).rev().find(|at| !is_same(at)).unwrap_or(start);
+            remaining.end = first;
+            first..end
+        }
+    })
+}
+
+fn here(order: &LogOrder, reader: &mut Reader, position: usize) -> Here {
+    let (offset, kind) = reader.place(&order.records, position);
+    Here { position, version: order.versions.at(offset), offset, kind }
+}
+
 impl Source for OrderSource<'_> {
     fn entry(&self) -> Option<EntryRef<'_>> {
-        let record = self.order.record(self.position?);
+        let Here { version, kind, .. } = self.here?;
         assert!(self.is_fetched, "an entry without its value");
-        Some(EntryRef {
-            key: record.key,
-            version: record.version,
-            kind: record.kind,
-            value: &self.value[self.value_at.clone()],
-        })
+        Some(EntryRef { key: &self.key, version, kind, value: &self.value[self.value_at.clone()] })
     }
 
     fn key(&self) -> Option<&[u8]> {
-        Some(self.order.record(self.position?).key)
+        self.here.map(|_| self.key.as_slice())
     }
 
     fn version(&self) -> Option<Version> {
-        Some(self.order.record(self.position?).version)
+        self.here.map(|here| here.version)
     }
 
     fn fetch(&mut self) -> Result<()> {
@@ -273,7 +302,7 @@ impl Source for OrderSource<'_> {
     }
 
     fn advance(&mut self) -> Result<()> {
-        self.position = self.next_position();
+        self.go_on();
         self.large = None;
         if self.value.capacity() > KEPT_BYTES {
             // Others may read large ones before this source has its turn again.

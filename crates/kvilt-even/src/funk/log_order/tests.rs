@@ -134,6 +134,17 @@ impl Script {
     }
 }
 
+/// Key, version and offset of all records of an order.
+fn records(order: &LogOrder) -> Vec<(Vec<u8>, Version, u64)> {
+    let mut walk = Walk::new(order);
+    let mut all = Vec::new();
+    while let Some(Record { key, version, offset, .. }) = walk.record() {
+        all.push((key.to_vec(), version, offset));
+        walk.advance();
+    }
+    all
+}
+
 /// Of each key the newest record.
 fn newest(records: &Records) -> Records {
     let mut newest = Records::new();
@@ -402,28 +413,28 @@ fn what_comes_next_at_a_view_is_a_record_of_each_key() {
     for (direction, next) in [(Direction::Forward, 1), (Direction::Backward, 18)] {
         let of = (Arc::clone(&order), Arc::clone(&script.log));
         let source = OrderSource::new(of, &script.store.files, &KeyRange::all(), direction, wanted);
-        let found: Vec<_> = source
-            .next_positions()
-            .map(|at| (String::from_utf8(order.key(at).to_vec()).unwrap(), order.record(at).version))
-            .collect();
-        assert_eq!((found.len(), &found[0]), (19, &(format!("key{next:04}"), view)), "{direction:?}");
-        assert!(found.iter().all(|(_, version)| *version == view));
+        let all = records(&order);
+        let find = |offset| all.iter().find(|(_, _, other)| *other == offset).unwrap();
+        let found: Vec<_> = source.next_offsets().map(find).collect();
+        let first = (format!("key{next:04}").into_bytes(), view);
+        assert_eq!((found.len(), &found[0].0, found[0].1), (19, &first.0, first.1), "{direction:?}");
+        assert!(found.iter().all(|(_, version, _)| *version == view));
     }
 }
 
 #[test]
-fn a_bound_is_found_from_anywhere_before_it() {
+fn a_range_has_the_positions_between_its_bounds() {
     let mut script = Script::new();
     (0..50).for_each(|i| script.append_row(format!("key{:04}", i * 2).as_bytes(), b"value", 1));
     let place = HEADER_BYTES as u64..script.log.len();
     let order = LogOrder::read(&script.log, &script.store.files, place, u64::MAX).unwrap().0.unwrap();
+    let mut reader = Reader::default();
     for i in 0..103_usize {
         let key = format!("key{i:04}");
         let expected = i.div_ceil(2).min(50);
-        assert_eq!(order.lower_bound(key.as_bytes()), expected);
-        for start in 0..=expected {
-            assert_eq!(order.lower_bound_from(start, key.as_bytes()), expected, "{key} from {start}");
-        }
+        assert_eq!(order.lower_bound(key.as_bytes(), &mut reader), expected);
+        let range = KeyRange { start: b"key0031".to_vec(), end: Some(key.into_bytes()) };
+        assert_eq!(order.positions_of(&range, &mut reader), 16..expected.max(16));
     }
 }
 
@@ -442,11 +453,12 @@ fn bounds_are_found_among_keys_with_many_versions_and_other_beginnings() {
     keys.push(b"zz".to_vec());
     let place = HEADER_BYTES as u64..script.log.len();
     let order = LogOrder::read(&script.log, &script.store.files, place, u64::MAX).unwrap().0.unwrap();
-    assert!(order.items.len() > 6 * RECORDS_A_SAMPLE);
-    let all: Vec<&[u8]> = order.records().map(|record| record.key).collect();
+    assert!(order.records.len() > 6 * BLOCK);
+    let all: Vec<Vec<u8>> = records(&order).into_iter().map(|(key, ..)| key).collect();
+    let mut reader = Reader::default();
     let near = |key: &Vec<u8>| [key.clone(), [key, b"\0".as_slice()].concat(), key[..key.len() / 2].to_vec()];
     for probe in keys.iter().flat_map(near).chain([b"zzz".to_vec(), b"a".to_vec()]) {
-        let expected = all.partition_point(|key| *key < probe.as_slice());
-        assert_eq!(order.lower_bound(&probe), expected, "{probe:?}");
+        let expected = all.partition_point(|key| *key < probe);
+        assert_eq!(order.lower_bound(&probe, &mut reader), expected, "{probe:?}");
     }
 }
