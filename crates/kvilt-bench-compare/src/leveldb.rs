@@ -404,29 +404,11 @@ fn made<T>(thing: *mut T) -> NonNull<T> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::checks;
 
     #[test]
     fn what_is_put_is_there_in_order_also_when_opened_again() {
-        let place = tempfile::tempdir().unwrap();
-        let store = LevelDb.open(place.path(), 8 << 20).unwrap();
-        store.put(b"b", b"2").unwrap();
-        store.load(&[(b"c".to_vec(), b"3".to_vec()), (b"a".to_vec(), Vec::new())]).unwrap();
-        store.settle().unwrap();
-        store.close().unwrap();
-        let store = LevelDb.open(place.path(), 8 << 20).unwrap();
-        let mut seen = Vec::new();
-        assert!(store.get(b"b", &mut |value| seen.push(value.to_vec())).unwrap());
-        assert!(!store.get(b"d", &mut |_| panic!("it is not there")).unwrap());
-        assert_eq!(seen, [b"2"]);
-        let scanned = |from: &[u8], end: Option<&[u8]>, rows_max| {
-            let mut keys = Vec::new();
-            store.scan(from, end, rows_max, &mut |key, _| keys.push(key.to_vec())).unwrap();
-            keys.concat()
-        };
-        assert_eq!(scanned(b"", None, 9), b"abc");
-        assert_eq!(scanned(b"aa", None, 1), b"b");
-        assert_eq!(scanned(b"a", Some(b"c"), 9), b"ab");
-        assert!(LevelDb.open(place.path(), 8 << 20).is_err(), "it is open, and says so");
+        checks::rows(&LevelDb);
     }
 
     #[test]

@@ -2,9 +2,10 @@
 //!
 //! | file | what |
 //! | --- | --- |
-//! | [`rocks`], [`lmdb`], [`fjall_store`], [`redb_store`], [`sled_store`], [`leveldb`] | a rival each: its settings, and why |
+//! | [`rocks`], [`lmdb`], [`mdbx`], `wiredtiger`, [`fjall_store`], [`redb_store`], [`sled_store`], [`leveldb`] | a rival each: its settings, and why |
 //! | [`figures`] | the paper's figures, measured, drawn and judged |
 //! | [`ticker`] | a thread that syncs a store each half second, for rivals that leave that to their user |
+//! | `checks` | what the tests of several rivals ask |
 //!
 //! Rules for an adapter: within the budget go caches and write buffers together; no compression; what a put
 //! promises is stated; settings are those that the store's own documents recommend; a get shows the value
@@ -22,14 +23,19 @@ use std::process::ExitCode;
 use clap::{Parser, Subcommand};
 use kvilt_bench::{cli, store::Contestant};
 
+#[cfg(test)]
+mod checks;
 mod figures;
 mod fjall_store;
 mod leveldb;
 mod lmdb;
+mod mdbx;
 mod redb_store;
 mod rocks;
 mod sled_store;
 mod ticker;
+#[cfg(feature = "wiredtiger")]
+mod wiredtiger;
 
 /// Lets Kvilt and other stores do the same work and measures them.
 #[derive(Parser)]
@@ -59,6 +65,9 @@ fn everybody() -> Vec<Box<dyn Contestant>> {
     let mut all = kvilt_bench::contestants::contestants();
     all.extend(rocks::contestants());
     all.push(Box::new(lmdb::Lmdb));
+    all.extend(mdbx::contestants());
+    #[cfg(feature = "wiredtiger")]
+    all.extend(wiredtiger::contestants());
     all.push(Box::new(fjall_store::Fjall));
     all.push(Box::new(redb_store::Redb));
     all.push(Box::new(sled_store::Sled));

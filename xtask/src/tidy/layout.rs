@@ -8,8 +8,8 @@ const LINES_MAX: usize = 600;
 /// Names that say nothing: what would go there has no noun yet.
 const NAMES_BANNED: &[&str] = &["util", "utils", "common", "helper", "helpers", "misc", "types", "impl"];
 
-/// The crates that may contain unsafe code; every other root forbids it. The second opens LMDB, which maps a
-/// file.
+/// The crates that may contain unsafe code; every other root forbids it. The second calls other stores' C
+/// interfaces.
 const UNSAFE_CRATES: &[&str] = &["kvilt-sync", "kvilt-bench-compare"];
 
 /// The crate that may contain unsafe code in one file, and that file: it gives the kernel's rings the
