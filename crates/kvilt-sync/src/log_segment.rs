@@ -61,6 +61,18 @@ impl LogSegment {
         segment
     }
 
+    /// Goes on with a log that somebody else began and left, behind its last record.
+    pub fn resume(mapping: Arc<Mapping>, end: u64) -> LogSegment {
+        let end = usize::try_from(end).expect("a log lies in its mapping");
+        assert!(
+            end.is_multiple_of(WORD_BYTES) && end + WORD_BYTES <= mapping.len(),
+            "it has room for its end"
+        );
+        let segment = LogSegment::at(mapping, end);
+        segment.store(end, 0);
+        segment
+    }
+
     fn at(mapping: Arc<Mapping>, end: usize) -> LogSegment {
         LogSegment {
             mapping,

@@ -39,6 +39,7 @@ use kvilt_sync::Group;
 use parking_lot::{Mutex, RwLock};
 
 use self::{
+    chain::Resumed,
     reserve::{Files, Taken, take_over},
     segment::Segment,
 };
@@ -108,13 +109,15 @@ struct Syncing {
 }
 
 impl Log {
-    /// Begins the log of this run behind what earlier runs left, in a segment of its own.
+    /// Begins the log of this run behind what earlier runs left: in their last segment, if that may be, else
+    /// in one of its own.
     ///
     /// Errors: `NoSpace`, `Io`.
     pub fn begin(disk: Arc<dyn Disk>, store_id: u64, sizes: Sizes, mut chain: Chain) -> Result<Log> {
-        chain.end(&*disk)?;
+        let resumed = chain.end(&*disk)?;
         let Taken { free, other } = take_over(&*disk, sizes, &chain.unused);
-        let first = Position { sequence: chain.last_sequence + 1, offset: 0 };
+        let own = Position { sequence: chain.last_sequence + 1, offset: 0 };
+        let first = resumed.as_ref().map_or(own, |resumed| resumed.at);
         let log = Log {
             disk,
             store_id,
@@ -128,13 +131,10 @@ impl Log {
             group: Group::new(),
             takes_rows: AtomicBool::new(false),
         };
-        // Nothing is brought yet, and an open on a full disk does with what there is.
-        let segment = match (log.next_segment(first.sequence, 0, Purpose::Room), &other) {
-            (Err(error), Some(other)) if error.kind() == ErrorKind::NoSpace => {
-                log.begin_segment(&mut log.files.lock(), other, first.sequence)
-            }
-            (segment, _) => segment,
-        }?;
+        let segment = match resumed {
+            Some(resumed) => log.resume(resumed)?,
+            None => log.first_segment(own.sequence, other.as_ref())?,
+        };
         if let Some(other) = other.filter(|other| other.name() != segment.name()) {
             // What cannot be removed is passed over by every open.
             let _ = log.disk.remove(other.name());
@@ -145,6 +145,22 @@ impl Log {
         let _ = log.refill(&mut files);
         drop(files);
         Ok(log)
+    }
+
+    fn resume(&self, Resumed { file, at }: Resumed) -> Result<Arc<Segment>> {
+        let id = FileIdentity { store_id: self.store_id, number: file.name().number() };
+        Segment::resume(file, redo::Segment { id, sequence: at.sequence }, at.offset).map(Arc::new)
+    }
+
+    /// A segment of this run's own. Nothing is brought yet, and an open on a full disk does with what there
+    /// is.
+    fn first_segment(&self, sequence: u64, other: Option<&Arc<dyn File>>) -> Result<Arc<Segment>> {
+        match (self.next_segment(sequence, 0, Purpose::Room), other) {
+            (Err(error), Some(other)) if error.kind() == ErrorKind::NoSpace => {
+                self.begin_segment(&mut self.files.lock(), other, sequence)
+            }
+            (segment, _) => segment,
+        }
     }
 
     /// Appends a record; when this returns it outlives the process. What is returned is kept until the record

@@ -34,8 +34,8 @@ use crate::{
     worker::{Flusher, Merger, Syncer},
 };
 
-/// An open flushes the rows of as many segments of the log if they would fit into one.
-const SEGMENTS_OF_FEW_ROWS: u64 = 4;
+/// An open has the log's rows flushed if its segments leave as much room unused, in segments.
+const UNUSED_SEGMENTS_MAX: u64 = 4;
 
 /// Opens the store in `disk`, or makes one.
 pub(crate) fn open(
@@ -243,7 +243,7 @@ impl Opening<'_> {
         })?;
         let log_first = store.catalogue.lock().levels().log_first;
         store.log.get().iter().for_each(|log| log.free_until(log_first));
-        flush_few_rows(store, (log_first, synced))
+        flush_short_segments(store)
     }
 
     /// A store that is opened again and again does not keep the logs of all its runs: if no row came from
@@ -288,27 +288,30 @@ impl Opening<'_> {
     }
 }
 
-/// Flushes the rows of a log whose segments are nearly empty: runs that wrote little left them, each with all
-/// of its room. So a program that opens the store for each write does not fill the disk.
+/// Sees to it that the log's segments of earlier runs go if much of their room is not used, or the disk is
+/// full: few rows are flushed now, more of them behind the open. So a program that opens the store for each
+/// write does not fill the disk.
 ///
 /// Errors: those of a flush, but for want of room: then the background tries again.
-fn flush_few_rows(store: &Store, (log_first, end): (u64, Position)) -> Result<()> {
-    let sources = store.sources_now();
-    let used_bytes: usize = sources.unflushed().map(|memory| memory.table.fill().used_bytes).sum();
-    let are_few = (used_bytes as u64) < log_sizes(store.budget.bytes_max()).segment_bytes;
-    if end.sequence.saturating_sub(log_first) < SEGMENTS_OF_FEW_ROWS || !are_few {
+fn flush_short_segments(store: &Store) -> Result<()> {
+    let segment_bytes = log_sizes(store.budget.bytes_max()).segment_bytes;
+    let unused_bytes = store.log.get().map_or(0, Log::unused_bytes);
+    if !store.is_short() && unused_bytes < UNUSED_SEGMENTS_MAX * segment_bytes {
         return Ok(());
     }
+    let sources = store.sources_now();
+    let used_bytes: usize = sources.unflushed().map(|memory| memory.table.fill().used_bytes).sum();
     if !sources.active.table.is_empty() {
         store.rotate_unannounced(&sources.active, Room::default())?;
     }
-    loop {
+    while used_bytes as u64 <= segment_bytes {
         match store.with_room(|| store.flush_oldest()) {
             Ok(true) => {}
             Err(error) if error.kind() != ErrorKind::NoSpace => return Err(error),
-            Ok(false) | Err(_) => return Ok(()),
+            Ok(false) | Err(_) => break,
         }
     }
+    Ok(())
 }
 
 /// Applies a record of the log.

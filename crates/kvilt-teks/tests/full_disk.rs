@@ -7,7 +7,7 @@ use std::{ops::Range, sync::Arc, time::Duration};
 
 use bed::{Rows, key, open, rows};
 use kvilt_base::{Durability, Engine, ErrorKind, KeyRange, WriteBatch};
-use kvilt_io::{MemoryDisk, StepSpawn};
+use kvilt_io::{Keep, MemoryDisk, StepSpawn};
 
 const INTERVAL: Duration = Duration::from_millis(500);
 const ASYNC: Durability = Durability::Async { interval: INTERVAL };
@@ -146,19 +146,39 @@ fn what_a_view_kept_is_room_for_puts() {
     });
 }
 
-/// Each open takes a segment of the log, and the rows of a few of them are flushed.
+/// Opens that write little, one after the other, and ways in which they end: closed, killed, by a power cut.
 #[test]
 fn opens_that_write_little_do_not_fill_the_disk() {
-    let disk = MemoryDisk::new(3);
-    let mut totals = Vec::new();
-    for number in 0..100 {
-        let (db, _) = open(disk.clone(), ASYNC).unwrap();
-        db.put(&key(number), b"value").unwrap();
+    let ways: [(&str, fn(&MemoryDisk) -> Arc<MemoryDisk>); 2] =
+        [("killed", MemoryDisk::kill_image), ("power cut", |disk| disk.crash_image(Keep::All))];
+    // More rows than one segment has room for, that are in the log.
+    for (before, way) in [0, 300].into_iter().flat_map(|before| ways.map(|way| (before, way))) {
+        let mut disk = MemoryDisk::new(3);
+        let mut expected = Rows::new();
+        let (mut db, _) = open(disk.clone(), ASYNC).unwrap();
+        for number in 0..before {
+            db.put(&key(number), &[7; 300]).unwrap();
+            expected.insert(key(number), vec![7; 300]);
+        }
+        let mut totals = Vec::new();
+        for number in before..before + 60 {
+            db.close().unwrap();
+            let spawn;
+            (db, spawn) = open(disk.clone(), ASYNC).unwrap();
+            // What is left to the background.
+            spawn.step_all_until_idle();
+            db.put(&key(number), b"value").unwrap();
+            expected.insert(key(number), b"value".to_vec());
+            if number % 3 > 0 {
+                db.sync().unwrap();
+                disk = (way.1)(&disk);
+            }
+            totals.push(disk.total_bytes());
+        }
+        let most = |of: &[u64]| of.iter().max().copied().unwrap();
+        assert!(most(&totals[30..]) < most(&totals[..20]) + (80 << 10), "{} {before}: {totals:?}", way.0);
         db.close().unwrap();
-        totals.push(disk.total_bytes());
+        let (db, _) = open(disk, ASYNC).unwrap();
+        assert_eq!(rows(&*db), expected, "{} {before}", way.0);
     }
-    let most = |of: &[u64]| of.iter().max().copied().unwrap();
-    assert!(most(&totals[50..]) < most(&totals[..10]) + (32 << 10), "{totals:?}");
-    let (db, _) = open(disk, ASYNC).unwrap();
-    assert_eq!(rows(&*db), (0..100).map(|number| (key(number), b"value".to_vec())).collect());
 }

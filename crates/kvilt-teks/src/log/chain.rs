@@ -5,7 +5,7 @@ use std::{
     sync::Arc,
 };
 
-use kvilt_base::{Disk, Error, ErrorKind, File, FileName, Listed, Result, directory, planted};
+use kvilt_base::{Disk, Error, File, FileName, Listed, Result, directory, planted};
 use kvilt_format::{
     FileIdentity,
     names::REDO,
@@ -30,7 +30,15 @@ pub struct Chain {
     pub(super) unused: Vec<FileName>,
     /// All before this is durable.
     durable: Position,
+    /// Nothing that was stored is missing.
+    is_whole: bool,
     store_id: u64,
+}
+
+/// The last segment, in which the log goes on.
+pub(super) struct Resumed {
+    pub(super) file: Arc<dyn File>,
+    pub(super) at: Position,
 }
 
 /// A segment that an earlier run left.
@@ -42,15 +50,19 @@ pub(super) struct Left {
     passed: Vec<u64>,
     /// Where its records end.
     pub(super) end: u64,
+    /// The log does not go on in the next one.
+    is_open: bool,
 }
 
 impl Chain {
-    /// Ends the log, so that it can go on in another segment, and makes it durable: a process that was killed
-    /// may not have. What is found behind its end is removed before, since it would follow then; and what
-    /// lies before the first segment that is needed, as the caller made durable.
+    /// Makes the log durable, as a process that was killed may not have, so that it can go on: in its last
+    /// segment, which is returned and is none of those left any more; or, if something behind its end may be
+    /// left of what a power cut took back, or there is no such segment, in another one, and then it is ended.
+    /// What is found behind its end is removed before, since it would follow then; and what lies before the
+    /// first segment that is needed, as the caller made durable.
     ///
     /// Errors: `Io`.
-    pub(super) fn end(&mut self, disk: &dyn Disk) -> Result<()> {
+    pub(super) fn end(&mut self, disk: &dyn Disk) -> Result<Option<Resumed>> {
         planted!(BehindNotRemoved => self.behind.clear());
         for name in self.behind.drain(..) {
             disk.remove(name)
@@ -61,19 +73,35 @@ impl Chain {
             let _ = disk.remove(name);
         }
         disk.sync_dir().map_err(|e| Error::io("sync the directory", e).in_file(disk.place()))?;
+        let resumed = self.resumed(disk);
         for left in self.segments.iter().filter(|left| left.sequence >= self.durable.sequence) {
             let from = if left.sequence == self.durable.sequence { self.durable.offset } else { 0 };
-            left.write_again(disk, self.store_id, from / WORD_BYTES as u64 * WORD_BYTES as u64)?;
+            let goes_on = resumed.as_ref().is_some_and(|resumed| resumed.at.sequence == left.sequence);
+            left.write_again(disk, self.store_id, (from / WORD_BYTES as u64 * WORD_BYTES as u64, goes_on))?;
         }
-        Ok(())
+        if resumed.is_some() {
+            self.segments.pop_back();
+        }
+        Ok(resumed)
+    }
+
+    /// The last segment, if the log can go on in it.
+    fn resumed(&self, disk: &dyn Disk) -> Option<Resumed> {
+        let left = self.segments.back().filter(|left| self.is_whole && left.is_open)?;
+        let file = disk.open(left.name).ok()?;
+        // Its blocks are there: what is mapped cannot fail for want of room.
+        file.allocate(left.bytes).ok()?;
+        let has_room = left.end + WORD_BYTES as u64 <= left.bytes;
+        has_room.then_some(Resumed { file, at: Position { sequence: left.sequence, offset: left.end } })
     }
 }
 
 impl Left {
     /// Writes what lies behind `from` once more and syncs it: after a sync that failed, it may be in the
     /// kernel's cache, where a read finds it and no later sync does. Records that are not whole become void,
-    /// since a mark behind the sync would call them damaged; and the segment gets its end.
-    fn write_again(&self, disk: &dyn Disk, store_id: u64, from: u64) -> Result<()> {
+    /// since a mark behind the sync would call them damaged; and the segment gets its end, unless the log
+    /// goes on in it.
+    fn write_again(&self, disk: &dyn Disk, store_id: u64, (from, goes_on): (u64, bool)) -> Result<()> {
         let from = from.min(self.end);
         let failed = |e| Error::io("write the redo log once more", e).in_file(self.name);
         let file = disk.open(self.name).map_err(failed)?;
@@ -87,8 +115,9 @@ impl Left {
             void(segment, *offset, &mut bytes[(offset - from) as usize..])
                 .ok_or_else(|| changed(self.name))?;
         }
-        // If it has one it stands there.
-        bytes.extend_from_slice(&segment.end(self.end).to_le_bytes());
+        // If it has an end it stands there.
+        let last = if goes_on { 0 } else { segment.end(self.end) };
+        bytes.extend_from_slice(&last.to_le_bytes());
         file.write_all_at(from, &bytes).and_then(|()| file.sync()).map_err(failed)
     }
 }
@@ -130,6 +159,7 @@ pub fn replay(
         stale: Vec::new(),
         unused: Vec::new(),
         durable: known.synced,
+        is_whole: known.is_whole,
         store_id,
     };
     let mut sequence = known.first;
@@ -148,7 +178,8 @@ pub fn replay(
         let bytes =
             file.len().map_err(|e| Error::io("ask for the length of the redo log", e).in_file(name))?;
         let (passed_here, end) = (reader.passed().to_vec(), reader.offset());
-        chain.segments.push_back(Left { sequence, name, bytes, passed: passed_here, end });
+        let is_open = reader.ending() == Ending::Open;
+        chain.segments.push_back(Left { sequence, name, bytes, passed: passed_here, end, is_open });
         chain.last_sequence = sequence;
         if let Some(passed) = passed.filter(|passed| *passed < known.synced) {
             return Err(damaged(&chain, passed));
@@ -156,15 +187,17 @@ pub fn replay(
         if let Some(offset) = reader.last_mark() {
             chain.durable = chain.durable.max(Position { sequence, offset });
         }
-        if reader.ending() == Ending::Open {
+        if is_open {
             end_of_log = Position { sequence, offset: end };
             break;
         }
         sequence += 1;
         end_of_log = Position { sequence, offset: 0 };
     }
-    let last = chain.segments.back().map(|left| left.name);
-    refuse_missing((disk, store_id, &files), (last, end_of_log), known)?;
+    // Which file a segment is stands in its header only: where the one before ends is a place to name.
+    let no_segment = (FileName::Of(REDO, chain.last_number.max(1)), 0);
+    let (last, before) = chain.segments.back().map_or(no_segment, |left| (left.name, left.end));
+    refuse_missing((disk, store_id, &files), (last, before, end_of_log), known)?;
     let behind = files.by_sequence.split_off(&known.first);
     chain.behind.extend(behind.into_values());
     chain.stale.extend(files.by_sequence.into_values());
@@ -180,23 +213,20 @@ fn damaged(chain: &Chain, at: Position) -> Error {
 /// The log ends at `end`: nothing behind it may have been synced.
 fn refuse_missing(
     (disk, store_id, files): (&dyn Disk, u64, &Files),
-    (last, end): (Option<FileName>, Position),
+    (last, before, end): (FileName, u64, Position),
     known: Known,
 ) -> Result<()> {
     let missing = || {
         let Position { sequence, offset } = end;
-        match last {
-            Some(last) if offset > 0 => {
-                let message =
-                    format!("the redo log ends in segment {sequence} at {offset}, and more was synced");
-                Error::corrupted(last, offset, message)
-            }
-            // Its name is in its header only.
-            _ => {
-                let message = format!("segment {sequence} of the redo log is missing, and was synced");
-                Error::new(ErrorKind::Corrupted, message).in_file(disk.place())
-            }
+        if offset > 0 {
+            let message = format!("the redo log ends in segment {sequence} at {offset}, and more was synced");
+            return Error::corrupted(last, offset, message);
         }
+        let message = format!(
+            "segment {sequence} of the redo log, which was synced, is missing, or its header is damaged: the \
+             one before it ends here"
+        );
+        Error::corrupted(last, before, message)
     };
     if end < known.synced {
         return Err(missing());

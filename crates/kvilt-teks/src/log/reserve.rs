@@ -76,6 +76,11 @@ impl Log {
         files.is_wanting || files.loans > 0 || files.free.len() < files.wanted
     }
 
+    /// Bytes of the segments of earlier runs that have no records in them.
+    pub(crate) fn unused_bytes(&self) -> u64 {
+        self.files.lock().left.iter().map(|left| left.bytes.saturating_sub(left.end)).sum()
+    }
+
     /// Gives the reserve up, but what deletes may take. None if there is nothing to be given.
     pub(crate) fn lend(&self) -> Option<Loan<'_>> {
         let mut files = self.files.lock();

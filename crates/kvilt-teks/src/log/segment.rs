@@ -51,10 +51,23 @@ impl Segment {
     pub(super) fn begin(file: Arc<dyn File>, format: redo::Segment) -> Result<Segment> {
         let failed = |e| Error::io("begin a segment of the redo log", e).in_file(file.name());
         let bytes = file.len().map_err(failed)?;
-        let body = match file.map(0, usize::try_from(bytes).unwrap_or(usize::MAX)) {
-            Ok(mapping) => mapped(mapping, format),
-            Err(e) if e.kind() == io::ErrorKind::Unsupported => written(&*file, format).map_err(failed)?,
-            Err(e) => return Err(failed(e)),
+        let body = match map(&*file, bytes).map_err(failed)? {
+            Some(mapping) => Body::Mapped(LogSegment::begin(mapping, &format.header())),
+            None => written(&*file, format).map_err(failed)?,
+        };
+        Ok(Segment { format, file, bytes, body, unapplied: Arc::default() })
+    }
+
+    /// Goes on in a segment of an earlier run behind its last record. Nothing that was stored there is
+    /// missing, so nothing of its own is found behind that.
+    ///
+    /// Errors: `Io`.
+    pub(super) fn resume(file: Arc<dyn File>, format: redo::Segment, end: u64) -> Result<Segment> {
+        let failed = |e| Error::io("go on in a segment of the redo log", e).in_file(file.name());
+        let bytes = file.len().map_err(failed)?;
+        let body = match map(&*file, bytes).map_err(failed)? {
+            Some(mapping) => Body::Mapped(LogSegment::resume(mapping, end)),
+            None => Body::Written(Mutex::new(End { offset: end, is_sealed: false })),
         };
         Ok(Segment { format, file, bytes, body, unapplied: Arc::default() })
     }
@@ -192,8 +205,12 @@ impl Segment {
     }
 }
 
-fn mapped(mapping: Arc<Mapping>, format: redo::Segment) -> Body {
-    Body::Mapped(LogSegment::begin(mapping, &format.header()))
+/// None if the disk maps nothing.
+fn map(file: &dyn File, bytes: u64) -> io::Result<Option<Arc<Mapping>>> {
+    match file.map(0, usize::try_from(bytes).unwrap_or(usize::MAX)) {
+        Err(e) if e.kind() == io::ErrorKind::Unsupported => Ok(None),
+        mapped => mapped.map(Some),
+    }
 }
 
 fn written(file: &dyn File, format: redo::Segment) -> io::Result<Body> {

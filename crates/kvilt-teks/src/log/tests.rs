@@ -75,6 +75,32 @@ fn the_reserve_is_for_deletes_and_for_what_gives_room_back() {
     log.append(&body(7, 300), Purpose::Rows, || ()).unwrap();
 }
 
+/// However often a process ends, its log goes on in the same file; behind a power cut in another one, since
+/// records that it took back may lie behind its end.
+#[test]
+fn a_log_goes_on_in_its_last_segment_unless_the_power_was_cut() {
+    let mut disk = MemoryDisk::new(5);
+    let mut expected = Vec::new();
+    for life in 0..10 {
+        let (numbers, log) = open(&disk, known(1, true)).unwrap();
+        assert_eq!(numbers, expected);
+        assert_eq!(log.current().sequence(), 1, "life {life}");
+        log.append(&body(life, 100), Purpose::Rows, || ()).unwrap();
+        expected.push(life);
+        match life % 2 {
+            0 => disk = disk.kill_image(),
+            _ => log.close().unwrap(),
+        }
+    }
+    let disk = disk.crash_image(Keep::All);
+    let (_, log) = open(&disk, known(1, false)).unwrap();
+    assert_eq!(log.current().sequence(), 2);
+    log.append(&body(10, 100), Purpose::Rows, || ()).unwrap();
+    drop(log);
+    let (numbers, log) = open(&disk.kill_image(), known(1, true)).unwrap();
+    assert_eq!((numbers.len(), log.current().sequence()), (11, 2));
+}
+
 /// A full disk, and another memory budget: the reserve's files have another length than this log's segments.
 #[test]
 fn a_log_begins_on_a_full_disk_in_a_file_of_another_length() {
