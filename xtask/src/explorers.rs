@@ -44,7 +44,7 @@ pub(crate) fn shuttle(workspace: &Workspace, words: &[&str]) -> Result<()> {
 /// `miri [--seeds N]`: the unit tests of `kvilt-sync` once, and its models, on threads, under N schedules
 /// each.
 pub(crate) fn miri(workspace: &Workspace, words: &[&str]) -> Result<()> {
-    let arguments = Arguments::of(words, &["--seeds"], &[])?;
+    let arguments = Arguments::of(words, &["--seeds", "--skip"], &[])?;
     let seeds = arguments.number("--seeds", MIRI_SEEDS)?;
     let nightly = match Nightly::with(workspace, &["miri", "rust-src"]) {
         Ok(nightly) => nightly,
@@ -61,6 +61,9 @@ pub(crate) fn miri(workspace: &Workspace, words: &[&str]) -> Result<()> {
     for (what, flags) in [("--lib", &once), ("--test=exiting_threads", &once), ("--test=models", &often)] {
         let mut command = nightly.cargo(&target);
         command.args(["miri", "test", "--package", "kvilt-sync", what]);
+        if let Some(skipped) = arguments.text("--skip").filter(|_| what == "--lib") {
+            command.args(["--", "--skip", skipped]);
+        }
         command.env("MIRIFLAGS", flags);
         finish(&mut command, &format!("miri: kvilt-sync {what} {flags}"))?;
     }

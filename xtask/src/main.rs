@@ -39,7 +39,7 @@ usage: cargo xtask <command>
                  of earlier runs with it, so that a campaign may be ended and goes on
   shuttle [--schedules N] [--seed S] [--model NAME] [--release]
                  the models of kvilt-sync under random schedules; 20000 each if not told
-  miri [--seeds N]
+  miri [--seeds N] [--skip TESTS]
                  unsafe code and the models under miri's scheduler (nightly)
   sanitize thread|address [--history SEEDS]
                  tests of kvilt-sync and kvilt-even, and histories, under a sanitizer (nightly)
