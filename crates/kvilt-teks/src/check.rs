@@ -5,6 +5,7 @@ use kvilt_base::{CheckReport, Damage, Error, ErrorKind, FileName, Progress, Resu
 use kvilt_format::names::TABLE;
 
 use crate::{
+    engine::log_files,
     log::Part,
     sources::{Sorted, open_table},
     store::Store,
@@ -47,6 +48,11 @@ pub(crate) fn check(store: &Store, progress: &mut dyn FnMut(Progress) -> bool) -
             report.bytes += part.bytes();
         }
         done.done += part.bytes();
+    }
+    if log.is_none() {
+        let read = log_files(store);
+        report.files += read.files;
+        report.bytes += read.bytes;
     }
     progress(Progress { done: done.total, ..done });
     Ok(report)

@@ -236,7 +236,7 @@ fn stats(store: &Store) -> Stats {
 }
 
 /// Files of the redo log. A store that is only read has no log of its own, but that of earlier runs.
-fn log_files(store: &Store) -> FilesOfKind {
+pub(crate) fn log_files(store: &Store) -> FilesOfKind {
     store.log.get().map(Log::files).unwrap_or_else(|| {
         let files = files_by_kind(&*store.disk, word_for).unwrap_or_default();
         files.get("log").copied().unwrap_or_default()

@@ -426,7 +426,7 @@ impl Builder {
                 .collect();
             let more = if others > 0 { format!(" and {others} more") } else { String::new() };
             return Err(Error::invalid(format!(
-                "{place} is not a store: it has no manifest, but holds {}{more}; {}",
+                "{place} is not a store: it has none of its files, but holds {}{more}; {}",
                 shown.join(", "),
                 self.what_to_name()
             )));
