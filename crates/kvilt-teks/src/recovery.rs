@@ -304,14 +304,17 @@ fn flush_short_segments(store: &Store) -> Result<()> {
     if !sources.active.table.is_empty() {
         store.rotate_unannounced(&sources.active, Room::default())?;
     }
-    while used_bytes as u64 <= segment_bytes {
-        match store.with_room(|| store.flush_oldest()) {
-            Ok(true) => {}
-            Err(error) if error.kind() != ErrorKind::NoSpace => return Err(error),
-            Ok(false) | Err(_) => break,
-        }
-    }
+    let are_few = used_bytes as u64 <= segment_bytes;
+    while are_few && has_flushed(store)? {}
     Ok(())
+}
+
+/// Flushes a table. Whether there was one, and room for it.
+fn has_flushed(store: &Store) -> Result<bool> {
+    match store.with_room(|| store.flush_oldest()) {
+        Err(error) if error.kind() == ErrorKind::NoSpace => Ok(false),
+        flushed => flushed,
+    }
 }
 
 /// Applies a record of the log.
