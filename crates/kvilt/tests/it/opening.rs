@@ -3,7 +3,7 @@
 
 use std::{fs, path::Path, time::Duration};
 
-use kvilt::{Db, Durability, Engine, Env, Error, ErrorKind, even, repair};
+use kvilt::{Db, Durability, Engine, Env, Error, ErrorKind, even, kvell, repair, teks};
 
 fn names(path: &Path) -> Vec<String> {
     let mut names: Vec<_> =
@@ -106,6 +106,31 @@ fn no_job_makes_a_store_inside_of_a_stores_directory() {
     db.checkpoint_to(&beside).unwrap();
     fs::rename(&beside, outer.join("moved")).unwrap();
     Db::open(outer.join("moved")).unwrap().close().unwrap();
+}
+
+/// A process that is killed while it makes a store leaves its first files, the last of them empty.
+#[test]
+fn a_making_that_was_killed_is_made_again_by_the_next_open() {
+    let engines = [
+        (Engine::Even(even::Options::default()), "0000000000000001.manifest.tmp"),
+        (Engine::Kvell(kvell::Options::default()), "ROOT"),
+        (Engine::Teks(teks::Options::default()), "0000000000000001.levels"),
+    ];
+    for (engine, last) in engines {
+        let dir = tempfile::tempdir().unwrap();
+        let (path, other) = (dir.path().join("killed"), dir.path().join("other"));
+        Db::builder(&other).engine(engine).open().unwrap().close().unwrap();
+        fs::create_dir(&path).unwrap();
+        fs::copy(other.join("ENGINE"), path.join("ENGINE")).unwrap();
+        fs::write(path.join("LOCK"), "").unwrap();
+        fs::write(path.join(last), "").unwrap();
+        let error = Db::builder(&path).create_if_missing(false).open().unwrap_err();
+        assert!(error.kind() == ErrorKind::InvalidArgument, "{last}: {error}");
+        let db = Db::open(&path).unwrap_or_else(|error| panic!("{last}: {error}"));
+        db.put("k", "v").unwrap();
+        db.close().unwrap();
+        assert_eq!(Db::open(&path).unwrap().get("k").unwrap().unwrap(), b"v");
+    }
 }
 
 #[test]
