@@ -261,8 +261,8 @@ impl Builder {
                 NativeDisk::open(&self.path, engines::KINDS, true).map_err(|error| self.not_opened(error))?
             }
         };
-        // Also where there seems to be a store: its first files may be all that a making left that was killed,
-        // as only the engine can tell.
+        // Also where there seems to be a store: its first files may be all that a making left that was
+        // killed, as only the engine can tell.
         let settings = self.settings(self.why_none_is_made().is_none(), is_unfinished);
         let opened = engine.descriptor().open(disk, env.world()?, &settings)?;
         Ok(Db::named(opened, engine.descriptor().name(), self.path))
