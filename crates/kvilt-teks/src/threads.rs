@@ -2,6 +2,7 @@
 //! the time: no get goes back to an older value, or finds none, and no check finds damage.
 
 use std::{
+    ops::ControlFlow,
     sync::{
         Arc,
         atomic::{AtomicU64, AtomicUsize, Ordering},
@@ -10,7 +11,9 @@ use std::{
     time::Duration,
 };
 
-use kvilt_base::{Budget, Disk, Durability, Engine as _, KeyRange, Settings, Version, World};
+use kvilt_base::{
+    Budget, Direction, Disk, Durability, Engine as _, KeyRange, Scanned, Settings, Version, World,
+};
 use kvilt_io::{MemoryDisk, NativeClock, NativeSpawn, SeededRng};
 
 use crate::{Options, engine::Teks, recovery, store::Store};
@@ -92,6 +95,52 @@ fn a_range_delete_between_a_merge_and_a_flush_outlives_a_close() {
         let (store, db) = open(&disk);
         let left: Vec<_> = (0..DELETED).filter(|number| value_at(&store, *number).is_some()).collect();
         assert!(left.is_empty(), "life {life}: {left:?} were deleted");
+        db.close().unwrap();
+    }
+}
+
+/// What a scan shows of the first keys.
+fn scanned(db: &Teks, keys: usize) -> Vec<Option<u64>> {
+    let mut found = vec![None; keys];
+    let view = db.view().unwrap();
+    let range = KeyRange { start: key(0), end: Some(key(keys)) };
+    let rows = &mut |key: &[u8], value: &[u8]| {
+        let number = u64::from_be_bytes(key.try_into().unwrap()) as usize;
+        found[number] = Some(u64::from_le_bytes(value[..8].try_into().unwrap()));
+        ControlFlow::Continue(())
+    };
+    assert_eq!(db.scan(&view, &range, Direction::Forward, rows).unwrap(), Scanned::Ended);
+    found
+}
+
+/// Of puts and deletes of one key that come at the same time, gets, scans and the next open after a kill take
+/// the same one for the last.
+#[test]
+fn puts_of_one_key_side_by_side_leave_hash_list_and_log_in_agreement() {
+    const FEW: usize = 8;
+    const WRITES: u64 = 3000;
+    for life in 0..5 {
+        let disk = MemoryDisk::new(life);
+        let (store, db) = open(&disk);
+        thread::scope(|scope| {
+            for writer in 0..3 {
+                let store = &store;
+                scope.spawn(move || {
+                    for number in 0..WRITES {
+                        let value = (writer * WRITES + number).to_le_bytes();
+                        let is_delete = number % 5 == writer;
+                        store.put(&key(number as usize % FEW), (!is_delete).then_some(&value[..])).unwrap();
+                    }
+                });
+            }
+        });
+        let got = |store: &Store| (0..FEW).map(|number| value_at(store, number)).collect::<Vec<_>>();
+        let left = got(&store);
+        assert_eq!(scanned(&db, FEW), left, "life {life}: hash and list");
+        let (after, db_after) = open(&disk.kill_image());
+        assert_eq!(got(&after), left, "life {life}: log");
+        assert_eq!(scanned(&db_after, FEW), left, "life {life}: log, by a scan");
+        db_after.close().unwrap();
         db.close().unwrap();
     }
 }
