@@ -232,6 +232,14 @@ impl RedoReader {
         })
     }
 
+    /// Whether a whole record of this use of the segment stands at or behind `offset`.
+    pub fn has_record_from(&self, offset: u64) -> bool {
+        let from = (offset as usize).next_multiple_of(WORD_BYTES).max(HEADER_BYTES);
+        (from..self.bytes.len()).step_by(WORD_BYTES).any(|at| {
+            self.body_at(at).is_some_and(|body| self.word_at(at) == Some(self.segment.word(at as u64, body)))
+        })
+    }
+
     /// Passes marks and, after the death of a process, records that are not whole.
     fn skip_to_record(&mut self) -> Result<Option<usize>> {
         while self.ending.is_none() {

@@ -17,6 +17,7 @@
 //! - T-11: behind a sync, all that was appended before it is durable, with the names of its files; a mark is
 //!   stored only behind such a sync.
 //! - T-13: what `announce` counts while a record is appended comes in the order of the log.
+//! - T-15: a segment is appended to only in the boot in which it was begun.
 //! - T-12: a segment is used again only when no record in it is waiting to be applied to a table, and no
 //!   table that is not flushed has rows of it.
 

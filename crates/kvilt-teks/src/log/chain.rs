@@ -30,8 +30,6 @@ pub struct Chain {
     pub(super) unused: Vec<FileName>,
     /// All before this is durable.
     durable: Position,
-    /// Nothing that was stored is missing.
-    is_whole: bool,
     store_id: u64,
 }
 
@@ -50,8 +48,9 @@ pub(super) struct Left {
     passed: Vec<u64>,
     /// Where its records end.
     pub(super) end: u64,
-    /// The log does not go on in the next one.
-    is_open: bool,
+    /// More may be appended: it is not sealed, nothing that was stored is missing, and no whole record of it
+    /// lies behind its end, as a file system may leave one that was shut down by an error.
+    may_go_on: bool,
 }
 
 impl Chain {
@@ -87,7 +86,7 @@ impl Chain {
 
     /// The last segment, if the log can go on in it.
     fn resumed(&self, disk: &dyn Disk) -> Option<Resumed> {
-        let left = self.segments.back().filter(|left| self.is_whole && left.is_open)?;
+        let left = self.segments.back().filter(|left| left.may_go_on)?;
         let file = disk.open(left.name).ok()?;
         // Its blocks are there: what is mapped cannot fail for want of room.
         file.allocate(left.bytes).ok()?;
@@ -159,7 +158,6 @@ pub fn replay(
         stale: Vec::new(),
         unused: Vec::new(),
         durable: known.synced,
-        is_whole: known.is_whole,
         store_id,
     };
     let mut sequence = known.first;
@@ -179,7 +177,8 @@ pub fn replay(
             file.len().map_err(|e| Error::io("ask for the length of the redo log", e).in_file(name))?;
         let (passed_here, end) = (reader.passed().to_vec(), reader.offset());
         let is_open = reader.ending() == Ending::Open;
-        chain.segments.push_back(Left { sequence, name, bytes, passed: passed_here, end, is_open });
+        let may_go_on = is_open && known.is_whole && !reader.has_record_from(end);
+        chain.segments.push_back(Left { sequence, name, bytes, passed: passed_here, end, may_go_on });
         chain.last_sequence = sequence;
         if let Some(passed) = passed.filter(|passed| *passed < known.synced) {
             return Err(damaged(&chain, passed));
