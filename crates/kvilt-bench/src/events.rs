@@ -37,7 +37,7 @@ pub fn popular_app(chance: &mut impl Rng) -> u32 {
     scattered(chance.random_range(0..POPULAR), APPS) as u32
 }
 
-/// The time since which a popular app has had [`LOOKED_AT`] events, or the beginning.
+/// The time since which a popular app has had 323 events, about, or the beginning.
 pub fn some_events_before(micros: u64) -> u64 {
     micros.saturating_sub(LOOKED_AT * EVENT_MICROS * POPULAR * 100 / 70)
 }
