@@ -5,7 +5,6 @@ use kvilt_base::{CheckReport, Damage, Error, ErrorKind, FileName, Progress, Resu
 use kvilt_format::names::TABLE;
 
 use crate::{
-    engine::log_files,
     log::Part,
     sources::{Sorted, open_table},
     store::Store,
@@ -50,7 +49,7 @@ pub(crate) fn check(store: &Store, progress: &mut dyn FnMut(Progress) -> bool) -
         done.done += part.bytes();
     }
     if log.is_none() {
-        let read = log_files(store);
+        let read = store.log_files()?;
         report.files += read.files;
         report.bytes += read.bytes;
     }

@@ -9,15 +9,8 @@ use std::{
 };
 
 use kvilt_base::{
-    CheckReport, Direction, Engine, ErrorKind, FileName, KeyRange, Layout, LayoutRange, Progress, ReadView,
-    Result, Rows, Scanned, Stats, Swap, WriteBatch,
-    directory::DirectoryLock,
-    layout::{FilesOfKind, files_by_kind},
-    planted,
-};
-use kvilt_format::{
-    FORMAT_VERSION,
-    names::{REDO, TABLE},
+    CheckReport, Direction, Engine, ErrorKind, KeyRange, Layout, Progress, ReadView, Result, Rows, Scanned,
+    Stats, Swap, WriteBatch, directory::DirectoryLock, planted,
 };
 use kvilt_sync::Home;
 use parking_lot::Mutex;
@@ -114,7 +107,7 @@ impl Engine for Teks {
     fn layout(&self) -> Result<Layout> {
         self.home.allow_read()?;
         self.store.ensure_open()?;
-        layout(&self.store)
+        self.store.layout()
     }
 
     fn check(&self, progress: &mut dyn FnMut(Progress) -> bool) -> Result<CheckReport> {
@@ -204,7 +197,7 @@ fn stats(store: &Store) -> Stats {
         stats.disk_bytes_now += sorted.of.len;
         stats.memory_bytes_now += sorted.table.memory_bytes() as u64;
     }
-    let log = log_files(store);
+    let log = store.log_files().unwrap_or_default();
     own.log_bytes_now = log.bytes;
     stats.disk_bytes_now += log.bytes;
     // With the catalogue.
@@ -233,28 +226,4 @@ fn stats(store: &Store) -> Stats {
         + counters.log_bytes.load(Relaxed);
     stats.own = own.declared();
     stats
-}
-
-/// Files of the redo log. A store that is only read has no log of its own, but that of earlier runs.
-pub(crate) fn log_files(store: &Store) -> FilesOfKind {
-    store.log.get().map(Log::files).unwrap_or_else(|| {
-        let files = files_by_kind(&*store.disk, word_for).unwrap_or_default();
-        files.get("log").copied().unwrap_or_default()
-    })
-}
-
-/// What a kind of files is called.
-fn word_for(name: FileName) -> &'static str {
-    match name {
-        FileName::Of(TABLE, _) => "table",
-        FileName::Of(REDO, _) => "log",
-        FileName::Of(..) | FileName::Once(_) => "other",
-    }
-}
-
-fn layout(store: &Store) -> Result<Layout> {
-    let files = files_by_kind(&*store.disk, word_for)?;
-    let file_bytes = files.get("table").map_or(0, |kind| kind.bytes);
-    let ranges = vec![LayoutRange { keys: KeyRange::all(), file_bytes }];
-    Ok(Layout { format_version: FORMAT_VERSION, files, ranges })
 }

@@ -19,7 +19,7 @@
 //! | `catalogue` | which sorted tables there are, durably |
 //! | `recovery`, `worker` | opening; the background |
 //! | `check`, `copy`, `salvage` | verification; a consistent copy; what is left of a damaged store |
-//! | `figures`, `parts` | counters; what uses the budget |
+//! | `figures`, `layout`, `parts` | counters; which files there are; what uses the budget |
 //!
 //! Floor 2: the disk is seen through the seams of floor 0 only, and nothing is unsafe.
 #![forbid(unsafe_code)]
@@ -32,6 +32,7 @@ mod engine;
 mod figures;
 mod flush;
 mod install;
+mod layout;
 pub mod log;
 mod merge;
 pub mod mutants;
