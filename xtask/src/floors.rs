@@ -50,6 +50,7 @@ const ROOMS: &[Room] = &[
         test_imports: &["kvilt-example-engine"],
     },
     Room { name: "kvilt-cli", floor: 4, imports: &["kvilt"], test_imports: &[] },
+    Room { name: "kvilt-jni", floor: 4, imports: &["kvilt"], test_imports: &[] },
 ];
 
 /// The workshop imports any floor; nobody imports it, except tests.

@@ -12,9 +12,13 @@ const NAMES_BANNED: &[&str] = &["util", "utils", "common", "helper", "helpers", 
 /// interfaces.
 const UNSAFE_CRATES: &[&str] = &["kvilt-sync", "kvilt-bench-compare"];
 
-/// The crate that may contain unsafe code in one file, and that file: it gives the kernel's rings the
-/// addresses of buffers. The root denies it, and the file alone lifts that.
-const UNSAFE_IN_ONE_FILE: (&str, &str) = ("kvilt-io", "crates/kvilt-io/src/native_disk/queue/uring.rs");
+/// The crates that may contain unsafe code in one file, and that file: one gives the kernel's rings the
+/// addresses of buffers, the other gets addresses from Java. The root denies it, and the file alone lifts
+/// that.
+const UNSAFE_IN_ONE_FILE: &[(&str, &str)] = &[
+    ("kvilt-io", "crates/kvilt-io/src/native_disk/queue/uring.rs"),
+    ("kvilt-jni", "crates/kvilt-jni/src/border.rs"),
+];
 
 pub(crate) fn check(tree: &Tree) -> Vec<Finding> {
     tree.sources
@@ -56,7 +60,7 @@ fn name(source: &Source) -> Option<Finding> {
 fn forbids_unsafe(source: &Source) -> Option<Finding> {
     let root = source.path.strip_suffix("/src/lib.rs").or(source.path.strip_suffix("/src/main.rs"))?;
     let name = root.rsplit('/').next().unwrap_or(root);
-    let word = if name == UNSAFE_IN_ONE_FILE.0 { "deny" } else { "forbid" };
+    let word = if UNSAFE_IN_ONE_FILE.iter().any(|(one, _)| *one == name) { "deny" } else { "forbid" };
     let wanted = format!("#![{word}(unsafe_code)]");
     let is_fine = UNSAFE_CRATES.contains(&name) || source.code.contains(&wanted);
     (!is_fine).then(|| Finding::new(&source.path, 1, format!("this crate must say `{wanted}`")))
@@ -64,10 +68,10 @@ fn forbids_unsafe(source: &Source) -> Option<Finding> {
 
 /// Where a crate only denies unsafe code, nothing but the one file lifts that.
 fn keeps_unsafe(source: &Source) -> Option<Finding> {
-    let (name, file) = UNSAFE_IN_ONE_FILE;
-    let is_there = source.path.starts_with(&format!("crates/{name}/")) && source.path != file;
+    let is_of = |name: &str| source.path.starts_with(&format!("crates/{name}/"));
+    let (name, file) = UNSAFE_IN_ONE_FILE.iter().find(|(name, _)| is_of(name))?;
     let lifts = ["expect(unsafe_code", "allow(unsafe_code"].iter().any(|word| source.code.contains(word));
-    (is_there && lifts)
+    (source.path != *file && lifts)
         .then(|| Finding::new(&source.path, 0, format!("unsafe code of {name} lives in {file}")))
 }
 
@@ -110,11 +114,14 @@ mod tests {
     }
 
     #[test]
-    fn unsafe_code_of_io_lives_in_one_file() {
+    fn unsafe_code_of_io_and_jni_lives_in_one_file_each() {
         assert_eq!(findings("crates/kvilt-io/src/lib.rs", "//! Io.\n"), 1);
         assert_eq!(findings("crates/kvilt-io/src/lib.rs", "//! Io.\n#![deny(unsafe_code)]\n"), 0);
         let lifted = "//! A.\n#![expect(unsafe_code, reason = \"a\")]\n";
         assert_eq!(findings("crates/kvilt-io/src/clock.rs", lifted), 1);
         assert_eq!(findings("crates/kvilt-io/src/native_disk/queue/uring.rs", lifted), 0);
+        assert_eq!(findings("crates/kvilt-jni/src/lib.rs", "//! Jni.\n"), 1);
+        assert_eq!(findings("crates/kvilt-jni/src/reads.rs", lifted), 1);
+        assert_eq!(findings("crates/kvilt-jni/src/border.rs", lifted), 0);
     }
 }

@@ -1,0 +1,401 @@
+package io.kvilt;
+
+import java.nio.ByteBuffer;
+import java.util.NoSuchElementException;
+import java.util.function.BiConsumer;
+
+/**
+ * Rows in the order of their keys, in both directions, as they were when the iterator was made.
+ *
+ * <pre>{@code
+ * try (KviltIterator rows = db.scan(KeyRange.prefix(prefix))) {
+ *     for (; rows.isValid(); rows.next()) {
+ *         use(rows.key(), rows.value());
+ *     }
+ * }
+ * }</pre>
+ *
+ * <p>It is at a row, or at none: behind the last row, before the first one, and until it is placed. Rows come from the
+ * native side in blocks, many a call: the first block has 4 KiB, each further one in the same direction four times as
+ * many, up to 128 KiB. So a short scan costs little, and a long one asks seldom. {@link KviltReader#scan(KeyRange, int)}
+ * asks for more at once.
+ *
+ * <p>One thread at a time may use it; any thread may close it. Old versions that it may need are kept until it is
+ * closed. It does not need the snapshot or keyspace that it was made from any more, only the store.
+ */
+public final class KviltIterator implements AutoCloseable {
+    /** Numbers before the rows of a block; {@code scans.rs} draws a block. */
+    private static final int HEAD_BYTES = 32;
+
+    private static final int BLOCK_BYTES_FIRST = 4 << 10;
+
+    private static final int BACKWARD = 1;
+    private static final int AT_BOUND = 2;
+    private static final int WITH_START = 4;
+
+    private final KviltReader reader;
+    private final Handle store;
+
+    /** Null if the block has all rows of the range. */
+    private Handle handle;
+
+    private Block block;
+    private ByteBuffer buffer;
+
+    /** Of the block: rows, which one is the current, and what is known of what lies beyond. */
+    private int rows;
+    private int row;
+    private boolean isBackward;
+    private boolean isEnd;
+    private boolean isBegin;
+
+    /** Of the current row, if there is one. */
+    private boolean isValid;
+    private int keyAt;
+    private int keyLength;
+    private int valueLength;
+
+    /** Bytes that the next block is to have. */
+    private int blockBytes = BLOCK_BYTES_FIRST;
+
+    /** Who used it last: a block goes back to be used again only if no other thread may be reading it. */
+    private Thread user;
+    private volatile boolean isClosed;
+
+    private KviltIterator(KviltReader reader, KeyRange range, int way, int bytes, int expected) {
+        this.reader = reader;
+        this.store = reader.store().handle;
+        this.user = Thread.currentThread();
+        int asked = range.from.length + (range.to == null ? 0 : range.to.length);
+        this.block = Block.of(HEAD_BYTES + Math.max(asked, bytes));
+        this.buffer = block.buffer;
+        buffer.put(HEAD_BYTES, range.from);
+        int to = -1;
+        if (range.to != null) {
+            to = range.to.length;
+            buffer.put(HEAD_BYTES + range.from.length, range.to);
+        }
+        Handle view = reader.handle;
+        int stripe = view.enter();
+        try {
+            rows = Native.scan(
+                    view.number, block.address, block.capacity, range.from.length, to, way, bytes, expected);
+            long number = buffer.getLong(0);
+            if (number != 0) {
+                handle = Handle.single(this, number, "an iterator of " + reader, Native::freeScan, store);
+            }
+        } finally {
+            view.leave(stripe);
+        }
+        isBackward = (way & BACKWARD) != 0;
+        isBegin = true;
+        isEnd = buffer.getInt(12) != 0;
+    }
+
+    /** At no row. */
+    static KviltIterator unplaced(KviltReader reader, KeyRange range) {
+        return new KviltIterator(reader, range, 0, 0, 0);
+    }
+
+    /** At the first row, or at the last one. */
+    static KviltIterator placed(KviltReader reader, KeyRange range, boolean isBackward, int expected) {
+        int bytes = expected > 0 ? Block.LARGE_BYTES : BLOCK_BYTES_FIRST;
+        KviltIterator iterator = new KviltIterator(reader, range, isBackward ? BACKWARD : 0, bytes, expected);
+        long needed = iterator.buffer.getLong(16);
+        if (needed != 0) {
+            iterator.refill(needed, 0, 0, AT_BOUND | (isBackward ? BACKWARD : 0));
+        }
+        iterator.grow();
+        iterator.place(0);
+        return iterator;
+    }
+
+    /**
+     * Whether it is at a row.
+     *
+     * @return whether there is a row to be read
+     */
+    public boolean isValid() {
+        check();
+        return isValid;
+    }
+
+    /** Goes to the first row. */
+    public void seekToFirst() {
+        seekToEnd(false);
+    }
+
+    /** Goes to the last row. */
+    public void seekToLast() {
+        seekToEnd(true);
+    }
+
+    /**
+     * Goes to the first row whose key is {@code target} or comes behind it.
+     *
+     * @param target the key
+     */
+    public void seek(byte[] target) {
+        seek(target, false);
+    }
+
+    /**
+     * Goes to the last row whose key is {@code target} or comes before it.
+     *
+     * @param target the key
+     */
+    public void seekForPrev(byte[] target) {
+        seek(target, true);
+    }
+
+    /**
+     * Goes to the next row, or behind the last one.
+     *
+     * @throws NoSuchElementException if it is at no row
+     */
+    public void next() {
+        step(false);
+    }
+
+    /**
+     * Goes to the row before, or before the first one.
+     *
+     * @throws NoSuchElementException if it is at no row
+     */
+    public void prev() {
+        step(true);
+    }
+
+    /**
+     * The key of the row that it is at.
+     *
+     * @return a copy of the key
+     * @throws NoSuchElementException if it is at no row
+     */
+    public byte[] key() {
+        checkRow();
+        byte[] key = new byte[keyLength];
+        buffer.get(keyAt, key);
+        return key;
+    }
+
+    /**
+     * The value of the row that it is at.
+     *
+     * @return a copy of the value
+     * @throws NoSuchElementException if it is at no row
+     */
+    public byte[] value() {
+        checkRow();
+        byte[] value = new byte[valueLength];
+        buffer.get(keyAt + keyLength, value);
+        return value;
+    }
+
+    /**
+     * Copies the key to a buffer: from its position on, and its limit becomes the end of the key.
+     *
+     * @param target where the key goes, if it fits as a whole; else the buffer stays as it is
+     * @return the length of the key, which may be more than there was room for
+     * @throws NoSuchElementException if it is at no row
+     */
+    public int key(ByteBuffer target) {
+        checkRow();
+        return copy(keyAt, keyLength, target);
+    }
+
+    /**
+     * Copies the value to a buffer: from its position on, and its limit becomes the end of the value.
+     *
+     * @param target where the value goes, if it fits as a whole; else the buffer stays as it is
+     * @return the length of the value, which may be more than there was room for
+     * @throws NoSuchElementException if it is at no row
+     */
+    public int value(ByteBuffer target) {
+        checkRow();
+        return copy(keyAt + keyLength, valueLength, target);
+    }
+
+    /**
+     * Gives this row and all behind it to {@code action}, and leaves the iterator behind the last one.
+     *
+     * @param action what takes key and value
+     */
+    public void forEachRemaining(BiConsumer<? super byte[], ? super byte[]> action) {
+        while (isValid()) {
+            action.accept(key(), value());
+            next();
+        }
+    }
+
+    /** Closes it; every later call throws {@link IllegalStateException}, closing again does nothing. */
+    @Override
+    public void close() {
+        if (isClosed) {
+            return;
+        }
+        isClosed = true;
+        Handle open = handle;
+        if (open != null) {
+            open.close();
+        }
+        if (user == Thread.currentThread()) {
+            block.giveBack();
+        }
+    }
+
+    private void check() {
+        if (isClosed) {
+            throw new IllegalStateException("the iterator is closed");
+        }
+        store.check();
+    }
+
+    private void checkRow() {
+        check();
+        if (!isValid) {
+            throw new NoSuchElementException("the iterator is at no row");
+        }
+    }
+
+    private static int copied(ByteBuffer from, int at, int length, ByteBuffer target) {
+        target.put(target.position(), from, at, length);
+        target.limit(target.position() + length);
+        return length;
+    }
+
+    private int copy(int at, int length, ByteBuffer target) {
+        return length <= target.remaining() ? copied(buffer, at, length, target) : length;
+    }
+
+    private void step(boolean isBack) {
+        checkRow();
+        int next = isBack == isBackward ? row + 1 : row - 1;
+        if (0 <= next && next < rows) {
+            place(next);
+        } else if (next < 0 ? isBegin : isEnd) {
+            isValid = false;
+        } else {
+            fill(keyAt, keyLength, isBack ? BACKWARD : 0);
+            isBegin = false;
+            place(0);
+        }
+    }
+
+    private void seekToEnd(boolean isLast) {
+        check();
+        if (handle == null) {
+            place(isLast == isBackward ? 0 : rows - 1);
+            return;
+        }
+        blockBytes = BLOCK_BYTES_FIRST;
+        fill(HEAD_BYTES, 0, AT_BOUND | (isLast ? BACKWARD : 0));
+        isBegin = true;
+        place(0);
+    }
+
+    private void seek(byte[] target, boolean isBack) {
+        check();
+        if (handle == null) {
+            place(search(target, isBack));
+            return;
+        }
+        blockBytes = BLOCK_BYTES_FIRST;
+        if (HEAD_BYTES + target.length > block.capacity) {
+            exchange(HEAD_BYTES + target.length);
+        }
+        buffer.put(HEAD_BYTES, target);
+        fill(HEAD_BYTES, target.length, WITH_START | (isBack ? BACKWARD : 0));
+        isBegin = false;
+        place(0);
+    }
+
+    /** Makes a row of the block the current one, if the block has it. */
+    private void place(int next) {
+        isValid = 0 <= next && next < rows;
+        if (isValid) {
+            row = next;
+            int at = buffer.getInt(block.capacity - 4 * (next + 1));
+            keyLength = buffer.getInt(at);
+            valueLength = buffer.getInt(at + 4);
+            keyAt = at + 8;
+        }
+    }
+
+    /** In a block that has all rows: the first one at or behind a key, or the last one at or before it. */
+    private int search(byte[] target, boolean isBack) {
+        int low = 0;
+        int high = rows;
+        while (low < high) {
+            int middle = (low + high) >>> 1;
+            // By key, whichever way the block goes.
+            place(isBackward ? rows - 1 - middle : middle);
+            int order = compare(target);
+            if (isBack ? order <= 0 : order < 0) {
+                low = middle + 1;
+            } else {
+                high = middle;
+            }
+        }
+        int found = isBack ? low - 1 : low;
+        return isBackward ? rows - 1 - found : found;
+    }
+
+    private int compare(byte[] target) {
+        byte[] key = new byte[keyLength];
+        buffer.get(keyAt, key);
+        return java.util.Arrays.compareUnsigned(key, target);
+    }
+
+    /** Fills the block with what lies behind a key that is in the buffer. */
+    private void fill(int at, int length, int way) {
+        user = Thread.currentThread();
+        int from = at;
+        if (blockBytes > block.capacity - HEAD_BYTES && block.capacity < Block.LARGE_BYTES) {
+            // The next block is a larger one. The key moves along.
+            byte[] key = new byte[length];
+            buffer.get(at, key);
+            exchange(HEAD_BYTES + Math.max(length, blockBytes));
+            from = HEAD_BYTES;
+            buffer.put(from, key);
+        }
+        isBackward = (way & BACKWARD) != 0;
+        ask(from, length, way);
+        long needed = buffer.getLong(16);
+        if (needed != 0) {
+            refill(needed, from, length, way);
+        }
+        grow();
+    }
+
+    private void ask(int at, int length, int way) {
+        rows = 0;
+        isValid = false;
+        int stripe = handle.enter();
+        try {
+            rows = Native.fill(handle.number, block.address, block.capacity, at, length, way, blockBytes);
+        } finally {
+            handle.leave(stripe);
+        }
+        isEnd = buffer.getInt(12) != 0;
+    }
+
+    /** Asks again with a buffer that has room for the next row, which is longer than a block. */
+    private void refill(long needed, int at, int length, int way) {
+        byte[] key = new byte[length];
+        buffer.get(at, key);
+        exchange((int) Math.max(needed, HEAD_BYTES + length));
+        buffer.put(HEAD_BYTES, key);
+        ask(HEAD_BYTES, length, way);
+    }
+
+    private void exchange(int bytes) {
+        block.giveBack();
+        block = Block.of(bytes);
+        buffer = block.buffer;
+    }
+
+    private void grow() {
+        blockBytes = Math.min(Block.LARGE_BYTES, 4 * blockBytes);
+    }
+}
