@@ -10,7 +10,9 @@
 //! | `store` | what its threads share; the lock order |
 //! | `sizing` | how memory tables are made |
 //! | `sources` | where rows are: memory tables, sorted tables by level, range deletes |
-//! | `write`, `read` | puts, batches, swaps and range deletes; gets and scans |
+//! | `run` | the sorted tables of a level as one source |
+//! | `write`, `range_delete` | puts, batches and swaps; range deletes, by a tombstone or by row |
+//! | `read` | gets and scans |
 //! | `log` | the redo log: segments that are mapped and used in turn |
 //! | `retain` | which versions of a key some reader can still see |
 //! | `flush`, `merge` | memory tables become sorted tables of level 0; full levels are merged downwards |
@@ -39,10 +41,12 @@ pub mod mutants;
 mod options;
 mod output;
 mod parts;
+mod range_delete;
 mod read;
 mod recovery;
 mod retain;
 mod room;
+mod run;
 mod salvage;
 mod sizing;
 mod sources;

@@ -18,6 +18,7 @@ use crate::{
     output::Output,
     retain::Retain,
     room::is_below,
+    run::Run,
     sources::{Sorted, level_of},
     store::Store,
 };
@@ -34,8 +35,10 @@ const TABLE_BYTES_MAX: u64 = 64 << 20;
 
 /// What a merge reads, and where its output goes.
 struct Inputs {
-    /// Newest first.
-    tables: Vec<Arc<Sorted>>,
+    /// Of the level that is full, newest first.
+    upper: Vec<Arc<Sorted>>,
+    /// Those of the target level that they overlap, by key.
+    lower: Vec<Arc<Sorted>>,
     target: usize,
 }
 
@@ -69,7 +72,7 @@ impl Store {
         let sources = self.sources_now();
         let level = |number: usize| sources.levels.get(number).map_or(&[][..], Vec::as_slice);
         if level(0).len() >= LEVEL_0_TABLES {
-            return Some(inputs(level(0).to_vec(), level(1), 1));
+            return Some(Inputs::new(level(0).to_vec(), level(1), 1));
         }
         let mut bytes_max = self.table_bytes() as u64 * LEVEL_1_TABLES;
         for number in 1..LEVELS_MAX - 1 {
@@ -77,7 +80,7 @@ impl Store {
             if bytes > bytes_max {
                 // The oldest: files are numbered as they are made.
                 let oldest = level(number).iter().min_by_key(|sorted| sorted.of.number)?;
-                return Some(inputs(vec![Arc::clone(oldest)], level(number + 1), number + 1));
+                return Some(Inputs::new(vec![Arc::clone(oldest)], level(number + 1), number + 1));
             }
             bytes_max = bytes_max.saturating_mul(LEVEL_GROWTH);
         }
@@ -90,13 +93,15 @@ impl Store {
         below.drain(..below.len().min(inputs.target + 1));
         let tombstones = self.durable_tombstones()?;
         let mut retain = Retain::new(&self.versions, &tombstones);
+        let all = KeyRange::all();
         let mut streams: Vec<Box<dyn Source>> = Vec::new();
-        for sorted in &inputs.tables {
-            streams.push(Box::new(sorted.table.source(&KeyRange::all(), Direction::Forward)?));
+        for sorted in &inputs.upper {
+            streams.push(Box::new(sorted.table.source(&all, Direction::Forward)?));
         }
+        streams.push(Box::new(Run::new(&inputs.lower, u64::MAX, &all, Direction::Forward)?));
         let mut merge = Merge::new(streams, Direction::Forward)?;
         let bytes_max = (self.table_bytes() as u64).clamp(TABLE_BYTES_MIN, TABLE_BYTES_MAX);
-        let memory_min = inputs.tables.iter().map(|sorted| sorted.memory_min).min().unwrap_or(0);
+        let memory_min = inputs.tables().map(|sorted| sorted.memory_min).min().unwrap_or(0);
         let mut writing = Writing::new(Output::new(self, bytes_max, memory_min), &below);
         let mut outcome = Ok(());
         let flow = merge.each(&mut |entry| {
@@ -112,7 +117,7 @@ impl Store {
             return Ok(false);
         }
         let tables = writing.output.finish()?;
-        let numbers: Vec<u64> = inputs.tables.iter().map(|sorted| sorted.of.number).collect();
+        let numbers: Vec<u64> = inputs.tables().map(|sorted| sorted.of.number).collect();
         planted!(InputsRemovedEarly => self.remove_tables(&numbers));
         self.install(&tables, &|sources| {
             for level in &mut sources.levels {
@@ -128,14 +133,19 @@ impl Store {
     }
 }
 
-/// Tables, with those of the target level that they overlap.
-fn inputs(mut tables: Vec<Arc<Sorted>>, target_level: &[Arc<Sorted>], target: usize) -> Inputs {
-    let first = tables.iter().map(|sorted| &sorted.of.first_key).min().cloned().unwrap_or_default();
-    let last = tables.iter().map(|sorted| &sorted.of.last_key).max().cloned().unwrap_or_default();
-    let overlapping =
-        target_level.iter().filter(|other| other.of.first_key <= last && other.of.last_key >= first);
-    tables.extend(overlapping.cloned());
-    Inputs { tables, target }
+impl Inputs {
+    /// Tables, with those of the target level that they overlap.
+    fn new(upper: Vec<Arc<Sorted>>, target_level: &[Arc<Sorted>], target: usize) -> Self {
+        let first = upper.iter().map(|sorted| &sorted.of.first_key).min().cloned().unwrap_or_default();
+        let last = upper.iter().map(|sorted| &sorted.of.last_key).max().cloned().unwrap_or_default();
+        let overlapping =
+            target_level.iter().filter(|other| other.of.first_key <= last && other.of.last_key >= first);
+        Inputs { upper, lower: overlapping.cloned().collect(), target }
+    }
+
+    fn tables(&self) -> impl Iterator<Item = &Arc<Sorted>> {
+        self.upper.iter().chain(&self.lower)
+    }
 }
 
 /// The output of a merge, without deletes that have nothing to delete below.

@@ -10,6 +10,8 @@ kvilt_base::mutants! {
     DeleteNotFlushed,
     /// A range delete has the version of puts before it.
     RangeDeleteNotAbove,
+    /// A range delete that deletes a few rows one by one leaves the last.
+    LastOfFewLeft,
     /// An open goes on in the epoch of the run before.
     EpochNotRaised,
 
@@ -20,6 +22,8 @@ kvilt_base::mutants! {
     NewestCachedEvicted,
     /// A flushed table comes behind older ones of level 0.
     FlushedBehindOlder,
+    /// A scan of a level ends with the first table that has rows of its range.
+    LevelEndsEarly,
 
     // The log.
     /// A segment is used again although a table that is not flushed has rows of it.

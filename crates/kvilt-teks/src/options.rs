@@ -16,6 +16,8 @@ const SEGMENT_BYTES_MIN: u64 = 64 << 10;
 const SEGMENT_BYTES_MAX: u64 = 8 << 20;
 /// The reserve of the redo log has room for the output of a flush, up to this many bytes.
 const RESERVE_OUTPUT_BYTES_MAX: u64 = 64 << 20;
+/// Range tombstones that are never too many, in bytes.
+const TOMBSTONE_BYTES_MAX: u64 = 1 << 20;
 /// The redo log of a memory table may have as many times its bytes.
 const LOG_TABLES: u64 = 4;
 
@@ -58,6 +60,12 @@ impl Options {
 /// Bytes of a memory table.
 pub(crate) fn table_bytes(budget_bytes: u64) -> usize {
     (budget_bytes / TABLE_PART).clamp(TABLE_BYTES_MIN, TABLE_BYTES_MAX) as usize
+}
+
+/// Bytes of range tombstones from which a range delete of few rows deletes them one by one: half of a memory
+/// table's, up to a mebibyte. Each is in memory and in each catalogue.
+pub(crate) fn tombstone_bytes_max(table_bytes: usize) -> u64 {
+    (table_bytes as u64 / 2).min(TOMBSTONE_BYTES_MAX)
 }
 
 /// Segments of the redo log that a memory table may need: if there are more, it is flushed although it is not

@@ -6,7 +6,10 @@ use kvilt_base::{
     Direction, KeyRange, Kind, Merge, Result, Rows, Scanned, Source, Version, Visible, key::successor, limits,
 };
 
-use kvilt_sync::tombstones::{Hidden, Over};
+use kvilt_sync::{
+    Pin,
+    tombstones::{Hidden, Over},
+};
 
 use crate::{
     sources::{Seen, Sources},
@@ -77,13 +80,7 @@ impl Store {
         }
         let pin = kvilt_sync::pin();
         let sources = self.sources.load(&pin);
-        let mut streams: Vec<Box<dyn Source + '_>> = Vec::new();
-        for memory in sources.memories() {
-            let rows = memory.table.under(&pin).rows(range, direction, view, Seen(&self.versions));
-            streams.push(Box::new(rows));
-        }
-        push_sorted(sources, range, direction, &mut streams)?;
-        let merge = Merge::new(streams, direction)?;
+        let merge = Merge::new(self.streams(&pin, sources, range, direction, view)?, direction)?;
         let mut visible =
             Visible::new(merge, direction, view, Over::new(slice::from_ref(&sources.tombstones)));
         let (mut left, mut given, mut expired, mut has_broken) = (range.clone(), 0, Ok(()), false);
@@ -113,17 +110,22 @@ impl Store {
             ControlFlow::Break(()) => Scanned::Left(left),
         })
     }
-}
 
-/// The streams of the sorted tables that may have keys of a range, newest first.
-fn push_sorted<'s>(
-    sources: &Sources,
-    range: &KeyRange,
-    direction: Direction,
-    streams: &mut Vec<Box<dyn Source + 's>>,
-) -> Result<()> {
-    for sorted in sources.sorted_over(range) {
-        streams.push(Box::new(sorted.table.source(range, direction)?));
+    /// The streams of all sources that may have keys of a range, newest first.
+    pub(crate) fn streams<'s>(
+        &'s self,
+        pin: &'s Pin,
+        sources: &'s Sources,
+        range: &'s KeyRange,
+        direction: Direction,
+        view: Version,
+    ) -> Result<Vec<Box<dyn Source + 's>>> {
+        let mut streams: Vec<Box<dyn Source + 's>> = Vec::new();
+        for memory in sources.memories() {
+            let rows = memory.table.under(pin).rows(range, direction, view, Seen(&self.versions));
+            streams.push(Box::new(rows));
+        }
+        sources.push_sorted(range, direction, &mut streams)?;
+        Ok(streams)
     }
-    Ok(())
 }

@@ -6,7 +6,9 @@
 
 use std::{io, ops::Range, sync::Arc};
 
-use kvilt_base::{Budget, Charge, Disk, Error, File, FileName, KeyRange, Result, Version, planted};
+use kvilt_base::{
+    Budget, Charge, Direction, Disk, Error, File, FileName, KeyRange, Result, Source, Version, planted,
+};
 use kvilt_format::{FileIdentity, levels::TableOf, names::TABLE, table::Table};
 use kvilt_sync::{
     Versions,
@@ -15,7 +17,7 @@ use kvilt_sync::{
 };
 use parking_lot::Mutex;
 
-use crate::parts;
+use crate::{parts, run::Run};
 
 /// See the module.
 #[derive(Clone)]
@@ -107,28 +109,43 @@ impl Sources {
         self.levels.iter().flatten()
     }
 
-    /// The sorted tables that readers need and that may have keys of a range, newest first.
-    pub(crate) fn sorted_over<'s>(&'s self, range: &'s KeyRange) -> impl Iterator<Item = &'s Arc<Sorted>> {
-        self.sorted().filter(|sorted| sorted.meets(range) && !self.is_in_memory(sorted))
+    /// The streams of the sorted tables that readers need and that may have keys of a range, newest first.
+    pub(crate) fn push_sorted<'s>(
+        &'s self,
+        range: &'s KeyRange,
+        direction: Direction,
+        streams: &mut Vec<Box<dyn Source + 's>>,
+    ) -> Result<()> {
+        let memory_end = self.memory_end();
+        let (level_0, others) = self.levels.split_at(self.levels.len().min(1));
+        let is_read = |sorted: &&Arc<Sorted>| sorted.meets(range) && sorted.memory_min < memory_end;
+        for sorted in level_0.iter().flatten().filter(is_read) {
+            streams.push(Box::new(sorted.table.source(range, direction)?));
+        }
+        for level in others {
+            streams.push(Box::new(Run::new(level, memory_end, range, direction)?));
+        }
+        Ok(())
     }
 
     /// The sorted tables that readers need and that may have a key, newest first.
     pub(crate) fn sorted_with<'s>(&'s self, key: &'s [u8]) -> impl Iterator<Item = &'s Arc<Sorted>> {
+        let memory_end = self.memory_end();
         let level_0 = self.levels.iter().take(1).flatten();
         let others = self.levels.iter().skip(1).filter_map(move |tables| {
             tables.get(tables.partition_point(|sorted| sorted.of.last_key.as_slice() < key))
         });
         level_0.chain(others).filter(move |sorted| {
             (sorted.of.first_key.as_slice()..=sorted.of.last_key.as_slice()).contains(&key)
-                && !self.is_in_memory(sorted)
+                && sorted.memory_min < memory_end
         })
     }
 
-    /// Whether memory tables have all that a sorted table has: those from the oldest on follow each other
-    /// without a gap.
-    fn is_in_memory(&self, sorted: &Sorted) -> bool {
+    /// The number of the oldest memory table. They follow each other without a gap, so together they have all
+    /// that a sorted table has whose oldest rows are of this one or a later one.
+    fn memory_end(&self) -> u64 {
         let oldest = self.cached.last().or(self.sealed.last()).unwrap_or(&self.active);
-        sorted.memory_min + planted!(SortedPassedOver, 0 => 1) >= oldest.number
+        oldest.number - planted!(SortedPassedOver, 0 => 1)
     }
 
     /// Of these range deletes, those that may still hide something.

@@ -46,6 +46,9 @@ pub(crate) const LOOK: Duration = Duration::from_millis(100);
 /// Rows that have this part of a memory table's bytes together get a table with room for all of them.
 const LARGE_PART: usize = 4;
 
+/// Locks of keys that are held.
+pub(crate) type KeyTurns<'s> = Vec<MutexGuard<'s, ()>>;
+
 /// A store that is open.
 pub(crate) struct Store {
     pub(crate) disk: Arc<dyn Disk>,
@@ -189,11 +192,11 @@ impl Store {
     }
 
     /// Locks keys by the numbers of their locks, which ascend.
-    pub(crate) fn lock_keys(&self, numbers: impl IntoIterator<Item = usize>) -> Vec<MutexGuard<'_, ()>> {
+    pub(crate) fn lock_keys(&self, numbers: impl IntoIterator<Item = usize>) -> KeyTurns<'_> {
         numbers.into_iter().map(|number| self.key_locks[number].lock()).collect()
     }
 
-    pub(crate) fn lock_all_keys(&self) -> Vec<MutexGuard<'_, ()>> {
+    pub(crate) fn lock_all_keys(&self) -> KeyTurns<'_> {
         self.lock_keys(0..KEY_LOCKS)
     }
 
@@ -278,9 +281,14 @@ impl Store {
         }
     }
 
+    /// Whether rows need so much room that a table is made for them.
+    pub(crate) fn is_large(&self, room: Room) -> bool {
+        room.bytes > self.table_bytes() / LARGE_PART
+    }
+
     /// If rows need much room, the active table has it, unless others take it.
     pub(crate) fn make_large_room(&self, room: Room) -> Result<()> {
-        if room.bytes <= self.table_bytes() / LARGE_PART {
+        if !self.is_large(room) {
             return Ok(());
         }
         let active = Arc::clone(&self.sources.load(&kvilt_sync::pin()).active);

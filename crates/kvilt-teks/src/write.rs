@@ -1,4 +1,4 @@
-//! Writes: puts, deletes, batches, swaps and range deletes.
+//! Writes: puts, deletes, batches and swaps.
 //!
 //! Each goes the same way: make room, lock the keys, append to the log, announce, put, retire; at last it
 //! does what it owes the active table and the log. So the log, the hash and the list agree on each key; and
@@ -11,8 +11,7 @@ use std::{
 };
 
 use kvilt_base::{
-    EntryRef, Error, ErrorKind, KeyRange, Kind, Level, RangeTombstone, Result, Swap, Value, Version,
-    WriteBatch, limits, planted,
+    EntryRef, Error, ErrorKind, Kind, Level, Result, Swap, Value, Version, WriteBatch, limits, planted,
 };
 use kvilt_format::redo::{self, Change};
 use kvilt_sync::{Pending, Versions, teks::Refused};
@@ -21,7 +20,7 @@ use crate::{
     log::{Appended, Position, Purpose},
     sizing::Room,
     sources::Seen,
-    store::{PanicGuard, Store},
+    store::{KeyTurns, PanicGuard, Store},
 };
 
 thread_local! {
@@ -114,6 +113,16 @@ impl Store {
         self.make_room(room, purpose)?;
         let locks: BTreeSet<usize> = by_key.keys().map(|key| self.key_lock(key)).collect();
         let turns = self.lock_keys(locks);
+        self.change_all(by_key, purpose, turns)
+    }
+
+    /// Changes keys at once. There is room for them, and the caller has the locks of all.
+    pub(crate) fn change_all(
+        &self,
+        by_key: &BTreeMap<&[u8], Option<&[u8]>>,
+        purpose: Purpose,
+        turns: KeyTurns<'_>,
+    ) -> Result<()> {
         let _guard = PanicGuard(self);
         let changes = by_key.iter().map(|(key, value)| match value {
             Some(value) => Change::Put { key, value },
@@ -133,33 +142,6 @@ impl Store {
         self.relieve(end)
     }
 
-    pub(crate) fn delete_range(&self, range: &KeyRange) -> Result<()> {
-        limits::check_key(&range.start, limits::ENGINE_KEY_BYTES_MAX)?;
-        limits::check_key(range.end.as_deref().unwrap_or_default(), limits::ENGINE_KEY_BYTES_MAX)?;
-        self.allow_writes()?;
-        if range.is_empty() {
-            return Ok(());
-        }
-        self.insist(Purpose::Deletes, || self.lay_tombstone(range))
-    }
-
-    fn lay_tombstone(&self, range: &KeyRange) -> Result<()> {
-        self.allow_writes()?;
-        self.make_room(Room::default(), Purpose::Deletes)?;
-        let turns = self.lock_all_keys();
-        let _guard = PanicGuard(self);
-        // No write is under way, so what the range has is below the version that the announcement gets.
-        planted!(RangeDeleteNotAbove, self.versions.advance() => self.versions.current());
-        let change = Change::DeleteRange { start: &range.start, end: range.end.as_deref() };
-        let (appended, pending) = self.append([change], Purpose::Deletes, Versions::announce)?;
-        self.add_tombstone(&RangeTombstone { range: range.clone(), version: pending.version() });
-        drop(pending);
-        drop(turns);
-        let end = appended.position();
-        drop(appended);
-        self.relieve(end)
-    }
-
     /// Appends a record to the log, durably at level sync, and announces the write.
     ///
     /// At level async the announcement comes with the append, so that versions ascend in the log: a power cut
@@ -168,7 +150,7 @@ impl Store {
     /// scan waits for a sync (S-4).
     ///
     /// Errors: `NoSpace`, `Io`: then nothing has changed, but after a failed sync, which poisons.
-    fn append<'c, 's>(
+    pub(crate) fn append<'c, 's>(
         &'s self,
         changes: impl IntoIterator<Item = Change<'c>, IntoIter: Clone>,
         purpose: Purpose,
@@ -202,7 +184,7 @@ impl Store {
 
     /// Has the log synced in time and kept short, room of overwritten records used again, and the active
     /// table woven while scans come. To be called when a write has retired; `end` is where its record is.
-    fn relieve(&self, end: Position) -> Result<()> {
+    pub(crate) fn relieve(&self, end: Position) -> Result<()> {
         if self.level() == Level::Async {
             self.has_appended();
         }
