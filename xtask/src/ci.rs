@@ -4,7 +4,7 @@
 //! crates are built three times: for checking (clippy, docs), for tests, and for release, once, by the
 //! README's demo. Models have flags of their own, and so target directories of their own, `loom` and
 //! `shuttle` below the other. Miri and the fuzz targets need a nightly toolchain; without it they skip, and
-//! say why.
+//! say why; so do the tests of Java without a JDK and Maven.
 //!
 //! Whatever has a target directory of its own runs *beside* the other steps, in a second process: no cargo
 //! waits for the other, and two cores have something to do while a step of one thread runs.
@@ -19,7 +19,7 @@ use std::{
 
 use anyhow::{Context as _, Result, bail, ensure};
 
-use crate::{explorers, floors, fuzz, readme, real, tidy, workspace::Workspace};
+use crate::{explorers, floors, fuzz, java, readme, real, tidy, workspace::Workspace};
 
 /// How much to check.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -82,6 +82,7 @@ fn steps(workspace: &Workspace) -> Vec<Step> {
         step("loom", Place::Beside, loom),
         step("shuttle", Place::Beside, Work::Check(|workspace| explorers::shuttle(workspace, &[]))),
         step("miri", Place::Beside, Work::Check(|workspace| explorers::miri(workspace, MIRI))),
+        step("java", Place::Beside, Work::Check(java::run_if_there)),
         step("fuzz", Place::Beside, Work::Check(|workspace| fuzz::run(workspace, &["--seconds", "5"]))),
         step("real", Place::Full, Work::Check(|workspace| real::run(workspace, &["round"]))),
         step("readme", Place::Full, Work::Readme),
@@ -90,7 +91,8 @@ fn steps(workspace: &Workspace) -> Vec<Step> {
 
 /// Of the crate that no other step looks at, since it builds stores in C and C++.
 const FMT_BENCH_COMPARE: &str = "fmt --manifest-path crates/kvilt-bench-compare/Cargo.toml -- --check";
-const CLIPPY: &str = "clippy --all-targets -- -D warnings";
+/// Of every crate, the native side of Java included.
+const CLIPPY: &str = "clippy --workspace --all-targets -- -D warnings";
 /// All tests, by the command that the README names.
 const TESTS: &str = "test";
 const UNIT_TESTS: &str = "test --lib --bins";
@@ -215,6 +217,8 @@ fn table(outcomes: &[(&str, Duration, bool)]) -> String {
 
 #[cfg(test)]
 mod tests {
+    use std::collections::BTreeSet;
+
     use super::*;
 
     fn names(extent: Extent) -> Vec<&'static str> {
@@ -241,7 +245,7 @@ mod tests {
                 "readme"
             ]
         );
-        assert_eq!(names(Extent::Beside), ["loom", "shuttle", "miri", "fuzz"]);
+        assert_eq!(names(Extent::Beside), ["loom", "shuttle", "miri", "java", "fuzz"]);
         assert_eq!(names(Extent::Quick), ["fmt", "fmt compare", "floors", "tidy", "clippy", "unit tests"]);
     }
 
@@ -250,12 +254,12 @@ mod tests {
     #[test]
     fn the_workspace_is_all_crates_but_the_one_that_needs_a_c_compiler() {
         let metadata = Workspace::here().metadata("Cargo.toml").unwrap();
-        let ids = |list: &str| -> Vec<String> {
+        let ids = |list: &str| -> BTreeSet<String> {
             let list = metadata[list].as_array().unwrap();
             list.iter().map(|id| id.as_str().unwrap().to_owned()).collect()
         };
         let (defaults, mut members) = (ids("workspace_default_members"), ids("workspace_members"));
-        members.retain(|id| !id.contains("/kvilt-jni#"));
+        members.retain(|id| !id.contains("kvilt-jni"));
         assert_eq!(defaults, members);
         let is_member = |name| metadata["packages"].as_array().unwrap().iter().any(|p| p["name"] == name);
         assert!(is_member("kvilt-sim") && is_member("xtask") && !is_member("kvilt-bench-compare"));

@@ -11,6 +11,7 @@ mod coverage;
 mod explorers;
 mod floors;
 mod fuzz;
+mod java;
 mod nightly;
 mod readme;
 mod real;
@@ -29,7 +30,7 @@ usage: cargo xtask <command>
   ci [--quick | --beside]
                  everything that must hold before a change lands, with the time of each step;
                  --quick leaves out whatever needs a full build: integration tests, docs, loom, README;
-                 --beside is the part of it that runs beside the rest: models, miri, fuzz targets
+                 --beside is the part of it that runs beside the rest: models, miri, fuzz targets, Java
   floors         imports between our crates go down only (docs/design/0001-floors.md)
   tidy [--lower] file heads, file sizes, names, words, invariant numbers, documents, width and phrases of prose,
                  commits (STYLE.md); --lower first writes down that fewer banned phrases are left
@@ -49,6 +50,8 @@ usage: cargo xtask <command>
   coverage [--min PERCENT] [--simulated] [--missed] [--json]
                  lines of formats, recovery and error paths that tests run; at least 90 % if not told; --simulated
                  adds the tests of kvilt-sim, --missed names what no test ran (llvm-tools)
+
+  java [--jar]   the native library for Java, the jar, and all tests of java/ (a JDK, Maven); --jar: no tests
 
   real WHAT …    on the real operating system: round | kill | series | cut | scenes; WHAT --help says more";
 
@@ -72,6 +75,7 @@ fn run(words: &[&str]) -> Result<()> {
         ["miri", words @ ..] => explorers::miri(&workspace, words),
         ["sanitize", words @ ..] => explorers::sanitize(&workspace, words),
         ["real", words @ ..] => real::run(&workspace, words),
+        ["java", words @ ..] => java::run(&workspace, words),
         ["coverage", words @ ..] => coverage::run(&workspace, words),
         ["soak", words @ ..] => soak::run(&workspace, words),
         ["ci"] => ci::run(&workspace, ci::Extent::Full),

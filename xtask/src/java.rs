@@ -1,0 +1,166 @@
+//! `cargo xtask java`: the native library for Java, built for release and laid into the jar, and the tests of
+//! `java/` by Maven.
+//!
+//! The build has a target directory of its own, `java` below the other, so that it may run beside anything.
+//! Each JDK of `JAVA_HOMES` (paths separated by colons) runs the tests; if that is not set, the oldest and
+//! the newest one that is installed from 17 on, or else the one that Maven finds.
+
+use std::{
+    env::consts,
+    fs,
+    io::{BufRead as _, BufReader},
+    path::{Path, PathBuf},
+    process::{Command, Stdio},
+};
+
+use anyhow::{Context as _, Result, bail, ensure};
+
+use crate::workspace::Workspace;
+
+/// What the classes are compiled for, so no older JDK can do that.
+const VERSION_MIN: u32 = 17;
+
+/// Where Linux distributions install JDKs.
+const INSTALLED: &str = "/usr/lib/jvm";
+
+const WHAT_TO_INSTALL: &str = "Java's tests need a JDK of 17 or newer and Maven: \
+     apt-get install openjdk-17-jdk-headless maven, or your system's packages of the same";
+
+/// Builds the jar, tests it unless `words` say otherwise, and tells where it is.
+pub(crate) fn run(workspace: &Workspace, words: &[&str]) -> Result<()> {
+    let goal: &[&str] = match words {
+        [] => &["verify"],
+        ["--jar"] => &["package", "-DskipTests"],
+        _ => bail!("`java` has no option but --jar"),
+    };
+    ensure!(is_there(), "{WHAT_TO_INSTALL}");
+    library(workspace, words.is_empty())?;
+    let directory = workspace.root.join("java");
+    let mut homes = homes()?;
+    if !words.is_empty() {
+        homes.truncate(1);
+    }
+    for home in &homes {
+        let mut maven = Command::new("mvn");
+        maven.current_dir(&directory).args(["-B", "-ntp"]).args(goal);
+        if let Some(home) = home {
+            maven.env("JAVA_HOME", home);
+        }
+        let named = home.as_deref().map_or("the JDK that Maven finds".into(), Path::to_string_lossy);
+        println!("$ mvn -B -ntp {} ({named})", goal.join(" "));
+        quietly(&mut maven)?;
+    }
+    println!("the jar: java/kvilt-java/target/kvilt-java-*.jar");
+    Ok(())
+}
+
+/// For the check of everything: where there is no Java and none could be installed, says so and skips.
+pub(crate) fn run_if_there(workspace: &Workspace) -> Result<()> {
+    if is_there() {
+        return run(workspace, &[]);
+    }
+    println!("java: skipped: {WHAT_TO_INSTALL}");
+    Ok(())
+}
+
+fn is_there() -> bool {
+    let answers = |program: &str| {
+        Command::new(program).arg("-version").output().is_ok_and(|output| output.status.success())
+    };
+    answers("mvn") && (answers("javac") || std::env::var_os("JAVA_HOMES").is_some())
+}
+
+/// Builds the library, with its own tests if wanted, and copies it to where the jar is made.
+fn library(workspace: &Workspace, is_tested: bool) -> Result<()> {
+    let target = workspace.target_directory().join("java");
+    let cargo = |arguments: &[&str]| -> Result<()> {
+        println!("$ cargo {}", arguments.join(" "));
+        let mut command = workspace.cargo();
+        let status =
+            command.args(arguments).env("CARGO_TARGET_DIR", &target).status().context("start cargo")?;
+        ensure!(status.success(), "cargo {}: {status}", arguments.join(" "));
+        Ok(())
+    };
+    // A jar is carried about, and four fifths of the library would be symbols.
+    let strip = ["--config", "profile.release.strip=\"symbols\""];
+    if is_tested {
+        cargo(&["test", "--release", "--quiet", "--package", "kvilt-jni", strip[0], strip[1]])?;
+    }
+    cargo(&["build", "--release", "--package", "kvilt-jni", strip[0], strip[1]])?;
+    let name = format!("{}kvilt_jni{}", consts::DLL_PREFIX, consts::DLL_SUFFIX);
+    let folder = workspace.root.join("java/native").join(format!("{}-{}", consts::OS, consts::ARCH));
+    fs::create_dir_all(&folder).with_context(|| format!("make {}", folder.display()))?;
+    let library = target.join("release").join(&name);
+    fs::copy(&library, folder.join(&name)).with_context(|| format!("copy {}", library.display()))?;
+    Ok(())
+}
+
+/// The JDKs to test with; none stands for the one that Maven finds.
+fn homes() -> Result<Vec<Option<PathBuf>>> {
+    if let Some(chosen) = std::env::var_os("JAVA_HOMES") {
+        let homes: Vec<PathBuf> = std::env::split_paths(&chosen).collect();
+        for home in &homes {
+            ensure!(home.join("bin/javac").is_file(), "JAVA_HOMES: {} has no bin/javac", home.display());
+        }
+        return Ok(homes.into_iter().map(Some).collect());
+    }
+    let mut installed = Vec::new();
+    for entry in fs::read_dir(INSTALLED).into_iter().flatten().flatten() {
+        let home = entry.path();
+        // Names of the same one are links.
+        let is_one = !home.is_symlink() && home.join("bin/javac").is_file();
+        let release = fs::read_to_string(home.join("release")).unwrap_or_default();
+        if let Some(version) = version(&release).filter(|version| is_one && *version >= VERSION_MIN) {
+            installed.push((version, home));
+        }
+    }
+    installed.sort();
+    let newest = installed.pop();
+    let oldest = installed.into_iter().next();
+    let homes: Vec<_> = oldest.into_iter().chain(newest).map(|(_, home)| Some(home)).collect();
+    Ok(if homes.is_empty() { vec![None] } else { homes })
+}
+
+/// The version in the file `release` of a JDK, such as 17 of `JAVA_VERSION="17.0.15"`.
+fn version(release: &str) -> Option<u32> {
+    let line = release.lines().find_map(|line| line.strip_prefix("JAVA_VERSION=\""))?;
+    line.split(['.', '"', '-', '+']).next()?.parse().ok()
+}
+
+/// Runs Maven, showing what tests ran and what went wrong; if it fails, all that it said.
+fn quietly(maven: &mut Command) -> Result<()> {
+    let mut child = maven.stdout(Stdio::piped()).spawn().context("start mvn")?;
+    let mut said = Vec::new();
+    for line in BufReader::new(child.stdout.take().context("it is piped")?).lines() {
+        let line = line.context("read what Maven tells")?;
+        if ["Tests run:", "WARN", "measured:"].iter().any(|word| line.contains(word)) {
+            println!("{line}");
+        }
+        said.push(line);
+    }
+    let status = child.wait().context("wait for mvn")?;
+    if !status.success() {
+        println!("{}", said.join("\n"));
+        bail!("mvn: {status}");
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_version_of_a_jdk_is_read_from_its_release() {
+        assert_eq!(version("IMPLEMENTOR=\"Debian\"\nJAVA_VERSION=\"17.0.15\"\n"), Some(17));
+        assert_eq!(version("JAVA_VERSION=\"25\"\n"), Some(25));
+        assert_eq!(version("JAVA_VERSION=\"26-ea\"\n"), Some(26));
+        assert_eq!(version("JAVA_VERSION=\"1.8.0_402\"\n"), Some(1));
+        assert_eq!(version(""), None);
+    }
+
+    #[test]
+    fn an_unknown_option_is_refused() {
+        assert!(run(&Workspace::here(), &["--fast"]).is_err());
+    }
+}
