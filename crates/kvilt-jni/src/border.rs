@@ -18,12 +18,12 @@
 use std::{
     ffi::c_void,
     panic::{self, AssertUnwindSafe},
-    ptr, slice,
+    slice,
 };
 
 use jni::{
     Env, EnvUnowned, JavaVM, NativeMethod, Outcome, jni_str,
-    objects::{JByteArray, JByteBuffer},
+    objects::JByteBuffer,
     strings::JNIStr,
     sys::{JNI_ERR, JNI_VERSION_1_8, jint, jlong},
 };
@@ -37,9 +37,6 @@ use crate::{
 /// Raised whenever a method of `Native` changes, so that a jar never calls a library that was built for
 /// another one.
 pub(crate) const BORDER_VERSION: jint = 1;
-
-/// Longer arrays are copied: while the elements of an array are held, no garbage collection may begin.
-const HELD_BYTES_MAX: usize = 256 << 10;
 
 /// Runs `work`, which calls nothing of Java's; if it fails or panics, throws and returns `otherwise`.
 #[inline]
@@ -121,29 +118,6 @@ pub(crate) fn address(env: &Env<'_>, buffer: &JByteBuffer<'_>) -> Result<jlong, 
     address
         .map(|address| address as jlong)
         .map_err(|_| Error::invalid("the buffer is not a direct one").into())
-}
-
-/// Lends the first `len` bytes of an array, in place if that is short: `work` must not call Java.
-pub(crate) fn with_bytes<R>(
-    env: &mut Env<'_>,
-    array: &JByteArray<'_>,
-    len: jint,
-    work: impl FnOnce(&[u8]) -> R,
-) -> Result<R, Failure> {
-    let len = len as usize;
-    if len > array.len(env)? {
-        return Err(Error::invalid(format!("the array has fewer than {len} bytes")).into());
-    }
-    if len > HELD_BYTES_MAX {
-        return Ok(work(&env.convert_byte_array(array)?[..len]));
-    }
-    // SAFETY: no function of Java's is called until the elements are dropped, and nothing changes them: the
-    // class `WriteBatch`, whose array it is, is not to be filled while it is written. If it is all the same,
-    // the bytes are decoded with each length checked against what was read of it before.
-    let elements = unsafe { array.get_elements_critical(env, jni::objects::ReleaseMode::NoCopyBack) }?;
-    let first = ptr::from_ref::<[i8]>(&elements).cast::<u8>();
-    // SAFETY: bytes with and without a sign are laid out alike, and `len` of them are there.
-    Ok(work(unsafe { slice::from_raw_parts(first, len) }))
 }
 
 /// A method of the Java class `Native`: name, signature, and what it calls here.

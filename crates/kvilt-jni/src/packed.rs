@@ -3,7 +3,10 @@
 //! Each string is its length in four bytes, little-endian, and its bytes; [`ABSENT`] stands for one that is
 //! not there. What Java packed is checked here as if it were a stranger's.
 
+use jni::{Env, objects::JByteArray, sys::jint};
 use kvilt::{Error, ErrorKind, Result};
+
+use crate::failure::Failure;
 
 /// In place of a length.
 const ABSENT: u32 = u32::MAX;
@@ -33,6 +36,13 @@ pub(crate) fn unpack(packed: &[u8]) -> Result<Vec<&[u8]>> {
         items.push(bytes(&mut rest, len)?);
     }
     Ok(items)
+}
+
+/// The first `len` bytes of an array of Java's, which may be longer since it grew by doubling.
+pub(crate) fn head_of(env: &Env<'_>, array: &JByteArray<'_>, len: jint) -> Result<Vec<u8>, Failure> {
+    let mut bytes = vec![0; len as usize];
+    array.get_region(env, 0, &mut bytes)?;
+    Ok(bytes.into_iter().map(|byte| byte as u8).collect())
 }
 
 /// Takes a number from the front.

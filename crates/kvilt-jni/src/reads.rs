@@ -5,7 +5,7 @@ use jni::{
     objects::{JByteArray, JByteBuffer, JClass},
     sys::{jint, jlong},
 };
-use kvilt::{Error, Result, Value};
+use kvilt::{Result, Value};
 
 use crate::{View, border, packed};
 
@@ -105,9 +105,8 @@ pub(crate) extern "system" fn get_many<'l>(
     len: jint,
 ) -> JByteArray<'l> {
     border::call_java(&mut env, JByteArray::null(), |env| {
-        let keys = env.convert_byte_array(&keys)?;
-        let keys = keys.get(..len as usize).ok_or_else(|| Error::invalid("there are fewer keys"))?;
-        let values = border::with(view, |view: &View| view.get_many(&packed::unpack(keys)?))?;
+        let keys = packed::head_of(env, &keys, len)?;
+        let values = border::with(view, |view: &View| view.get_many(&packed::unpack(&keys)?))?;
         let mut answer = Vec::new();
         for value in &values {
             packed::push(&mut answer, value.as_deref())?;

@@ -146,8 +146,8 @@ pub(crate) extern "system" fn write<'l>(
         views.get_region(env, 0, &mut handles)?;
         let keyspace = |handle: &jlong| border::with(*handle, |view: &View| view.keyspace.clone());
         let keyspaces: Vec<Keyspace> = handles.iter().map(keyspace).collect();
-        // The batch has a copy, so the array is held no longer than that takes.
-        let batch = border::with_bytes(env, &operations, len, |operations| decode(operations, &keyspaces))??;
+        let operations = packed::head_of(env, &operations, len)?;
+        let batch = decode(&operations, &keyspaces)?;
         border::with(view, |view: &View| Ok(view.db.write(batch)?))
     });
 }

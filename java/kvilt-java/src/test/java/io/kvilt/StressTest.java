@@ -1,0 +1,284 @@
+package io.kvilt;
+
+import static org.junit.jupiter.api.Assertions.assertEquals;
+import static org.junit.jupiter.api.Assertions.assertFalse;
+import static org.junit.jupiter.api.Assertions.assertTrue;
+
+import java.io.IOException;
+import java.nio.ByteBuffer;
+import java.nio.file.Files;
+import java.nio.file.Path;
+import java.util.ArrayList;
+import java.util.Arrays;
+import java.util.List;
+import java.util.concurrent.TimeUnit;
+import java.util.stream.Stream;
+import org.junit.jupiter.api.Test;
+import org.junit.jupiter.api.io.TempDir;
+import org.junit.jupiter.api.parallel.Execution;
+import org.junit.jupiter.api.parallel.ExecutionMode;
+
+/**
+ * Many calls, many opens, many stores: each in a virtual machine of its own, whose output and figures of the system are
+ * looked at. Linux only, as {@code /proc} is.
+ */
+@Execution(ExecutionMode.CONCURRENT)
+class StressTest {
+    private static final long MIB = 1 << 20;
+
+    @TempDir
+    Path directory;
+
+    @Test
+    void tenMillionCallsUnderTheMachinesOwnChecksWarnOfNothing() throws Exception {
+        List<String> output = run(CheckedCalls.class, "-Xmx256m", "-Xcheck:jni");
+        assertTrue(output.contains("calls 10000000"), output::toString);
+        assertEquals(List.of(), output.stream().filter(line -> line.matches("(?i).*(warning|fatal).*")).toList());
+    }
+
+    @Test
+    void openUseAndCloseTenThousandTimesKeepsNoMemory() throws Exception {
+        List<String> output = run(OpenAndClose.class, "-Xms32m", "-Xmx32m", "-XX:+UseSerialGC", "-XX:+AlwaysPreTouch");
+        long before = figure(output, "after 1000");
+        long after = figure(output, "after 10000");
+        System.out.printf(
+                "measured: open, use, close: %d MiB resident after 1,000 times, %d MiB after 10,000; %s%n",
+                before / MIB, after / MIB, output.get(output.size() - 1));
+        // Threads and memory allocators have their ways; what leaked would be more than 4 KiB for each of 9,000.
+        assertTrue(after - before < 32 * MIB, () -> before + " bytes have become " + after);
+    }
+
+    @Test
+    void twoHundredStoresShareABudget() throws Exception {
+        List<String> output = run(ManyStores.class, "-Xms64m", "-Xmx64m", "-XX:+UseSerialGC", "-XX:+AlwaysPreTouch");
+        output.forEach(line -> System.out.println("measured: " + line));
+        long budget = 64 * MIB;
+        assertTrue(figure(output, "resident bytes more than without stores") < budget * 115 / 100 + 64 * MIB);
+        // Not one for each: the virtual machine starts some of its own meanwhile.
+        assertTrue(figure(output, "threads more than without stores") <= 32);
+        assertTrue(figure(output, "descriptors left behind the close") <= 4);
+    }
+
+    private static long figure(List<String> output, String name) {
+        String line = output.stream().filter(l -> l.startsWith(name + ": ")).findFirst().orElseThrow();
+        return Long.parseLong(line.substring(name.length() + 2));
+    }
+
+    private List<String> run(Class<?> main, String... options) throws Exception {
+        List<String> command = new ArrayList<>();
+        command.add(Path.of(System.getProperty("java.home"), "bin", "java").toString());
+        command.addAll(Arrays.asList(options));
+        if (Runtime.version().feature() >= 24) {
+            command.add("--enable-native-access=ALL-UNNAMED");
+        }
+        command.addAll(List.of("-cp", System.getProperty("java.class.path"), main.getName(), directory.toString()));
+        Path output = directory.resolve("output");
+        Process process = new ProcessBuilder(command)
+                .redirectErrorStream(true)
+                .redirectOutput(output.toFile())
+                .start();
+        boolean hasEnded = process.waitFor(300, TimeUnit.SECONDS);
+        process.destroyForcibly();
+        List<String> lines = Files.readAllLines(output);
+        assertTrue(hasEnded, () -> "it takes too long: " + lines);
+        assertEquals(0, process.exitValue(), lines::toString);
+        assertFalse(lines.isEmpty());
+        return lines;
+    }
+
+    /** Every kind of call, ten million in all. */
+    static final class CheckedCalls {
+        public static void main(String[] arguments) throws Exception {
+            long calls = 0;
+            Options options = new Options().setEngine(Engine.TEKS).setMemoryBudget(64 * MIB);
+            byte[] key = new byte[8];
+            byte[] value = new byte[60];
+            ByteBuffer directKey = ByteBuffer.allocateDirect(8);
+            ByteBuffer directValue = ByteBuffer.allocateDirect(100);
+            try (Kvilt db = Kvilt.open(options, Path.of(arguments[0], "store"));
+                    Keyspace keyspace = db.keyspace("other");
+                    WriteBatch batch = new WriteBatch()) {
+                for (int i = 0; calls < 10_000_000; i++) {
+                    key[0] = (byte) i;
+                    key[1] = (byte) (i >> 8);
+                    switch (i & 15) {
+                        case 0, 1 -> db.put(key, value);
+                        case 2 -> keyspace.put(key, value);
+                        case 3 -> {
+                            directKey.clear();
+                            directValue.clear();
+                            db.put(directKey, directValue);
+                        }
+                        case 4 -> {
+                            directKey.clear();
+                            directValue.clear();
+                            db.get(directKey, directValue);
+                        }
+                        case 5 -> keyspace.keyExists(key);
+                        case 6 -> db.delete(key);
+                        default -> db.get(key);
+                    }
+                    calls++;
+                    if (i % 100 == 0) {
+                        calls += seldom(db, keyspace, batch, key, i);
+                    }
+                }
+                // Errors are calls, too.
+                for (int i = 0; i < 1000; i++) {
+                    try {
+                        db.put(new byte[100_000], value);
+                        throw new AssertionError("a key of 100,000 bytes was put");
+                    } catch (KviltException e) {
+                        calls++;
+                    }
+                }
+            }
+            System.out.println("calls 10000000");
+        }
+
+        private static int seldom(Kvilt db, Keyspace keyspace, WriteBatch batch, byte[] key, int i) {
+            try (Snapshot snapshot = db.getSnapshot();
+                    KviltIterator rows = snapshot.scan(KeyRange.all(), 20)) {
+                for (int n = 0; n < 20 && rows.isValid(); n++) {
+                    rows.key();
+                    rows.next();
+                }
+                batch.clear();
+                for (int n = 0; n < 5; n++) {
+                    batch.put(keyspace, key, key);
+                }
+                db.write(batch);
+                db.compareAndSwap(key, null, key);
+                db.getMany(List.of(key, new byte[3]));
+                if (i % 10_000 == 0) {
+                    db.put(new byte[1], new byte[1 << 20]);
+                    db.get(new byte[1]);
+                    db.deleteRange(new byte[1], new byte[2]);
+                    db.stats();
+                    db.keyspaces();
+                    batch.put(key, new byte[1 << 20]);
+                    db.write(batch);
+                }
+            }
+            return 6;
+        }
+    }
+
+    /** Opens, uses and closes a store, again and again. */
+    static final class OpenAndClose {
+        public static void main(String[] arguments) throws Exception {
+            // In memory, since a close syncs, and the drive is not what is looked at.
+            Path shared = Path.of("/dev/shm");
+            Path place = Files.isWritable(shared)
+                    ? Files.createTempDirectory(shared, "kvilt")
+                    : Files.createDirectory(Path.of(arguments[0], "stores"));
+            try {
+                long begun = System.nanoTime();
+                for (int i = 1; i <= 10_000; i++) {
+                    use(place.resolve("store" + i % 3), Engine.values()[i % 3]);
+                    if (i == 1000 || i == 10_000) {
+                        System.gc();
+                        System.out.println("after " + i + ": " + resident());
+                    }
+                }
+                System.out.println((System.nanoTime() - begun) / 10_000_000 + " µs each");
+            } finally {
+                try (Stream<Path> files = Files.walk(place)) {
+                    for (Path file : files.sorted((a, b) -> b.compareTo(a)).toList()) {
+                        Files.delete(file);
+                    }
+                }
+            }
+        }
+
+        private static void use(Path path, Engine engine) {
+            Options options = new Options().setEngine(engine).setMemoryBudget(8 * MIB);
+            if (engine == Engine.KVELL) {
+                options.setShards(1);
+            }
+            try (Kvilt db = Kvilt.open(options, path)) {
+                db.put(new byte[] {1}, new byte[1000]);
+                db.get(new byte[] {1});
+                Snapshot snapshot = db.getSnapshot();
+                KviltIterator rows = db.newIterator();
+                rows.seekToFirst();
+                // Every second time they are left to the close of the store.
+                if (System.nanoTime() % 2 == 0) {
+                    rows.close();
+                    snapshot.close();
+                }
+            }
+        }
+    }
+
+    /** Two hundred stores at once. */
+    static final class ManyStores {
+        private static final int STORES = 200;
+
+        public static void main(String[] arguments) throws Exception {
+            Path place = Files.createDirectory(Path.of(arguments[0], "stores"));
+            Options first = new Options().setMemoryBudget(8 * MIB);
+            Kvilt.open(first, place.resolve("first")).close();
+            System.gc();
+            long residentBefore = resident();
+            long threadsBefore = entries("task");
+            long descriptorsBefore = entries("fd");
+            try (Env env = new Env(64 * MIB)) {
+                List<Kvilt> stores = new ArrayList<>();
+                long begun = System.nanoTime();
+                for (int i = 0; i < STORES; i++) {
+                    stores.add(Kvilt.open(new Options().setEnv(env), place.resolve("store" + i)));
+                }
+                long made = System.nanoTime();
+                for (int round = 0; round < 100; round++) {
+                    for (Kvilt db : stores) {
+                        db.put(new byte[] {(byte) round}, new byte[5000]);
+                    }
+                }
+                long put = System.nanoTime();
+                System.out.println("resident bytes more than without stores: " + (resident() - residentBefore));
+                System.out.println("bytes of the shared budget: " + env.memoryUsed() + " of " + env.memoryBudget());
+                System.out.println("threads more than without stores: " + (entries("task") - threadsBefore));
+                System.out.println("descriptors more than without stores: " + (entries("fd") - descriptorsBefore));
+                long closing = System.nanoTime();
+                stores.forEach(Kvilt::close);
+                long closed = System.nanoTime();
+                System.out.println("descriptors left behind the close: " + (entries("fd") - descriptorsBefore));
+                stores.clear();
+                long opening = System.nanoTime();
+                for (int i = 0; i < STORES; i++) {
+                    stores.add(Kvilt.open(new Options().setEnv(env), place.resolve("store" + i)));
+                }
+                long opened = System.nanoTime();
+                for (Kvilt db : stores) {
+                    if (db.get(new byte[] {99}).length != 5000) {
+                        throw new AssertionError("a row is lost in " + db);
+                    }
+                }
+                stores.forEach(Kvilt::close);
+                System.out.printf(
+                        "µs for each of %d stores: make %d, 100 puts %d, close %d, open again %d%n",
+                        STORES,
+                        micros(made - begun),
+                        micros(put - made),
+                        micros(closed - closing),
+                        micros(opened - opening));
+            }
+        }
+
+        private static long micros(long nanos) {
+            return nanos / STORES / 1000;
+        }
+    }
+
+    static long resident() throws IOException {
+        String[] pages = Files.readString(Path.of("/proc/self/statm")).split(" ");
+        return Long.parseLong(pages[1]) * 4096;
+    }
+
+    static long entries(String of) throws IOException {
+        try (Stream<Path> entries = Files.list(Path.of("/proc/self", of))) {
+            return entries.count();
+        }
+    }
+}
