@@ -312,7 +312,7 @@ fn against(
     names: &[&str],
     (ours, store): (&str, &str),
     phase: &str,
-) -> Option<(f64, Ratio)> {
+) -> Option<(Option<f64>, Ratio)> {
     let theirs_in =
         |name: &&&str| measured.get(**name).is_some_and(|one| one.median(store, phase, RATE).is_some());
     let with_theirs: Vec<&&str> = names.iter().filter(theirs_in).collect();
@@ -326,7 +326,7 @@ fn against(
     let least = ours.iter().copied().fold(f64::MAX, f64::min);
     let most = ours.iter().copied().fold(0.0, f64::max);
     let ratio = Ratio { least: least / theirs, median: median(&ours) / theirs, most: most / theirs };
-    Some((theirs, ratio))
+    Some((Some(theirs), ratio))
 }
 
 /// Lines of one work have one colour; those of single popular keys are dashed.

@@ -241,9 +241,11 @@ fn table(drawing: &Drawing) -> String {
             let columns = series.iter().flat_map(|name| [name.clone(), "ratio".to_owned()]);
             let head =
                 [vec!["operations a second".to_owned(), (*ours).to_owned()], columns.collect()].concat();
-            let bars = |bar: &Option<(f64, Ratio)>| {
-                bar.map_or(["–".to_owned(), "–".to_owned()], |(theirs, ratio)| {
-                    [short(theirs), format!("{:.2}", ratio.median)]
+            let bars = |bar: &Option<(Option<f64>, Ratio)>| {
+                bar.map_or(["–".to_owned(), "–".to_owned()], |(theirs, ratio)| match theirs {
+                    Some(theirs) => [short(theirs), format!("{:.2}", ratio.median)],
+                    None if ratio.least == ratio.most => ["–".to_owned(), format!("{:.2}", ratio.median)],
+                    None => ["–".to_owned(), format!("{} to {}", ratio.least, ratio.most)],
                 })
             };
             let rows = groups.iter().map(|group| {

@@ -61,8 +61,8 @@ pub(crate) struct Group {
     pub(crate) name: String,
     /// Kvilt's own figure.
     pub(crate) ours: Option<f64>,
-    /// For each series its figure, and the ratio.
-    pub(crate) bars: Vec<Option<(f64, Ratio)>>,
+    /// For each series its figure, which a paper may not tell, and the ratio.
+    pub(crate) bars: Vec<Option<(Option<f64>, Ratio)>>,
 }
 
 /// Kvilt's figure over another's: of their medians, and of Kvilt's least and greatest run over the other's
@@ -371,7 +371,7 @@ mod tests {
                 ours: "kvilt",
                 unit: "Kvilt / other",
                 series: names(),
-                groups: vec![group("C", vec![Some((2.5e5, ratio)), None]), group("P", vec![None, None])],
+                groups: vec![group("C", vec![Some((Some(2.5e5), ratio)), None]), group("P", vec![None, None])],
             },
             Drawing::Shares {
                 unit: "% of gets",

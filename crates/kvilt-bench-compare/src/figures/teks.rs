@@ -5,7 +5,7 @@
 
 use super::{
     atlas::{Figure, RATE, experiment, of_stores, of_works, ratios, stores_of},
-    plot::{Drawing, short},
+    plot::{Drawing, Line, Ratio, short},
     records::Measured,
 };
 
@@ -15,6 +15,8 @@ const BY_THREADS: &[&str] = &["teks-ycsb-1", "teks-ycsb-2", "teks-ycsb-4"];
 const LARGE: &[&str] = &["teks-large"];
 const MIXES: [&str; 6] = ["A@zipf", "B@zipf", "C@zipf", "D", "E100@zipf", "F@zipf"];
 const OURS: &str = "kvilt-teks";
+/// The paper's rival: RocksDB with its skip list.
+const RIVAL: &str = "rocksdb-list";
 
 /// All of them, in the paper's order.
 pub(crate) fn figures() -> Vec<Figure> {
@@ -32,14 +34,14 @@ fn by_steps() -> Vec<Figure> {
             title: "TeksDB's figure 4a: puts of new keys a second, by threads and steps",
             paper: "With both indexes in the put (s) below RocksDB's skip list; all others 6 to 27 % above it.",
             experiments: BY_STEP,
-            draw: |measured| by_step(measured, "fillrandom", "puts a second"),
+            draw: |measured| by_step(measured, "fillrandom", "puts a second", (1.06, 1.27)),
         },
         Figure {
             name: "teks04b-get",
             title: "TeksDB's figure 4b: gets a second, by threads and steps",
             paper: "2.5 to 3.6 × RocksDB's skip list, all steps alike.",
             experiments: BY_STEP,
-            draw: |measured| by_step(measured, "C@uniform", "gets a second"),
+            draw: |measured| by_step(measured, "C@uniform", "gets a second", (2.5, 3.6)),
         },
         Figure {
             name: "teks04c-scan",
@@ -47,21 +49,28 @@ fn by_steps() -> Vec<Figure> {
             paper: "9 × with 16 threads, where the skip list has up to 16 versions of a key (here one; see \
                     teks04e).",
             experiments: BY_STEP,
-            draw: |measured| by_step(measured, "readseq", "rows a second"),
+            draw: |measured| by_step(measured, "readseq", "rows a second", (9.0, 9.0)),
         },
         Figure {
             name: "teks04d-seek",
             title: "TeksDB's figure 4d: seeks with 10 rows a second, by threads and steps",
             paper: "4.5 × with 16 threads and versions; of these the shortcut makes 15 %, at most 35 %.",
             experiments: BY_STEP,
-            draw: |measured| by_step(measured, "S10@uniform", "seeks a second"),
+            draw: |measured| by_step(measured, "S10@uniform", "seeks a second", (4.5, 4.5)),
         },
         Figure {
             name: "teks04e-versions",
             title: "TeksDB's figure 4, with four versions put of each key",
             paper: "Scans 9 ×, seeks 4.5 × RocksDB's skip list, with up to 16 versions.",
             experiments: &["teks-versions"],
-            draw: |measured| ratios(measured, OURS, &["teks-versions"], |_| true),
+            draw: |measured| {
+                let paper = |phase: &str| match phase {
+                    "readseq" => Some((9.0, 9.0)),
+                    "S10@u" => Some((4.5, 4.5)),
+                    _ => None,
+                };
+                beside_paper(ratios(measured, OURS, &["teks-versions"], |_| true), paper)
+            },
         },
     ]
 }
@@ -74,7 +83,9 @@ fn in_memory() -> Vec<Figure> {
             title: "TeksDB's figure 5: YCSB in memory, two threads",
             paper: "1.8 to 3.3 × RocksDB, behind a server of Redis' protocol.",
             experiments: &["teks-ycsb-2"],
-            draw: |measured| ratios(measured, OURS, &["teks-ycsb-2"], is_mix),
+            draw: |measured| {
+                beside_paper(ratios(measured, OURS, &["teks-ycsb-2"], is_mix), |_| Some((1.8, 3.3)))
+            },
         },
         Figure {
             name: "teks06-writes",
@@ -108,14 +119,21 @@ fn beyond_memory() -> Vec<Figure> {
             title: "TeksDB's figure 10: data four times as large as memory",
             paper: "Puts and gets as its hash alone; scans 2.1 ×, seeks 4.6 × RocksDB.",
             experiments: LARGE,
-            draw: |measured| ratios(measured, OURS, LARGE, |phase| !is_mix(phase)),
+            draw: |measured| {
+                let paper = |phase: &str| match phase {
+                    "readseq" => Some((2.1, 2.1)),
+                    "S10@u" => Some((4.6, 4.6)),
+                    _ => None,
+                };
+                beside_paper(ratios(measured, OURS, LARGE, |phase| !is_mix(phase)), paper)
+            },
         },
         Figure {
             name: "teks11-large-ycsb",
             title: "TeksDB's figure 11: YCSB, data four times as large as memory",
             paper: "1.2 to 2.8 × RocksDB.",
             experiments: LARGE,
-            draw: |measured| ratios(measured, OURS, LARGE, is_mix),
+            draw: |measured| beside_paper(ratios(measured, OURS, LARGE, is_mix), |_| Some((1.2, 2.8))),
         },
         Figure {
             name: "teks-open",
@@ -131,19 +149,37 @@ fn is_mix(phase: &str) -> bool {
     MIXES.contains(&phase)
 }
 
-/// A line a store or step, over threads.
-fn by_step(measured: &Measured, phase: &str, unit: &'static str) -> Drawing {
+/// Ratios, and those of the paper over its RocksDB, from the least to the most.
+fn beside_paper(mut drawing: Drawing, paper: impl Fn(&str) -> Option<(f64, f64)>) -> Drawing {
+    if let Drawing::Ratios { series, groups, .. } = &mut drawing {
+        series.push("RocksDB in the paper".to_owned());
+        for group in groups {
+            let of_paper = paper(&group.name)
+                .map(|(least, most)| (None, Ratio { least, median: f64::midpoint(least, most), most }));
+            group.bars.push(of_paper);
+        }
+    }
+    drawing
+}
+
+/// A line a store or step, over threads; and, dashed, how many times as much as this RocksDB TeksDB would
+/// make if it were ahead by what the paper says, from the least to the most.
+fn by_step(measured: &Measured, phase: &str, unit: &'static str, paper: (f64, f64)) -> Drawing {
     let point = |name: &&str, store: &str| {
         let rate = measured.get(*name)?.median(store, phase, RATE)?;
         Some((experiment(name).threads as f64, rate))
     };
     let points = |store: &str| BY_STEP.iter().filter_map(|name| point(name, store)).collect();
-    Drawing::Lines {
-        across: "threads",
-        unit,
-        doubles: true,
-        lines: of_stores(stores_of(measured, BY_STEP), points),
+    let mut lines = of_stores(stores_of(measured, BY_STEP), points);
+    let colour = lines.len();
+    let mut factors = vec![paper.0, paper.1];
+    factors.dedup();
+    for factor in factors {
+        let points = BY_STEP.iter().filter_map(|name| point(name, RIVAL));
+        let points = points.map(|(threads, rate)| (threads, rate * factor)).collect();
+        lines.push(Line { name: format!("paper: {factor} × {RIVAL}"), colour, is_dashed: true, points });
     }
+    Drawing::Lines { across: "threads", unit, doubles: true, lines }
 }
 
 fn by_threads(measured: &Measured) -> Drawing {
@@ -169,10 +205,14 @@ fn writes(measured: &Measured) -> Drawing {
         let parts = [new, replaced, put - new - replaced].map(|part| Some(part / put * 100.0));
         Some(((*phase).to_owned(), parts.to_vec()))
     };
+    let mut groups: Vec<_> = MIXES.iter().filter_map(group).collect();
+    if !groups.is_empty() {
+        groups.push(("updates in the paper".to_owned(), [0.0, 9.3, 90.7].map(Some).to_vec()));
+    }
     Drawing::Shares {
         unit: "% of puts",
         series: ["insert", "update in place", "update appended"].map(str::to_owned).to_vec(),
-        groups: MIXES.iter().filter_map(group).collect(),
+        groups,
     }
 }
 
@@ -186,7 +226,17 @@ fn memory(measured: &Measured) -> Drawing {
         let bytes = measured.get(name)?.median(store, phase, "/resident_bytes_max")?;
         Some(short(bytes / f64::from(1 << 20)))
     };
-    table(measured, "MiB", &looked_at, cell)
+    let mut drawing = table(measured, "MiB", &looked_at, cell);
+    if let Drawing::Table { rows, .. } = &mut drawing
+        && !rows.is_empty()
+    {
+        rows.push(
+            ["TeksDB in the paper, of its RocksDB", "1.12 ×", "0.66 ×", "1.54 to 1.59 ×"]
+                .map(str::to_owned)
+                .to_vec(),
+        );
+    }
+    drawing
 }
 
 fn opens(measured: &Measured) -> Drawing {
