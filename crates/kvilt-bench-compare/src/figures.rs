@@ -7,7 +7,7 @@
 //! | [`records`] | measurements read again, and medians |
 //! | [`goals`] | what is to be reached, and whether it is |
 //! | [`atlas`], [`teks`] | the figures: what each shows, and of which experiments |
-//! | [`plot`] | drawing |
+//! | [`plot`] | drawing, which `kvilt-bench` has |
 //! | [`page`] | the page that has it all |
 
 use std::{
@@ -19,6 +19,7 @@ use std::{
 
 use anyhow::{Result, bail};
 use clap::Args;
+use kvilt_bench::plot;
 
 use self::{
     plan::{Experiment, experiments},
@@ -30,7 +31,6 @@ mod atlas;
 mod goals;
 mod page;
 mod plan;
-mod plot;
 mod records;
 mod rounds;
 mod teks;

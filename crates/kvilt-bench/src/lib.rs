@@ -16,6 +16,7 @@
 //! | [`run`] | one scenario on one store in this process: its measurements as JSON lines |
 //! | [`errand`] | one run in a process of its own, which may not take for ever |
 //! | [`compare`] | many runs, each in a process of its own, the stores in turn: medians and ratios |
+//! | [`plot`] | drawings as SVG, for the figures of `kvilt-bench-compare` |
 //! | [`cli`] | the command line that this crate and `kvilt-bench-compare` share |
 //!
 //! Every store of a comparison gets the same bytes, the same memory budget and the same threads, and says
@@ -37,6 +38,7 @@ pub mod events;
 pub mod keys;
 pub mod limit;
 pub mod meter;
+pub mod plot;
 pub mod run;
 pub mod scenario;
 pub mod steady;

@@ -1,5 +1,5 @@
 //! Drawings: ratios by work, shares, and lines, as SVG. Names stand beside the plot, and ticks where there
-//! are data.
+//! are data. `caches` draws by it, and the figures of `kvilt-bench-compare`.
 
 use std::{error::Error, ops::Range, path::Path};
 
@@ -13,7 +13,7 @@ use plotters::{
 };
 
 /// Something to look at.
-pub(crate) enum Drawing {
+pub enum Drawing {
     /// Bars on a linear scale with a line at one: how many times as much Kvilt makes as each other store, by
     /// work.
     Ratios {
@@ -56,33 +56,37 @@ pub(crate) enum Drawing {
 }
 
 /// One work of a [`Drawing::Ratios`].
-pub(crate) struct Group {
+pub struct Group {
     /// The work's name.
-    pub(crate) name: String,
+    pub name: String,
     /// Kvilt's own figure.
-    pub(crate) ours: Option<f64>,
+    pub ours: Option<f64>,
     /// For each series its figure, which a paper may not tell, and the ratio.
-    pub(crate) bars: Vec<Option<(Option<f64>, Ratio)>>,
+    pub bars: Vec<Option<(Option<f64>, Ratio)>>,
 }
 
 /// Kvilt's figure over another's: of their medians, and of Kvilt's least and greatest run over the other's
 /// median.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Ratio {
-    pub(crate) least: f64,
-    pub(crate) median: f64,
-    pub(crate) most: f64,
+pub struct Ratio {
+    /// Of our least run.
+    pub least: f64,
+    /// Of the medians.
+    pub median: f64,
+    /// Of our greatest run.
+    pub most: f64,
 }
 
 /// One line of a [`Drawing::Lines`].
-pub(crate) struct Line {
+pub struct Line {
     /// What stands beside it.
-    pub(crate) name: String,
+    pub name: String,
     /// Lines of one work have one colour.
-    pub(crate) colour: usize,
+    pub colour: usize,
     /// The other store's are dashed, where lines of two stores are drawn.
-    pub(crate) is_dashed: bool,
-    pub(crate) points: Vec<(f64, f64)>,
+    pub is_dashed: bool,
+    /// Across and up.
+    pub points: Vec<(f64, f64)>,
 }
 
 const SIZE: (u32, u32) = (960, 420);
@@ -111,7 +115,7 @@ type Area<'a> = DrawingArea<SVGBackend<'a>, Shift>;
 
 impl Drawing {
     /// Whether there is nothing in it.
-    pub(crate) fn is_empty(&self) -> bool {
+    pub fn is_empty(&self) -> bool {
         match self {
             Drawing::Ratios { groups, .. } => {
                 groups.iter().all(|group| group.bars.iter().all(Option::is_none))
@@ -125,7 +129,7 @@ impl Drawing {
     }
 
     /// Draws it. A table is none.
-    pub(crate) fn draw(&self, title: &str, path: &Path) -> Result<()> {
+    pub fn draw(&self, title: &str, path: &Path) -> Result<()> {
         let outcome = match self {
             Drawing::Ratios { unit, series, groups, .. } => draw_ratios(title, unit, series, groups, path),
             Drawing::Shares { unit, series, groups } => draw_shares(title, unit, series, groups, path),
@@ -271,7 +275,7 @@ fn draw_shares(
 }
 
 /// The values across, each once, ascending.
-pub(crate) fn values_across(lines: &[Line]) -> Vec<f64> {
+pub fn values_across(lines: &[Line]) -> Vec<f64> {
     let mut values: Vec<f64> = lines.iter().flat_map(|line| line.points.iter().map(|(x, _)| *x)).collect();
     values.sort_by(f64::total_cmp);
     values.dedup();
@@ -330,13 +334,13 @@ fn every_tenth(range: &Range<f64>) -> Vec<f64> {
 }
 
 /// A value on the horizontal axis: as it is.
-pub(crate) fn tick(value: f64) -> String {
+pub fn tick(value: f64) -> String {
     let rounded = (value * 100.0).round() / 100.0;
     format!("{rounded}")
 }
 
 /// A figure in few characters.
-pub(crate) fn short(figure: f64) -> String {
+pub fn short(figure: f64) -> String {
     match figure.abs() {
         large if large >= 10e6 => format!("{:.0}M", figure / 1e6),
         large if large >= 1e6 => format!("{:.1}M", figure / 1e6),
