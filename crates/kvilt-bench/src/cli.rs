@@ -15,6 +15,7 @@ use kvilt_io::QueueBy;
 use serde_json::{Value, json};
 
 use crate::{
+    caches::Caches,
     compare::Comparison,
     contestants::DEFAULT_ENGINE,
     drive::{self, Drive},
@@ -47,6 +48,8 @@ pub enum Command {
         #[arg(long)]
         dir: PathBuf,
     },
+    /// Simulates cache policies: which gets would read from the drive, by memory; prints tables.
+    Caches(Caches),
     /// Writes until it is killed.
     #[command(hide = true)]
     WriteForEver(One),
@@ -142,6 +145,7 @@ impl Command {
             Command::One(one) => one.run(contestants),
             Command::Compare(compare) => compare.run(contestants),
             Command::Drive { dir } => measure_drive(dir),
+            Command::Caches(caches) => caches.run(),
             Command::WriteForEver(one) => one.write_for_ever(contestants),
         }
     }

@@ -83,10 +83,47 @@ impl Chooser {
         }
     }
 
+    /// The share of all draws that each record has, as long as none is added.
+    pub fn popularity(&self) -> Vec<f64> {
+        let (pattern, records) = (self.pattern, self.records);
+        let mut shares = vec![0.0; records as usize];
+        match pattern {
+            Pattern::Uniform => shares.fill(1.0 / records as f64),
+            Pattern::Composite { theta } => {
+                let ranges = 1 << PREFIX_BITS;
+                for (rank, share) in zipf_shares(ranges, theta).enumerate() {
+                    let range = scattered(rank as u64, ranges);
+                    let first = self.first_of(range).min(records - 1);
+                    let end = self.first_of(range + 1).max(first + 1);
+                    let each = share / (end - first) as f64;
+                    shares[first as usize..end as usize].iter_mut().for_each(|of_record| *of_record += each);
+                }
+            }
+            Pattern::Zipf { theta } => {
+                for (rank, share) in zipf_shares(records, theta).enumerate() {
+                    shares[scattered(rank as u64, records) as usize] = share;
+                }
+            }
+            Pattern::Latest { theta } => {
+                for (rank, share) in zipf_shares(records, theta).enumerate() {
+                    shares[records as usize - 1 - rank] = share;
+                }
+            }
+        }
+        shares
+    }
+
     /// The first record whose place begins with these bits.
     fn first_of(&self, prefix: u64) -> u64 {
         ((u128::from(prefix) * u128::from(self.records)) >> PREFIX_BITS) as u64
     }
+}
+
+/// The shares of the draws of Zipf's law, the most popular rank's first.
+fn zipf_shares(ranks: u64, theta: f64) -> impl Iterator<Item = f64> {
+    let weight = move |rank: u64| (rank as f64).powf(-theta);
+    let all: f64 = (1..=ranks).map(weight).sum();
+    (1..=ranks).map(move |rank| weight(rank) / all)
 }
 
 /// A permutation of `0..count` that leaves no two neighbours together.
@@ -136,6 +173,35 @@ mod tests {
                 Pattern::Latest { theta: 0.99 },
             ] {
                 assert!(drawn(pattern, records, records).iter().all(|number| *number < records));
+            }
+        }
+    }
+
+    #[test]
+    fn records_are_drawn_as_often_as_their_popularity_says() {
+        for records in [50, 40_000] {
+            for pattern in [
+                Pattern::Uniform,
+                Pattern::Composite { theta: 0.99 },
+                Pattern::Zipf { theta: 0.99 },
+                Pattern::Latest { theta: 0.99 },
+            ] {
+                let shares = Chooser::new(pattern, records).popularity();
+                assert!((shares.iter().sum::<f64>() - 1.0).abs() < 1e-9);
+                // Popular records and all others: a difference of a percent of the draws is no chance.
+                let drawn = drawn(pattern, records, records);
+                let mut by_share: Vec<usize> = (0..records as usize).collect();
+                by_share.sort_by(|a, b| shares[*b].total_cmp(&shares[*a]));
+                for count in [1, records as usize / 10, records as usize / 2] {
+                    let some: HashSet<usize> = by_share[..count].iter().copied().collect();
+                    let expected: f64 = some.iter().map(|number| shares[*number]).sum();
+                    let hits = drawn.iter().filter(|number| some.contains(&(**number as usize))).count();
+                    let share = hits as f64 / drawn.len() as f64;
+                    assert!(
+                        (share - expected).abs() < 0.01,
+                        "{pattern:?} {records} {count}: {share} {expected}"
+                    );
+                }
             }
         }
     }

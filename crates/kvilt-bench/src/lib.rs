@@ -16,7 +16,8 @@
 //! | [`run`] | one scenario on one store in this process: its measurements as JSON lines |
 //! | [`errand`] | one run in a process of its own, which may not take for ever |
 //! | [`compare`] | many runs, each in a process of its own, the stores in turn: medians and ratios |
-//! | [`plot`] | drawings as SVG, for the figures of `kvilt-bench-compare` |
+//! | [`caches`] | cache policies by simulation: gets missed against memory, without any store |
+//! | [`plot`] | drawings as SVG |
 //! | [`cli`] | the command line that this crate and `kvilt-bench-compare` share |
 //!
 //! Every store of a comparison gets the same bytes, the same memory budget and the same threads, and says
@@ -28,6 +29,7 @@
     reason = "a benchmark measures the real machine: its clock, its files, its processes"
 )]
 
+pub mod caches;
 pub mod cli;
 pub mod compare;
 pub mod contestants;

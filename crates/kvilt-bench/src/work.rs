@@ -109,7 +109,8 @@ fn default_pattern(mix: &str) -> &'static str {
     if mix == "D" { "latest" } else { "composite" }
 }
 
-fn pattern_named(text: &str) -> Result<Pattern> {
+/// The pattern of this name, as it stands behind the at sign.
+pub(crate) fn pattern_named(text: &str) -> Result<Pattern> {
     let (name, theta) = match text.split_once(':') {
         Some((name, theta)) => (name, theta.parse()?),
         None => (text, THETA),

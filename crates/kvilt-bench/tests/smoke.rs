@@ -126,6 +126,25 @@ fn an_unknown_engine_is_refused_with_the_names_there_are() {
 }
 
 #[test]
+fn cache_policies_are_simulated_told_and_drawn() {
+    let directory = tempfile::tempdir().unwrap();
+    let arguments = "caches --rows 10000 --patterns zipf --data-to-memory 4,2 --only rows,known --plots .";
+    let arguments: Vec<&str> = arguments.split(' ').collect();
+    let table = String::from_utf8(bench(&arguments, directory.path()).stdout).unwrap();
+    assert!(table.contains("| policy | 1/4 | 1/2 |") && table.contains("| rows by LRU |"), "{table}");
+    let plot = std::fs::read_to_string(directory.path().join("caches-zipf.svg")).unwrap();
+    assert!(plot.contains("rows by W-TinyLFU") && !plot.contains("pages in key order"), "{plot}");
+    let told = lines(&bench(&[&arguments[..], &["--json"]].concat(), directory.path()));
+    let missed = |policy: &str, part: u64| {
+        let line =
+            told.iter().find(|line| line["policy"] == policy && line["data_to_memory"] == part).unwrap();
+        line["missed_of_100"].as_f64().unwrap()
+    };
+    assert!(missed("rows by LRU", 4) > missed("rows by LRU", 2));
+    assert!(missed("rows by LRU", 4) > missed("known rows", 4));
+}
+
+#[test]
 fn stores_are_compared_in_turn() {
     let directory = tempfile::tempdir().unwrap();
     let arguments = "compare --stores kvilt,kvilt-sync --engine even --runs 1 --scenario sync --data-mb 1 --seconds 0.1 --out all";
