@@ -16,7 +16,7 @@ import java.util.function.BiConsumer;
  * }</pre>
  *
  * <p>It is at a row, or at none: behind the last row, before the first one, and until it is placed. Rows come from the
- * native side in blocks, many a call: the first block has 4 KiB, each further one in the same direction four times as
+ * native side in blocks, many a call: the first block has 16 KiB, each further one in the same direction four times as
  * many, up to 128 KiB. So a short scan costs little, and a long one asks seldom. {@link KviltReader#scan(KeyRange, int)}
  * asks for more at once.
  *
@@ -27,7 +27,7 @@ public final class KviltIterator implements AutoCloseable {
     /** Numbers before the rows of a block; {@code scans.rs} draws a block. */
     private static final int HEAD_BYTES = 32;
 
-    private static final int BLOCK_BYTES_FIRST = 4 << 10;
+    private static final int BLOCK_BYTES_FIRST = 16 << 10;
 
     private static final int BACKWARD = 1;
     private static final int AT_BOUND = 2;
@@ -100,12 +100,16 @@ public final class KviltIterator implements AutoCloseable {
     /** At the first row, or at the last one. */
     static KviltIterator placed(KviltReader reader, KeyRange range, boolean isBackward, int expected) {
         int bytes = expected > 0 ? Block.LARGE_BYTES : BLOCK_BYTES_FIRST;
-        KviltIterator iterator = new KviltIterator(reader, range, isBackward ? BACKWARD : 0, bytes, expected);
+        // One more, since a loop goes on to the next row before it sees that it has enough.
+        int rows = expected > 0 ? (int) Math.min(Integer.MAX_VALUE, expected + 1L) : 0;
+        KviltIterator iterator = new KviltIterator(reader, range, isBackward ? BACKWARD : 0, bytes, rows);
         long needed = iterator.buffer.getLong(16);
         if (needed != 0) {
             iterator.refill(needed, 0, 0, AT_BOUND | (isBackward ? BACKWARD : 0));
         }
-        iterator.grow();
+        if (expected <= 0) {
+            iterator.grow();
+        }
         iterator.place(0);
         return iterator;
     }

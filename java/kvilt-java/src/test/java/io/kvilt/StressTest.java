@@ -119,7 +119,7 @@ class StressTest {
                         default -> db.get(key);
                     }
                     calls++;
-                    if (i % 100 == 0) {
+                    if (i % 500 == 0) {
                         calls += seldom(db, keyspace, batch, key, i);
                     }
                 }
@@ -150,7 +150,7 @@ class StressTest {
                 db.write(batch);
                 db.compareAndSwap(key, null, key);
                 db.getMany(List.of(key, new byte[3]));
-                if (i % 10_000 == 0) {
+                if (i % 100_000 == 0) {
                     db.put(new byte[1], new byte[1 << 20]);
                     db.get(new byte[1]);
                     db.deleteRange(new byte[1], new byte[2]);
