@@ -375,7 +375,10 @@ mod tests {
                 ours: "kvilt",
                 unit: "Kvilt / other",
                 series: names(),
-                groups: vec![group("C", vec![Some((Some(2.5e5), ratio)), None]), group("P", vec![None, None])],
+                groups: vec![
+                    group("C", vec![Some((Some(2.5e5), ratio)), None]),
+                    group("P", vec![None, None]),
+                ],
             },
             Drawing::Shares {
                 unit: "% of gets",
