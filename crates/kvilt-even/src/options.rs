@@ -53,7 +53,8 @@ pub struct Options {
     /// Bytes of the file with the write buffers, at most; an eighth of the memory budget, or 1 MiB, if that
     /// is less. What has no room there is written to its log at once.
     pub pool_bytes_max: u64,
-    /// Part of the memory budget for the row cache, in percent.
+    /// Part of the memory budget for the row cache, in percent. While reads wait for the drive it also gets
+    /// what nothing else uses; with 0 it gets nothing.
     pub row_cache_percent: u32,
     /// Compression of table blocks.
     pub compression: Compression,

@@ -13,5 +13,8 @@ pub const TABLES: Part = Part::new(3, "tables");
 /// Write buffers of logs.
 pub const LOG_BUFFERS: Part = Part::new(4, "log buffers");
 
+/// Rows of munk-less chunks beyond the row cache's share, while nobody else wants their memory.
+pub const SPARE_ROWS: Part = Part::new(10, "row cache beyond its share");
+
 /// All of them.
-pub const ALL: &[Part] = &[MUNKS, ROW_CACHE, LOG_INDEXES, TABLES, LOG_BUFFERS];
+pub const ALL: &[Part] = &[MUNKS, ROW_CACHE, LOG_INDEXES, TABLES, LOG_BUFFERS, SPARE_ROWS];

@@ -35,7 +35,10 @@ use kvilt_base::{Error, ErrorKind, Next, Result, Worker};
 use kvilt_sync::published::{pin, settle};
 
 use self::{funk::Aim, space::SpaceKeeper};
-pub(crate) use self::{memory::MunkRoom, space::Space};
+pub(crate) use self::{
+    memory::{MunkRoom, RowRoom},
+    space::Space,
+};
 use crate::{
     chunk::{Chunk, ChunkState, Occupied},
     commit,
@@ -110,6 +113,7 @@ impl Rebalancer {
         store.files.reads.age(seconds);
         store.munk_room.spare.age(now);
         store.look_for_room();
+        store.look_at_rows();
         // No pin over all of them: what others have replaced would have to be kept as long.
         let chunks = store.index.load(&pin()).chunks().to_vec();
         for chunk in &chunks {

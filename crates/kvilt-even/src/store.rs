@@ -20,7 +20,7 @@ use std::{
     time::Duration,
 };
 
-use kvilt_base::{Charge, Hand, Version, World};
+use kvilt_base::{Hand, Version, World};
 use kvilt_sync::{published::Published, row_cache::RowCache, versions::Versions};
 use parking_lot::{Condvar, Mutex};
 
@@ -35,7 +35,7 @@ use crate::{
     munk::{Munk, run::Run, tail::Tail},
     options::Config,
     poison::Poison,
-    rebalance::{MunkRoom, Space},
+    rebalance::{MunkRoom, RowRoom, Space},
     rest::Rest,
     stats::{Counters, Stall},
 };
@@ -62,7 +62,7 @@ pub(crate) struct Store {
     pub(crate) munk_room: MunkRoom,
     pub(crate) space: Space,
     pub(crate) row_cache: RowCache,
-    pub(crate) row_cache_charge: Mutex<Charge>,
+    pub(crate) row_room: Mutex<RowRoom>,
     pub(crate) counters: Arc<Counters>,
     pub(crate) poison: Poison,
     /// Logs with bytes that no checkpoint has synced yet.

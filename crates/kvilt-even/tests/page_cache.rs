@@ -188,6 +188,35 @@ fn while_the_drive_is_waited_for_only_what_is_read_far_more_than_the_rest_is_loa
 }
 
 #[test]
+fn scattered_rows_have_what_is_left_of_the_budget_and_give_it_back_when_they_are_not_read() {
+    let _alone = ALONE.lock();
+    let bed = Bed::cold(1 << 20);
+    let rows_now = || bed.db.stats()["row_cache_bytes_now"];
+    let popular = || ALL.step_by(8);
+    for _ in 0..12 {
+        bed.clock.step_us.store(50, Ordering::Relaxed);
+        popular().for_each(|row| assert_eq!(bed.read(row..row + 1), 0));
+        bed.clock.step_us.store(0, Ordering::Relaxed);
+        bed.clock.clock.advance(Duration::from_secs(1));
+        bed.spawn.step_all_until_idle();
+    }
+    let rows = rows_now();
+    assert!(rows > 400 << 10, "{rows} bytes of rows; their share is a tenth of a mebibyte");
+    let stats = bed.db.stats();
+    assert!(stats.memory_bytes_now <= 1 << 20, "{} bytes", stats.memory_bytes_now);
+    let hits = || bed.db.stats()["gets_from_row_cache"];
+    let before = hits();
+    popular().for_each(|row| assert_eq!(bed.read(row..row + 1), 0));
+    let hits = hits() - before;
+    assert!(hits > popular().count() as u64 / 2, "{hits} of {} gets", popular().count());
+
+    // All is read alike, so rows spare few reads.
+    bed.seconds(8, ALL, 50);
+    let rows = rows_now();
+    assert!(rows <= (1 << 20) / 10, "{rows} bytes of rows");
+}
+
+#[test]
 fn where_all_rows_have_room_they_are_loaded_though_the_drive_is_waited_for() {
     let _alone = ALONE.lock();
     let bed = Bed::cold(8 << 20);

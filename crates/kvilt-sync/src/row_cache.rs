@@ -27,6 +27,7 @@
 //! linearizable *during* it. The engine uses both halves.
 
 mod shard;
+mod sketch;
 
 use std::{fmt, sync::OnceLock};
 
@@ -34,7 +35,7 @@ use crossbeam_utils::CachePadded;
 use kvilt_base::{Value, planted};
 
 use crate::shim::{AtomicU64, AtomicUsize, IS_EXPLORED, Mutex, Ordering};
-use shard::Shard;
+use shard::{List, Shard};
 
 /// Rows above this many bytes (key and value) are not cached: one would push out hundreds.
 pub const ROW_BYTES_MAX: usize = 64 << 10;
@@ -51,8 +52,7 @@ const ON_THEIR_WAY_BITS: u32 = 16;
 const ON_THEIR_WAY: u64 = (1 << ON_THEIR_WAY_BITS) - 1;
 const MOVED: u64 = 1 << ON_THEIR_WAY_BITS;
 
-/// Rows by key, with a limit in bytes; the rows not read for longest go first, roughly. Any thread may use
-/// it.
+/// Rows by key, with a limit in bytes; those that are read most often stay. Any thread may use it.
 ///
 /// ```
 /// use kvilt_base::Value;
@@ -125,7 +125,7 @@ impl RowCache {
         // Relaxed, and wherever it is read: a fill that still sees the old limit is trimmed below or by the
         // next fill.
         self.shard_bytes_max.store(bytes_max / SHARDS, Ordering::Relaxed);
-        for shard in &self.tables().shards {
+        for shard in self.tables.get().iter().flat_map(|tables| &tables.shards) {
             let mut shard = shard.lock();
             let freed = shard.trim(bytes_max / SHARDS);
             self.count(0, freed);
@@ -135,7 +135,8 @@ impl RowCache {
     /// The row of `key`: its value, or "absent" as an inner none; an outer none says that it is not cached.
     pub fn get(&self, key: &[u8]) -> Option<Option<Value>> {
         let place = place_of(key);
-        self.tables().shards[place.shard].lock().get(place.hash, key)
+        let shard_bytes_max = self.shard_bytes_max.load(Ordering::Relaxed);
+        self.tables().shards[place.shard].lock().get(place.hash, key, shard_bytes_max)
     }
 
     /// To be taken before the chunk's state is loaded and the row is read (S-51).
@@ -164,7 +165,7 @@ impl RowCache {
         if is_outdated {
             return false;
         }
-        let (added, replaced) = shard.insert(place.hash, owned_key, row);
+        let (added, replaced) = shard.insert(place.hash, owned_key, row, List::Window);
         let trimmed = shard.trim(shard_bytes_max);
         self.count(added, replaced + trimmed);
         true
@@ -176,10 +177,11 @@ impl RowCache {
         let place = place_of(key);
         let mut shard = self.tables().shards[place.shard].lock();
         let begun = self.begin(place.bucket);
-        let freed = shard.remove(place.hash, key);
-        self.count(0, freed);
+        let removed = shard.remove(place.hash, key);
+        self.count(0, removed.map_or(0, |(freed, _)| freed));
         let is_alone = begun & ON_THEIR_WAY == 1;
-        Writing { cache: self, key, place, restores_at: (freed > 0 && is_alone).then_some(begun) }
+        let list = removed.filter(|_| is_alone).map(|(_, list)| list);
+        Writing { cache: self, key, place, restores_at: list.map(|list| (begun, list)) }
     }
 
     /// Says that `key` was written and its new entry is readable: refuses fills that began before, and
@@ -189,13 +191,13 @@ impl RowCache {
         let place = place_of(key);
         let mut shard = self.tables().shards[place.shard].lock();
         self.tables().buckets[place.bucket].fetch_add(MOVED, Ordering::Release);
-        let freed = shard.remove(place.hash, key);
+        let removed = shard.remove(place.hash, key);
         // With somebody else's write to the bucket on its way, this may not be the newest row any more.
         let is_quiet = self.tables().buckets[place.bucket].load(Ordering::Relaxed) & ON_THEIR_WAY == 0;
-        if freed > 0 && is_quiet {
-            self.put_back(&mut shard, place, key, value);
+        if let Some((_, list)) = removed.filter(|_| is_quiet) {
+            self.put_back(&mut shard, place, (key, value), list);
         }
-        self.count(0, freed);
+        self.count(0, removed.map_or(0, |(freed, _)| freed));
     }
 
     /// Bytes of all cached rows, overhead included.
@@ -222,14 +224,15 @@ impl RowCache {
         self.tables().buckets[bucket].fetch_add(MOVED - 1, Ordering::Release)
     }
 
-    /// Caches a row that was cached before, with its new value, unless it has become too large.
-    fn put_back(&self, shard: &mut Shard, place: Place, key: &[u8], value: Option<&[u8]>) {
+    /// Caches a row that was cached before, with its new value, in the list that it was in, unless it has
+    /// become too large: it was not read less often for being written.
+    fn put_back(&self, shard: &mut Shard, place: Place, (key, value): (&[u8], Option<&[u8]>), list: List) {
         let row_bytes = key.len() + value.map_or(0, <[u8]>::len);
         let shard_bytes_max = self.shard_bytes_max.load(Ordering::Relaxed);
         if row_bytes > ROW_BYTES_MAX || row_bytes + shard::ROW_OVERHEAD_BYTES > shard_bytes_max {
             return;
         }
-        let (added, replaced) = shard.insert(place.hash, key.into(), value.map(Value::copied));
+        let (added, replaced) = shard.insert(place.hash, key.into(), value.map(Value::copied), list);
         self.count(added, replaced + shard.trim(shard_bytes_max));
     }
 }
@@ -241,8 +244,9 @@ pub struct Writing<'w> {
     key: &'w [u8],
     place: Place,
     /// The bucket's counter as our beginning left it, if the row was cached then and no other write to the
-    /// bucket was on its way. If it is still so at the end, our value is the newest.
-    restores_at: Option<u64>,
+    /// bucket was on its way; and the list that the row was in. If it is still so at the end, our value is
+    /// the newest.
+    restores_at: Option<(u64, List)>,
 }
 
 impl Writing<'_> {
@@ -255,8 +259,8 @@ impl Writing<'_> {
         let count = writing.cache.end(writing.place.bucket);
         // Had another write, possibly of the same key, begun or ended meanwhile, ours might not be the
         // newest.
-        if writing.restores_at == Some(count) {
-            writing.cache.put_back(&mut shard, writing.place, writing.key, value);
+        if let Some((_, list)) = writing.restores_at.filter(|(begun, _)| *begun == count) {
+            writing.cache.put_back(&mut shard, writing.place, (writing.key, value), list);
         }
     }
 }

@@ -11,6 +11,7 @@
 //!   one after the other goes, as long as they do; what readers found of them counts until it is freed.
 
 mod readers;
+mod rows;
 
 use std::{
     sync::{
@@ -27,6 +28,7 @@ use kvilt_sync::{
 };
 use parking_lot::Mutex;
 
+pub(crate) use self::rows::RowRoom;
 use super::munk::wasted_bytes;
 use crate::{
     chunk::{Chunk, ChunkState, Occupied, PUT_WEIGHT_INVERSE},
@@ -56,6 +58,9 @@ const COMMON_TO_LOAD: u64 = 8;
 /// And if it is worth less than one in so many of that, the page cache shall have its memory. Not more: where
 /// all is read alike, it would make no better use of it.
 const COMMON_TO_KEEP: u64 = 2;
+/// While the row cache could use more room than there is, a munk must be this many times as worthy to be
+/// kept: most gets of a munk find a row that the row cache would have, too, and it has no others.
+const COMMON_TO_KEEP_BESIDE_ROWS: u64 = 2;
 
 /// Before munks are evicted, one is copied in which so great a part, at least, is memory that nobody can see.
 const COPIED_FOR_WASTE_MAX: usize = 8;
@@ -107,7 +112,7 @@ impl Store {
     /// Brings memory back into the budget. True if munks were over their share, and something was done about
     /// it.
     pub(super) fn keep_within_budget(&self) -> bool {
-        self.charge_row_cache();
+        self.share_rows();
         let share = self.munk_share();
         if self.files.budget.used(parts::MUNKS) > share {
             planted!(MunksKept => return false);
@@ -165,33 +170,26 @@ impl Store {
         self.munk_room.is_enough_for_all.store(is_enough, Ordering::Relaxed);
     }
 
+    /// Bytes of the budget that are planned for.
+    fn planned_bytes(&self) -> u64 {
+        self.config.budget_bytes - self.config.budget_bytes / 100 * SLACK_PERCENT
+    }
+
     /// Whether all with this budget use more of it than is planned for.
     pub(crate) fn is_short_of_memory(&self) -> bool {
-        let budget = self.config.budget_bytes;
-        self.files.budget.used_in_all() > budget - budget / 100 * SLACK_PERCENT
+        self.files.budget.used_in_all() > self.planned_bytes()
     }
 
+    /// What others than munks use, but for rows that give way to anything.
     fn other_memory(&self) -> u64 {
         let budget = &self.files.budget;
-        budget.used_in_all().saturating_sub(budget.used(parts::MUNKS))
-    }
-
-    /// Brings the budget's gauge of the row cache up to date. The cache has its own limit; the gauge is for
-    /// the others.
-    fn charge_row_cache(&self) {
-        let mut charge = self.row_cache_charge.lock();
-        let (now, before) = (self.row_cache.bytes() as u64, charge.bytes());
-        if now > before {
-            charge.grow(now - before);
-        } else {
-            charge.shrink(before - now);
-        }
+        let yielding = budget.used(parts::MUNKS) + budget.used(parts::SPARE_ROWS);
+        budget.used_in_all().saturating_sub(yielding)
     }
 
     /// Bytes that munks may have now.
     pub(super) fn munk_share(&self) -> u64 {
-        let budget = self.config.budget_bytes;
-        (budget - budget / 100 * SLACK_PERCENT).saturating_sub(self.other_memory())
+        self.planned_bytes().saturating_sub(self.other_memory())
     }
 
     /// Whether munks have nearly used up what they may have.
@@ -265,9 +263,11 @@ impl Store {
         victim.is_some_and(|(chunk, _)| self.attempt(&chunk, Self::evict))
     }
 
-    /// Evicts a munk of which the page cache makes more; false if there is none.
+    /// Evicts a munk of which the page cache, or the row cache, makes more; false if there is none.
     fn evict_common(&self, common: u64) -> bool {
-        let victim = self.least_worthy(&pin()).filter(|(_, worth)| worth * COMMON_TO_KEEP < common);
+        let least =
+            if self.rows_want_room() { common * COMMON_TO_KEEP_BESIDE_ROWS } else { common / COMMON_TO_KEEP };
+        let victim = self.least_worthy(&pin()).filter(|(_, worth)| *worth < least);
         victim.is_some_and(|(chunk, _)| self.attempt(&chunk, Self::evict))
     }
 

@@ -1,8 +1,13 @@
-//! One shard of the row cache: a map from hash to row, and a clock hand that chooses what goes.
+//! One shard of the row cache: a map from hash to row, and lists of rows that say what goes.
 //!
-//! The hand walks the rows in a circle; a row read since its last visit is spared once, any other goes. What
-//! is always true: `bytes` is the sum over the rows; the map leads from a row's hash to its slot, and a slot
-//! not in the map is in `free`. Two keys of one hash cannot both be cached: the later one takes the place.
+//! The policy is W-TinyLFU (Einziger, Friedman and Manes, 2017). A new row comes into the *window*. What
+//! leaves that by age comes to *probation* if the sketch has counted it more often than all rows together
+//! that would go for it; else it goes. A row of probation that is read is *protected*; the oldest of those
+//! come back to probation. So rows that are read once push out none that are read often.
+//!
+//! What is always true: `bytes` is the sum over the lists; the map leads from a row's hash to its slot, and a
+//! slot not in the map is in `free`. Two keys of one hash cannot both be cached: the later one takes the
+//! place.
 
 use std::{
     collections::HashMap,
@@ -11,15 +16,37 @@ use std::{
 
 use kvilt_base::Value;
 
-/// What a row costs beside its key and value: slot, map entry, two allocations.
-pub(super) const ROW_OVERHEAD_BYTES: usize = 128;
+use super::sketch::Sketch;
+
+/// What a row costs beside its key and value: slot, map entry, two allocations, eight bytes of the sketch.
+pub(super) const ROW_OVERHEAD_BYTES: usize = 144;
+
+/// The window has this part of the bytes.
+const WINDOW_PART: usize = 100;
+/// Protected rows have at most four fifths of the others.
+const PROTECTED_FIFTHS: usize = 4;
+/// The sketch is made anew when this many times as many rows fit as it was made for, or as small a part.
+const SKETCH_FACTOR: usize = 2;
+
+/// A list of rows.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum List {
+    Window,
+    Probation,
+    Protected,
+}
+
+/// No slot.
+const NONE: u32 = u32::MAX;
 
 struct Row {
     hash: u64,
     key: Box<[u8]>,
     value: Option<Value>,
-    /// Read since the hand last came by.
-    is_read: bool,
+    list: List,
+    /// The slots of the row that came into the list behind it, and before it.
+    newer: u32,
+    older: u32,
 }
 
 impl Row {
@@ -28,69 +55,195 @@ impl Row {
     }
 }
 
-#[derive(Default)]
-pub(super) struct Shard {
-    slots: Vec<Option<Row>>,
-    free: Vec<usize>,
-    by_hash: HashMap<u64, usize, BuildHasherDefault<AlreadyHashed>>,
-    hand: usize,
+/// The ends of a list, and the bytes of its rows.
+#[derive(Clone, Copy)]
+struct Ends {
+    newest: u32,
+    oldest: u32,
     bytes: usize,
 }
 
+impl Default for Ends {
+    fn default() -> Self {
+        Ends { newest: NONE, oldest: NONE, bytes: 0 }
+    }
+}
+
+#[derive(Default)]
+pub(super) struct Shard {
+    slots: Vec<Option<Row>>,
+    free: Vec<u32>,
+    by_hash: HashMap<u64, u32, BuildHasherDefault<AlreadyHashed>>,
+    /// By [`List`].
+    lists: [Ends; 3],
+    sketch: Sketch,
+}
+
 impl Shard {
-    pub(super) fn get(&mut self, hash: u64, key: &[u8]) -> Option<Option<Value>> {
+    pub(super) fn get(&mut self, hash: u64, key: &[u8], bytes_max: usize) -> Option<Option<Value>> {
+        self.sketch.count(hash);
         let slot = *self.by_hash.get(&hash)?;
-        let row = self.slots[slot].as_mut().filter(|row| *row.key == *key)?;
-        row.is_read = true;
-        Some(row.value.clone())
+        let row = self.slots[slot as usize].as_ref().filter(|row| *row.key == *key)?;
+        let (value, list) = (row.value.clone(), row.list);
+        self.unlink(slot);
+        self.link(slot, if list == List::Window { list } else { List::Protected });
+        self.demote(bytes_max);
+        Some(value)
     }
 
     /// Returns the bytes added and the bytes of a row whose place it took.
-    pub(super) fn insert(&mut self, hash: u64, key: Box<[u8]>, value: Option<Value>) -> (usize, usize) {
+    pub(super) fn insert(
+        &mut self,
+        hash: u64,
+        key: Box<[u8]>,
+        value: Option<Value>,
+        list: List,
+    ) -> (usize, usize) {
         let replaced = self.by_hash.get(&hash).copied().map_or(0, |slot| self.vacate(slot));
-        // Not read yet: a row that nobody asks for again goes on the hand's first round.
-        let row = Row { hash, key, value, is_read: false };
+        let row = Row { hash, key, value, list, newer: NONE, older: NONE };
         let added = row.bytes();
         let slot = self.free.pop().unwrap_or_else(|| {
             self.slots.push(None);
-            self.slots.len() - 1
+            (self.slots.len() - 1) as u32
         });
-        self.slots[slot] = Some(row);
+        self.slots[slot as usize] = Some(row);
         self.by_hash.insert(hash, slot);
-        self.bytes += added;
+        self.link(slot, list);
         (added, replaced)
     }
 
-    /// Returns the bytes freed; 0 if the key was not cached.
-    pub(super) fn remove(&mut self, hash: u64, key: &[u8]) -> usize {
-        match self.by_hash.get(&hash) {
-            Some(&slot) if self.slots[slot].as_ref().is_some_and(|row| *row.key == *key) => self.vacate(slot),
-            _ => 0,
-        }
+    /// Takes a row out. Returns the bytes freed, and the list that it was in; none if it was not cached.
+    pub(super) fn remove(&mut self, hash: u64, key: &[u8]) -> Option<(usize, List)> {
+        let slot = *self.by_hash.get(&hash)?;
+        let list = self.slots[slot as usize].as_ref().filter(|row| *row.key == *key)?.list;
+        Some((self.vacate(slot), list))
     }
 
     /// Lets rows go until `bytes_max` is kept; returns the bytes freed.
     pub(super) fn trim(&mut self, bytes_max: usize) -> usize {
+        self.demote(bytes_max);
+        // Rows that are counted before the first has to go are known by then.
+        if self.bytes() > bytes_max / 2 {
+            self.fit_sketch(bytes_max);
+        }
         let mut freed = 0;
-        // Ends: after one round every row left is unread, and bytes above zero mean that there is one.
-        while self.bytes > bytes_max {
-            self.hand = if self.hand + 1 < self.slots.len() { self.hand + 1 } else { 0 };
-            match &mut self.slots[self.hand] {
-                None => {}
-                Some(row) if row.is_read => row.is_read = false,
-                Some(_) => freed += self.vacate(self.hand),
-            }
+        while self.ends(List::Window).bytes > bytes_max / WINDOW_PART {
+            freed += self.contest(bytes_max - bytes_max / WINDOW_PART);
+        }
+        while self.bytes() > bytes_max {
+            let victim = self.victims().next().unwrap_or(self.ends(List::Window).oldest);
+            freed += self.vacate(victim);
         }
         freed
     }
 
-    fn vacate(&mut self, slot: usize) -> usize {
-        let Some(row) = self.slots[slot].take() else { return 0 };
+    /// The oldest row of the window comes to probation, for rows that were counted less often together; or
+    /// goes. Returns the bytes freed.
+    fn contest(&mut self, main_max: usize) -> usize {
+        let candidate = self.ends(List::Window).oldest;
+        let (bytes, count) = (self.row(candidate).bytes(), self.sketch.estimate(self.row(candidate).hash));
+        let main = self.ends(List::Probation).bytes + self.ends(List::Protected).bytes;
+        let (mut short, mut others, mut losers) = ((main + bytes).saturating_sub(main_max), 0, Vec::new());
+        for victim in self.victims() {
+            if short == 0 || others >= count {
+                break;
+            }
+            others += self.sketch.estimate(self.row(victim).hash);
+            short = short.saturating_sub(self.row(victim).bytes());
+            losers.push(victim);
+        }
+        if short > 0 || !losers.is_empty() && others >= count {
+            return self.vacate(candidate);
+        }
+        self.unlink(candidate);
+        self.link(candidate, List::Probation);
+        losers.into_iter().map(|loser| self.vacate(loser)).sum()
+    }
+
+    /// Rows of the main part, in the order in which they would go.
+    fn victims(&self) -> impl Iterator<Item = u32> {
+        [List::Probation, List::Protected].into_iter().flat_map(move |list| {
+            let slot = |slot: u32| (slot != NONE).then_some(slot);
+            std::iter::successors(slot(self.ends(list).oldest), move |at| slot(self.row(*at).newer))
+        })
+    }
+
+    /// Protected rows beyond their part come back to probation, the oldest first.
+    fn demote(&mut self, bytes_max: usize) {
+        let protected_max = (bytes_max - bytes_max / WINDOW_PART) / 5 * PROTECTED_FIFTHS;
+        while self.ends(List::Protected).bytes > protected_max {
+            let oldest = self.ends(List::Protected).oldest;
+            self.unlink(oldest);
+            self.link(oldest, List::Probation);
+        }
+    }
+
+    /// A sketch for about as many rows as fit.
+    fn fit_sketch(&mut self, bytes_max: usize) {
+        let row_bytes = self.bytes() / self.by_hash.len().max(1);
+        let (rows, known) = (bytes_max / row_bytes.max(1), self.sketch.rows_max());
+        if rows > known * SKETCH_FACTOR || rows * SKETCH_FACTOR < known {
+            self.sketch = Sketch::new(rows);
+        }
+    }
+
+    fn vacate(&mut self, slot: u32) -> usize {
+        self.unlink(slot);
+        let Some(row) = self.slots[slot as usize].take() else { return 0 };
         self.by_hash.remove(&row.hash);
         self.free.push(slot);
-        let freed = row.bytes();
-        self.bytes -= freed;
-        freed
+        row.bytes()
+    }
+
+    /// Makes a row that is in no list the newest of one.
+    fn link(&mut self, slot: u32, list: List) {
+        let newest = self.ends(list).newest;
+        let row = self.row_mut(slot);
+        (row.list, row.older, row.newer) = (list, newest, NONE);
+        let bytes = row.bytes();
+        let ends = &mut self.lists[list as usize];
+        (ends.newest, ends.bytes) = (slot, ends.bytes + bytes);
+        if newest == NONE {
+            ends.oldest = slot;
+        } else {
+            self.row_mut(newest).newer = slot;
+        }
+    }
+
+    /// Takes a row out of its list.
+    fn unlink(&mut self, slot: u32) {
+        let row = self.row(slot);
+        let (list, older, newer, bytes) = (row.list, row.older, row.newer, row.bytes());
+        if older != NONE {
+            self.row_mut(older).newer = newer;
+        }
+        if newer != NONE {
+            self.row_mut(newer).older = older;
+        }
+        let ends = &mut self.lists[list as usize];
+        ends.bytes -= bytes;
+        if ends.newest == slot {
+            ends.newest = older;
+        }
+        if ends.oldest == slot {
+            ends.oldest = newer;
+        }
+    }
+
+    fn bytes(&self) -> usize {
+        self.lists.iter().map(|ends| ends.bytes).sum()
+    }
+
+    fn ends(&self, list: List) -> Ends {
+        self.lists[list as usize]
+    }
+
+    fn row(&self, slot: u32) -> &Row {
+        self.slots[slot as usize].as_ref().expect("a slot in a list has a row")
+    }
+
+    fn row_mut(&mut self, slot: u32) -> &mut Row {
+        self.slots[slot as usize].as_mut().expect("a slot in a list has a row")
     }
 }
 

@@ -77,6 +77,50 @@ fn the_limit_holds_and_rows_that_are_read_stay() {
     assert!(!fill(&cache, b"k", None));
 }
 
+/// A ring lost 28 of 100 gets to as many rows that were read once.
+#[test]
+fn rows_that_are_read_often_outlive_many_that_are_read_once_and_their_own_writes() {
+    let (hot, cold) = if cfg!(miri) { (20, 300) } else { (1000, 40_000_u32) };
+    let cache = RowCache::new(hot as usize * 1024);
+    let get = |i: u32| {
+        let key = i.to_be_bytes();
+        let is_there = cache.get(&key).is_some();
+        if !is_there {
+            assert!(fill(&cache, &key, value(&[0; 300])));
+        }
+        is_there
+    };
+    // The cache is full of others, so that it counts.
+    let get_all = |keys: std::ops::Range<u32>| keys.filter(|i| get(*i)).count();
+    let _ = get_all(hot..hot + cold);
+    for _ in 0..8 {
+        let _ = get_all(0..hot);
+    }
+    (0..hot).for_each(|i| cache.writing(&i.to_be_bytes()).written(Some(&[1; 300])));
+    let _ = get_all(hot + cold..hot + 2 * cold);
+    let hits = get_all(0..hot);
+    assert!(hits >= hot as usize * 9 / 10, "{hits} of {hot} rows are left");
+}
+
+/// A large row that is counted more often than a small one may be worth less than many small ones.
+#[test]
+fn a_large_row_takes_the_place_of_many_only_if_it_is_asked_for_more_often_than_all_of_them() {
+    let cache = RowCache::new(1 << 20);
+    let small = if cfg!(miri) { 500 } else { 8000_u32 };
+    for _ in 0..3 {
+        for i in 0..small {
+            if cache.get(&i.to_be_bytes()).is_none() {
+                let _ = fill(&cache, &i.to_be_bytes(), value(&[0; 100]));
+            }
+        }
+    }
+    let cached = || (0..small).filter(|i| cache.get(&i.to_be_bytes()).is_some()).count();
+    let before = cached();
+    assert!(cache.get(b"large").is_none() && fill(&cache, b"large", value(&[0; 32 << 10])));
+    let after = cached();
+    assert!(after + 10 >= before, "{before} rows before, {after} behind one of 32 KiB");
+}
+
 /// S-50. Values of a key rise; a reader that saw one, from the cache or from below, must never see a smaller
 /// one again, which is what linearizable means for a register that only rises.
 #[test]

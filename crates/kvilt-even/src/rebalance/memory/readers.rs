@@ -26,7 +26,7 @@ impl Store {
     /// Nothing runs in the background: whatever can be read again is given back, all at once, so that to look
     /// at every chunk costs little for each byte that was read.
     fn give_back_what_was_read(&self) {
-        self.charge_row_cache();
+        self.share_rows();
         if self.other_memory() <= self.config.budget_bytes / 4 * 3 {
             return;
         }
