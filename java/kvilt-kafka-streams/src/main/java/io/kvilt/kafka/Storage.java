@@ -1,0 +1,572 @@
+package io.kvilt.kafka;
+
+import io.kvilt.Durability;
+import io.kvilt.Env;
+import io.kvilt.KeyRange;
+import io.kvilt.Keyspace;
+import io.kvilt.Kvilt;
+import io.kvilt.KviltException;
+import io.kvilt.KviltIterator;
+import io.kvilt.Options;
+import io.kvilt.WriteBatch;
+import java.io.IOException;
+import java.io.UncheckedIOException;
+import java.nio.ByteBuffer;
+import java.nio.charset.StandardCharsets;
+import java.nio.file.Files;
+import java.nio.file.Path;
+import java.util.ArrayList;
+import java.util.Arrays;
+import java.util.Collection;
+import java.util.HashMap;
+import java.util.List;
+import java.util.Map;
+import java.util.NavigableMap;
+import java.util.Set;
+import java.util.concurrent.ConcurrentSkipListMap;
+import org.apache.kafka.common.TopicPartition;
+import org.apache.kafka.common.utils.Utils;
+import org.apache.kafka.streams.errors.InvalidStateStoreException;
+import org.apache.kafka.streams.errors.ProcessorStateException;
+import org.apache.kafka.streams.errors.TaskCorruptedException;
+import org.apache.kafka.streams.processor.StateStoreContext;
+import org.apache.kafka.streams.processor.internals.InternalProcessorContext;
+import org.apache.kafka.streams.query.Position;
+import org.apache.kafka.streams.state.internals.PositionSerde;
+import org.apache.kafka.streams.state.internals.StoreQueryUtils;
+import org.slf4j.Logger;
+import org.slf4j.LoggerFactory;
+
+/**
+ * The rows of a state store, and what must change together with them: offsets, position and stream time.
+ *
+ * <p>One thread writes, Kafka's; any thread reads. The lock is the position's monitor, as Kafka's queries hold it too;
+ * {@link #get} takes none.
+ *
+ * <p>An exactly-once task's writes wait in {@link #pending} until the task commits. Then they go to the engine in one
+ * batch with the offsets, so what a crash leaves is a commit, and the task replays from there. If they need more room
+ * than they may have, they are written before, with a mark in the same batch; the next commit takes it away. A marked
+ * store has no offsets for an exactly-once task, so Kafka restores it as a whole. Other tasks write through, and mark
+ * the store at the first write behind a commit.
+ */
+final class Storage implements AutoCloseable {
+    private static final Logger LOG = LoggerFactory.getLogger(Storage.class);
+
+    /** Below the state directory of a task, as RocksDB's are in {@code rocksdb}. */
+    static final String DIRECTORY = "kvilt";
+
+    /** Beside a store whose files cannot be trusted: the next open makes it anew. */
+    private static final String DAMAGED = ".damaged";
+
+    /** Stands for a value that is taken away, among those that wait. */
+    private static final byte[] DELETED = new byte[0];
+
+    /** What a row that waits takes beside key and value, about. */
+    private static final int PENDING_BYTES = 96;
+
+    private static final int BATCH_OPERATIONS_MAX = 4 << 20;
+    private static final long BATCH_BYTES_MAX = 256 << 20;
+
+    private static final String KEYSPACE = "kafka";
+    private static final byte[] KIND = text("kind");
+    private static final byte[] POSITION = text("position");
+    private static final byte[] TIME = text("time");
+    private static final byte[] MARK = text("uncommitted");
+    private static final String OFFSET = "offset/";
+
+    /** Rows from a key, included, to another, excluded; null for no end. */
+    record Range(byte[] from, byte[] to) {}
+
+    private final String name;
+    private final StateStoreContext context;
+    private final KviltConfig config;
+    private final Path path;
+    private final Position position = Position.emptyPosition();
+    private final NavigableMap<byte[], byte[]> pending = new ConcurrentSkipListMap<>(Arrays::compareUnsigned);
+    private final Gauges gauges;
+
+    /** Stays when it is closed: calls that come later say so. */
+    private Kvilt db;
+
+    private Keyspace own;
+    private volatile long pendingBytes;
+    private boolean isMarked;
+
+    /** Whether offsets do not say what the rows are. */
+    private boolean isUncertain;
+
+    private volatile long streamTime;
+
+    /** Rows before it are to be deleted by the next commit; null for none. */
+    private byte[] expired;
+
+    /** Whether there is something to commit, but for offsets. */
+    private boolean isChanged;
+
+    /** Of the last commit, and whether that was synced. */
+    private Map<TopicPartition, Long> lastOffsets;
+    private boolean lastIsSynced;
+
+    private volatile boolean isOpen;
+
+    private Storage(String name, String kind, StateStoreContext context) {
+        this.name = name;
+        this.context = context;
+        this.config = new KviltConfig(context.appConfigs());
+        this.path = context.stateDir().toPath().resolve(DIRECTORY).resolve(name);
+        Env env = Budgets.acquire(config.memoryBudget);
+        try {
+            open(kind, env);
+            gauges = new Gauges(context.metrics(), context.taskId().toString(), name, db, () -> pendingBytes);
+            isOpen = true;
+        } catch (RuntimeException e) {
+            close();
+            throw e instanceof KviltException ? new ProcessorStateException(told("open") + ": " + e.getMessage(), e) : e;
+        } finally {
+            if (!isOpen) {
+                Budgets.release(config.memoryBudget);
+            }
+        }
+    }
+
+    /**
+     * Opens the store of a task. A store that is damaged, or is of another kind, is made anew if Kafka can restore it.
+     *
+     * @param kind what the rows are: whoever names the same kind reads them alike
+     */
+    static Storage open(String name, String kind, StateStoreContext context) {
+        return new Storage(name, kind, context);
+    }
+
+    private void open(String kind, Env env) {
+        String changelog = context instanceof InternalProcessorContext<?, ?> internal ? internal.changelogFor(name) : null;
+        Path damaged = path.resolveSibling(name + DAMAGED);
+        boolean isNew = !Files.exists(path);
+        String wrong = null;
+        RuntimeException cause = null;
+        try {
+            Files.createDirectories(path.getParent());
+            if (Files.exists(damaged)) {
+                wrong = "damage was found when it was read";
+            } else {
+                wrong = openAs(kind, env);
+            }
+        } catch (KviltException e) {
+            if (e.kind() != KviltException.Kind.CORRUPTED) {
+                throw e;
+            }
+            wrong = e.getMessage();
+            cause = e;
+        } catch (IOException e) {
+            throw new ProcessorStateException(told("make a directory for"), e);
+        }
+        if (wrong != null) {
+            shut();
+            if (changelog == null) {
+                throw new ProcessorStateException(
+                        told("open") + ": " + wrong + "; it has no changelog to restore it from", cause);
+            }
+            LOG.warn("The store {} in {} is removed and restored from {}: {}", name, path, changelog, wrong);
+            try {
+                Utils.delete(path.toFile());
+                Files.deleteIfExists(damaged);
+            } catch (IOException e) {
+                throw new ProcessorStateException(told("remove"), e);
+            }
+            openAs(kind, env);
+            isNew = true;
+        }
+        if (isNew && changelog != null) {
+            Checkpoints.forget(context.stateDir(), changelog);
+        }
+    }
+
+    /** Opens it and reads what is kept beside the rows; says what is wrong if the rows mean something else. */
+    private String openAs(String kind, Env env) {
+        Options options = new Options()
+                .setEnv(env)
+                .setDurability(Durability.async())
+                .setBatchOperationsMax(BATCH_OPERATIONS_MAX)
+                .setBatchBytesMax(BATCH_BYTES_MAX);
+        if (config.engine != null) {
+            options.setEngine(config.engine);
+        }
+        db = Kvilt.open(options, path);
+        own = db.keyspace(KEYSPACE);
+        byte[] found = own.putIfAbsent(KIND, text(kind));
+        if (found != null && !Arrays.equals(found, text(kind)) && isEmpty()) {
+            own.put(KIND, text(kind));
+        } else if (found != null && !Arrays.equals(found, text(kind))) {
+            return "it is a store of kind `" + new String(found, StandardCharsets.UTF_8) + "`, not `" + kind + "`";
+        }
+        byte[] known = own.get(POSITION);
+        if (known != null) {
+            position.merge(PositionSerde.deserialize(ByteBuffer.wrap(known)));
+        }
+        byte[] time = own.get(TIME);
+        streamTime = time == null ? -1 : ByteBuffer.wrap(time).getLong();
+        isMarked = own.get(MARK) != null;
+        isUncertain = isMarked && config.isExactlyOnce;
+        return null;
+    }
+
+    private boolean isEmpty() {
+        try (KviltIterator rows = db.scan(KeyRange.all(), 1)) {
+            return !rows.isValid();
+        }
+    }
+
+    Position position() {
+        return position;
+    }
+
+    boolean isOpen() {
+        return isOpen;
+    }
+
+    /** The greatest time that the store has seen, of all commits and since. */
+    long streamTime() {
+        return streamTime;
+    }
+
+    void observe(long time) {
+        if (time > streamTime) {
+            streamTime = time;
+            isChanged = true;
+        }
+    }
+
+    byte[] get(byte[] key) {
+        check();
+        try {
+            if (config.isExactlyOnce) {
+                byte[] waits = pending.get(key);
+                if (waits != null) {
+                    return waits == DELETED ? null : waits;
+                }
+            }
+            // What was committed meanwhile is in the engine: it leaves the ones that wait behind that.
+            return db.get(key);
+        } catch (RuntimeException e) {
+            throw failure("read", e);
+        }
+    }
+
+    /** Gives the key a value, or takes it away for null, and notes which record that came from. */
+    void put(byte[] key, byte[] value) {
+        check();
+        synchronized (position) {
+            try {
+                isChanged = true;
+                write(key, value);
+            } catch (RuntimeException e) {
+                throw failure("write to", e);
+            }
+            StoreQueryUtils.updatePosition(position, context);
+        }
+    }
+
+    /** As {@link #put} for each, in one step. */
+    void putAll(Collection<Map.Entry<byte[], byte[]>> rows) {
+        check();
+        synchronized (position) {
+            writeAll(rows, config.isExactlyOnce, true);
+            StoreQueryUtils.updatePosition(position, context);
+        }
+    }
+
+    /** Rows of a changelog, in one step: they are committed, and need no mark. */
+    void restore(Collection<Map.Entry<byte[], byte[]>> rows) {
+        check();
+        synchronized (position) {
+            writeAll(rows, !pending.isEmpty(), false);
+        }
+    }
+
+    private void writeAll(Collection<Map.Entry<byte[], byte[]>> rows, boolean isWaiting, boolean isMarking) {
+        try {
+            isChanged = true;
+            if (isWaiting) {
+                rows.forEach(row -> write(row.getKey(), row.getValue()));
+                return;
+            }
+            try (WriteBatch batch = new WriteBatch()) {
+                if (isMarking) {
+                    mark(batch);
+                }
+                rows.forEach(row -> add(batch, row.getKey(), row.getValue()));
+                db.write(batch);
+            }
+        } catch (RuntimeException e) {
+            throw failure("write to", e);
+        }
+    }
+
+    private void write(byte[] key, byte[] value) {
+        if (config.isExactlyOnce) {
+            byte[] before = pending.put(key, value == null ? DELETED : value);
+            pendingBytes += before == null ? PENDING_BYTES + key.length : -before.length;
+            pendingBytes += value == null ? 0 : value.length;
+            if (pendingBytes > config.uncommittedBytesMax) {
+                spill();
+            }
+            return;
+        }
+        if (!isMarked) {
+            own.put(MARK, MARK);
+            isMarked = true;
+        }
+        if (value == null) {
+            db.delete(key);
+        } else {
+            db.put(key, value);
+        }
+    }
+
+    /** Writes what waits, though nobody knows yet whether the task will commit. */
+    private void spill() {
+        try (WriteBatch batch = new WriteBatch()) {
+            mark(batch);
+            pending.forEach((key, value) -> add(batch, key, value == DELETED ? null : value));
+            db.write(batch);
+        }
+        pending.clear();
+        pendingBytes = 0;
+    }
+
+    private void mark(WriteBatch batch) {
+        if (!isMarked) {
+            batch.put(own, MARK, MARK);
+            isMarked = true;
+        }
+    }
+
+    private static void add(WriteBatch batch, byte[] key, byte[] value) {
+        if (value == null) {
+            batch.delete(key);
+        } else {
+            batch.put(key, value);
+        }
+    }
+
+    /** From now on there is nothing before this key. The next commit deletes it. */
+    void expire(byte[] before) {
+        synchronized (position) {
+            isChanged = true;
+            expired = before;
+            NavigableMap<byte[], byte[]> gone = pending.headMap(before, false);
+            for (Map.Entry<byte[], byte[]> row : gone.entrySet()) {
+                pendingBytes -= PENDING_BYTES + row.getKey().length + row.getValue().length;
+            }
+            gone.clear();
+        }
+    }
+
+    /**
+     * Makes what was written since the last commit part of the store, with offsets of changelogs in the same step.
+     *
+     * @param offsets by partition; a null one is forgotten, and no partitions at all forget all of them; null changes
+     *     none
+     * @param isSynced whether it must survive a crash of the machine when this returns
+     */
+    void commit(Map<TopicPartition, Long> offsets, boolean isSynced) {
+        check();
+        long begin = System.nanoTime();
+        boolean mustSync = isSynced || config.isSynced;
+        synchronized (position) {
+            boolean isSame = offsets == null || offsets.equals(lastOffsets);
+            if (isSame && !isChanged && (lastIsSynced || !mustSync)) {
+                return;
+            }
+            try (WriteBatch batch = new WriteBatch()) {
+                pending.forEach((key, value) -> add(batch, key, value == DELETED ? null : value));
+                addOffsets(batch, offsets);
+                batch.put(own, POSITION, bytes(PositionSerde.serialize(position)));
+                if (streamTime >= 0) {
+                    batch.put(own, TIME, ByteBuffer.allocate(Long.BYTES).putLong(streamTime).array());
+                }
+                if (isMarked) {
+                    batch.delete(own, MARK);
+                }
+                db.write(batch);
+                isMarked = false;
+                isUncertain = false;
+                pending.clear();
+                pendingBytes = 0;
+                if (expired != null) {
+                    db.deleteRange(KeyRange.lessThan(expired));
+                    expired = null;
+                }
+                if (mustSync) {
+                    db.sync();
+                }
+                isChanged = false;
+                lastIsSynced = mustSync;
+                // One that names partitions may leave others as they are.
+                lastOffsets = offsets == null ? lastOffsets : new HashMap<>(offsets);
+            } catch (RuntimeException e) {
+                throw failure("commit to", e);
+            }
+        }
+        gauges.committed(begin);
+    }
+
+    private void addOffsets(WriteBatch batch, Map<TopicPartition, Long> offsets) {
+        if (offsets == null) {
+            return;
+        }
+        if (offsets.isEmpty()) {
+            try (KviltIterator known = own.scan(KeyRange.prefix(text(OFFSET)))) {
+                known.forEachRemaining((key, value) -> batch.delete(own, key));
+            }
+        }
+        offsets.forEach((partition, offset) -> {
+            byte[] key = text(OFFSET + partition);
+            if (offset == null) {
+                batch.delete(own, key);
+            } else {
+                batch.put(own, key, ByteBuffer.allocate(Long.BYTES).putLong(offset).array());
+            }
+        });
+    }
+
+    /** The offset of the last commit, or null if there is none that can be relied on. */
+    Long committedOffset(TopicPartition partition) {
+        check();
+        try {
+            byte[] offset = isUncertain ? null : own.get(text(OFFSET + partition));
+            return offset == null ? null : ByteBuffer.wrap(offset).getLong();
+        } catch (RuntimeException e) {
+            throw failure("read", e);
+        }
+    }
+
+    /** The rows of ranges, one range behind the other, all as of now. They are to be closed. */
+    Rows scan(List<Range> ranges, boolean isBackward) {
+        check();
+        List<Rows.Part> parts = new ArrayList<>(ranges.size());
+        synchronized (position) {
+            try {
+                for (Range range : ranges) {
+                    KeyRange keys = range.to() == null
+                            ? KeyRange.atLeast(range.from())
+                            : KeyRange.of(range.from(), range.to());
+                    KviltIterator rows = isBackward ? db.scanReverse(keys) : db.scan(keys);
+                    parts.add(new Rows.Part(rows, waiting(range, isBackward)));
+                }
+            } catch (RuntimeException e) {
+                parts.forEach(Rows.Part::close);
+                throw failure("scan", e);
+            }
+        }
+        return new Rows(this, parts, isBackward);
+    }
+
+    /** A copy, as the scan must not see what is written later. */
+    private List<Map.Entry<byte[], byte[]>> waiting(Range range, boolean isBackward) {
+        if (pending.isEmpty()) {
+            return List.of();
+        }
+        NavigableMap<byte[], byte[]> part = pending.tailMap(range.from(), true);
+        if (range.to() != null) {
+            if (Arrays.compareUnsigned(range.from(), range.to()) >= 0) {
+                return List.of();
+            }
+            part = part.headMap(range.to(), false);
+        }
+        return new ArrayList<>((isBackward ? part.descendingMap() : part).entrySet());
+    }
+
+    /** Whether a row that waits takes its key's value away. */
+    static boolean isDeleted(byte[] waiting) {
+        return waiting == DELETED;
+    }
+
+    /** How many rows there are, about; those that wait may be counted twice. */
+    long rows() {
+        check();
+        try {
+            return db.describe().keyspaces().stream()
+                            .filter(keyspace -> keyspace.name().isEmpty())
+                            .mapToLong(keyspace -> keyspace.rows())
+                            .sum()
+                    + pending.size();
+        } catch (RuntimeException e) {
+            throw failure("count the rows of", e);
+        }
+    }
+
+    void check() {
+        if (!isOpen) {
+            throw new InvalidStateStoreException("Store " + name + " is currently closed");
+        }
+    }
+
+    /** What Kafka is to make of an exception. */
+    RuntimeException failure(String what, RuntimeException e) {
+        if (e instanceof KviltException kvilt) {
+            if (kvilt.kind() == KviltException.Kind.CORRUPTED) {
+                return damaged(kvilt);
+            }
+            return new ProcessorStateException(told(what) + ": " + e.getMessage(), e);
+        }
+        if (e instanceof IllegalStateException && !isOpen) {
+            return new InvalidStateStoreException("Store " + name + " is currently closed", e);
+        }
+        return e;
+    }
+
+    /** Kafka closes the task and opens it again; that open makes the store anew. */
+    private RuntimeException damaged(KviltException e) {
+        LOG.error("{}", told("read"), e);
+        try {
+            Files.write(path.resolveSibling(name + DAMAGED), text(e.getMessage()));
+        } catch (IOException also) {
+            e.addSuppressed(new UncheckedIOException(also));
+        }
+        TaskCorruptedException corrupted = new TaskCorruptedException(Set.of(context.taskId()));
+        corrupted.initCause(e);
+        return corrupted;
+    }
+
+    /** Closes it. What was not committed is lost, and Kafka replays it. */
+    @Override
+    public void close() {
+        synchronized (position) {
+            boolean was = isOpen;
+            isOpen = false;
+            if (was) {
+                gauges.remove();
+                Budgets.release(config.memoryBudget);
+            }
+            pending.clear();
+            shut();
+        }
+    }
+
+    private void shut() {
+        if (db != null) {
+            try {
+                db.close();
+            } catch (KviltException e) {
+                LOG.warn("{}", told("close"), e);
+            }
+        }
+    }
+
+    private String told(String what) {
+        return "Cannot " + what + " the store " + name + " of task " + context.taskId() + " in " + path;
+    }
+
+    private static byte[] text(String text) {
+        return text.getBytes(StandardCharsets.UTF_8);
+    }
+
+    private static byte[] bytes(ByteBuffer buffer) {
+        buffer.rewind();
+        byte[] bytes = new byte[buffer.remaining()];
+        buffer.get(bytes);
+        return bytes;
+    }
+
+}

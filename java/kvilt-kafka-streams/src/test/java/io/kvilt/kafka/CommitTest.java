@@ -1,0 +1,275 @@
+package io.kvilt.kafka;
+
+import static org.junit.jupiter.api.Assertions.assertArrayEquals;
+import static org.junit.jupiter.api.Assertions.assertEquals;
+import static org.junit.jupiter.api.Assertions.assertFalse;
+import static org.junit.jupiter.api.Assertions.assertNull;
+import static org.junit.jupiter.api.Assertions.assertThrows;
+import static org.junit.jupiter.api.Assertions.assertTrue;
+
+import java.nio.file.Path;
+import java.time.Duration;
+import java.time.Instant;
+import java.util.Arrays;
+import java.util.HashMap;
+import java.util.List;
+import java.util.Map;
+import java.util.concurrent.ExecutorService;
+import java.util.concurrent.Executors;
+import java.util.concurrent.Future;
+import java.util.concurrent.atomic.AtomicBoolean;
+import org.apache.kafka.common.TopicPartition;
+import org.apache.kafka.common.header.internals.RecordHeaders;
+import org.apache.kafka.common.utils.Bytes;
+import org.apache.kafka.streams.KeyValue;
+import org.apache.kafka.streams.errors.InvalidStateStoreException;
+import org.apache.kafka.streams.processor.internals.ProcessorRecordContext;
+import org.apache.kafka.streams.query.KeyQuery;
+import org.apache.kafka.streams.query.Position;
+import org.apache.kafka.streams.query.PositionBound;
+import org.apache.kafka.streams.query.QueryConfig;
+import org.apache.kafka.streams.query.QueryResult;
+import org.apache.kafka.streams.query.RangeQuery;
+import org.apache.kafka.streams.query.WindowKeyQuery;
+import org.apache.kafka.streams.query.WindowRangeQuery;
+import org.apache.kafka.streams.state.KeyValueIterator;
+import org.junit.jupiter.api.Test;
+import org.junit.jupiter.api.io.TempDir;
+import org.junit.jupiter.params.ParameterizedTest;
+import org.junit.jupiter.params.provider.ValueSource;
+
+/** What a commit keeps, what a crash leaves, and what other threads see meanwhile. */
+class CommitTest {
+    private static final TopicPartition CHANGELOG = new TopicPartition("test-store-changelog", 0);
+
+    @TempDir
+    Path directory;
+
+    private KviltKeyValueStore open(Task task) {
+        return (KviltKeyValueStore) task.open(KviltStores.keyValue("store").get());
+    }
+
+    /** A crash: nothing is committed, and another process opens the directory. */
+    private KviltKeyValueStore reopen(Task task, KviltStore crashed) {
+        crashed.close();
+        task.renew();
+        return open(task);
+    }
+
+    @Test
+    void a_crashed_task_finds_its_last_commit() {
+        Task task = new Task(directory, true);
+        KviltKeyValueStore store = open(task);
+        task.context().setRecordContext(new ProcessorRecordContext(0, 41, 0, "input", new RecordHeaders()));
+        store.put(Task.key("a"), Task.bytes("1"));
+        store.put(Task.key("b"), Task.bytes("1"));
+        store.commit(Map.of(CHANGELOG, 5L));
+        task.context().setRecordContext(new ProcessorRecordContext(0, 42, 0, "input", new RecordHeaders()));
+        store.put(Task.key("a"), Task.bytes("2"));
+        store.delete(Task.key("b"));
+        store.put(Task.key("c"), Task.bytes("2"));
+        assertEquals(List.of("a=32", "c=32"), Task.told(store.all()));
+
+        store = reopen(task, store);
+        assertEquals(List.of("a=31", "b=31"), Task.told(store.all()));
+        assertEquals(5, store.committedOffset(CHANGELOG));
+        assertEquals(Position.emptyPosition().withComponent("input", 0, 41), store.getPosition());
+        store.close();
+    }
+
+    @Test
+    void what_was_written_early_takes_the_offset_away_until_the_next_commit() {
+        Task task = new Task(directory, true).with(KviltConfig.UNCOMMITTED_BYTES_MAX_CONFIG, "0");
+        KviltKeyValueStore store = open(task);
+        store.commit(Map.of(CHANGELOG, 5L));
+        store.put(Task.key("a"), Task.bytes("1"));
+
+        store = reopen(task, store);
+        assertNull(store.committedOffset(CHANGELOG));
+        store.commit(Map.of(CHANGELOG, 6L));
+        assertEquals(6, store.committedOffset(CHANGELOG));
+
+        store = reopen(task, store);
+        assertEquals(6, store.committedOffset(CHANGELOG));
+        store.close();
+    }
+
+    @Test
+    void without_exactly_once_writes_are_kept_and_the_offset_is_that_of_the_commit() {
+        Task task = new Task(directory, false);
+        KviltKeyValueStore store = open(task);
+        store.put(Task.key("a"), Task.bytes("1"));
+        store.commit(Map.of(CHANGELOG, 5L));
+        store.put(Task.key("b"), Task.bytes("2"));
+
+        store = reopen(task, store);
+        assertEquals(List.of("a=31", "b=32"), Task.told(store.all()));
+        assertEquals(5, store.committedOffset(CHANGELOG));
+        store.close();
+
+        // It has more than was committed, which an exactly-once task must not take for its state.
+        Task other = new Task(directory, true);
+        store = open(other);
+        assertNull(store.committedOffset(CHANGELOG));
+        store.close();
+    }
+
+    @Test
+    void offsets_are_forgotten_one_by_one_and_all_at_once() {
+        Task task = new Task(directory, true);
+        KviltKeyValueStore store = open(task);
+        TopicPartition other = new TopicPartition("other", 1);
+        store.commit(Map.of(CHANGELOG, 5L, other, 7L));
+        Map<TopicPartition, Long> changes = new HashMap<>();
+        changes.put(CHANGELOG, null);
+        store.commit(changes);
+        assertNull(store.committedOffset(CHANGELOG));
+        assertEquals(7, store.committedOffset(other));
+        store.commit(Map.of());
+        assertNull(store.committedOffset(other));
+        store.close();
+    }
+
+    @Test
+    void a_flush_is_a_commit_without_offsets() {
+        Task task = new Task(directory, true);
+        KviltKeyValueStore store = open(task);
+        store.commit(Map.of(CHANGELOG, 5L));
+        store.put(Task.key("a"), Task.bytes("1"));
+        store.flush();
+        store = reopen(task, store);
+        assertArrayEquals(Task.bytes("1"), store.get(Task.key("a")));
+        assertEquals(5, store.committedOffset(CHANGELOG));
+        store.close();
+    }
+
+    @ParameterizedTest
+    @ValueSource(booleans = {false, true})
+    void segments_that_are_over_are_deleted_by_the_commit(boolean isExactlyOnce) {
+        Task task = new Task(directory, isExactlyOnce);
+        KviltWindowStore store = window(task);
+        for (int minute = 0; minute < 60; minute++) {
+            store.put(Task.key("a"), Task.bytes("1"), Duration.ofMinutes(minute).toMillis());
+            store.put(Task.key("b"), Task.bytes("1"), Duration.ofMinutes(minute).toMillis());
+            if (minute % 10 == 0) {
+                store.commit(Map.of(CHANGELOG, 5L));
+            }
+        }
+        store.commit(Map.of(CHANGELOG, 5L));
+        // Ten minutes of windows are visible, in two or three segments of five.
+        assertEquals(20, Task.told(store.all()).size());
+        long rows = store.storage().rows();
+        assertTrue(20 <= rows && rows <= 30, rows + " rows");
+        store.close();
+
+        task.renew();
+        store = window(task);
+        assertEquals(20, Task.told(store.all()).size(), "time goes on where it was");
+        store.put(Task.key("a"), Task.bytes("late"), 0);
+        assertNull(store.fetch(Task.key("a"), 0));
+        store.close();
+    }
+
+    private KviltWindowStore window(Task task) {
+        return (KviltWindowStore) task.open(
+                KviltStores.window("window", Duration.ofMinutes(10), Duration.ofSeconds(1), false).get());
+    }
+
+    @ParameterizedTest
+    @ValueSource(booleans = {false, true})
+    void other_threads_see_batches_whole_while_the_task_writes(boolean isExactlyOnce) throws Exception {
+        Task task = new Task(directory, isExactlyOnce).with(KviltConfig.UNCOMMITTED_BYTES_MAX_CONFIG, "5000");
+        KviltKeyValueStore store = open(task);
+        List<Bytes> keys = List.of(Task.key("a"), Task.key("b"), Task.key("c"));
+        AtomicBoolean isDone = new AtomicBoolean();
+        ExecutorService threads = Executors.newFixedThreadPool(2);
+        Future<Integer> reads = threads.submit(() -> {
+            int scans = 0;
+            for (; !isDone.get() || scans == 0; scans++) {
+                List<String> rows = Task.told(scans % 2 == 0 ? store.all() : store.reverseAll());
+                long values = rows.stream().map(row -> row.substring(2)).distinct().count();
+                assertTrue(rows.isEmpty() || rows.size() == 3 && values == 1, rows::toString);
+            }
+            return scans;
+        });
+        for (int i = 0; i < 3000; i++) {
+            byte[] value = Task.bytes(String.valueOf(i));
+            store.putAll(keys.stream().map(key -> new KeyValue<>(key, value)).toList());
+            if (i % 50 == 49) {
+                store.commit(Map.of(CHANGELOG, (long) i));
+            }
+        }
+        isDone.set(true);
+        assertTrue(reads.get() > 0);
+        threads.shutdown();
+        store.close();
+    }
+
+    @ParameterizedTest
+    @ValueSource(booleans = {false, true})
+    void an_iterator_is_a_snapshot_and_outlives_a_commit_but_not_the_store(boolean isExactlyOnce) {
+        Task task = new Task(directory, isExactlyOnce);
+        KviltKeyValueStore store = open(task);
+        for (int i = 0; i < 1000; i++) {
+            store.put(Task.key(String.format("%04d", i)), new byte[100]);
+        }
+        KeyValueIterator<Bytes, byte[]> rows = store.all();
+        KeyValueIterator<Bytes, byte[]> others = store.all();
+        store.put(Task.key("0500"), null);
+        store.commit(Map.of(CHANGELOG, 1L));
+        assertEquals(1000, Task.told(rows).size());
+        assertEquals(999, Task.told(store.all()).size());
+        assertTrue(others.hasNext());
+        others.next();
+        store.close();
+        assertThrows(InvalidStateStoreException.class, others::hasNext);
+        others.close();
+    }
+
+    @Test
+    void queries_are_answered_as_kafka_puts_them() {
+        Task task = new Task(directory, true);
+        KviltKeyValueStore store = open(task);
+        task.context().setRecordContext(new ProcessorRecordContext(0, 7, 0, "input", new RecordHeaders()));
+        for (String key : List.of("a", "b", "c")) {
+            store.put(Task.key(key), Task.bytes(key));
+        }
+        PositionBound any = PositionBound.unbounded();
+        QueryConfig config = new QueryConfig(true);
+        QueryResult<byte[]> one = store.query(KeyQuery.withKey(Task.key("b")), any, config);
+        assertArrayEquals(Task.bytes("b"), one.getResult());
+        assertEquals(Position.emptyPosition().withComponent("input", 0, 7), one.getPosition());
+        assertEquals(
+                List.of("c=63", "b=62"),
+                Task.told(store.query(
+                                RangeQuery.<Bytes, byte[]>withLowerBound(Task.key("b")).withDescendingKeys(), any, config)
+                        .getResult()));
+        PositionBound later = PositionBound.at(Position.emptyPosition().withComponent("input", 0, 8));
+        assertTrue(store.query(KeyQuery.withKey(Task.key("b")), later, config).isFailure());
+        store.close();
+
+        KviltWindowStore windows = window(task);
+        for (long begin : Arrays.asList(1000L, 2000L, 3000L)) {
+            windows.put(Task.key("a"), Task.bytes("v"), begin);
+        }
+        Instant from = Instant.ofEpochMilli(2000);
+        WindowKeyQuery<Bytes, byte[]> users =
+                WindowKeyQuery.withKeyAndWindowStartRange(Task.key("a"), from, from.plusSeconds(9));
+        // Kafka's class exchanges the two times; what wraps a store does so again.
+        WindowKeyQuery<Bytes, byte[]> raw = WindowKeyQuery.withKeyAndWindowStartRange(
+                users.getKey(), users.getTimeFrom().get(), users.getTimeTo().get());
+        assertEquals(
+                List.of("2000=76", "3000=76"),
+                Task.told(windows.query(raw, any, config).getResult()));
+        assertEquals(
+                2,
+                Task.told(windows.query(
+                                WindowRangeQuery.<Bytes, byte[]>withWindowStartRange(from, from.plusSeconds(9)),
+                                any,
+                                config)
+                        .getResult())
+                        .size());
+        windows.close();
+        assertFalse(windows.isOpen());
+    }
+}

@@ -1,0 +1,279 @@
+package io.kvilt.kafka;
+
+import static org.junit.jupiter.api.Assertions.assertEquals;
+import static org.junit.jupiter.api.Assertions.assertFalse;
+import static org.junit.jupiter.api.Assertions.assertNull;
+import static org.junit.jupiter.api.Assertions.assertThrows;
+import static org.junit.jupiter.api.Assertions.assertTrue;
+
+import java.io.File;
+import java.io.IOException;
+import java.nio.file.Files;
+import java.nio.file.Path;
+import java.time.Duration;
+import java.util.List;
+import java.util.Map;
+import java.util.stream.Stream;
+import org.apache.kafka.common.TopicPartition;
+import org.apache.kafka.common.config.ConfigException;
+import org.apache.kafka.common.serialization.ByteArraySerializer;
+import org.apache.kafka.common.utils.Bytes;
+import org.apache.kafka.streams.KeyValue;
+import org.apache.kafka.streams.errors.InvalidStateStoreException;
+import org.apache.kafka.streams.errors.ProcessorStateException;
+import org.apache.kafka.streams.errors.TaskCorruptedException;
+import org.apache.kafka.streams.state.KeyValueStore;
+import org.apache.kafka.streams.state.SessionStore;
+import org.apache.kafka.streams.state.Stores;
+import org.apache.kafka.streams.state.WindowStore;
+import org.apache.kafka.streams.state.internals.OffsetCheckpoint;
+import org.junit.jupiter.api.Test;
+import org.junit.jupiter.api.function.Executable;
+import org.junit.jupiter.api.io.TempDir;
+
+/** Whatever is wrong: an error that says so, or a store that is restored; never rows that are not there. */
+class DamageTest {
+    private static final TopicPartition CHANGELOG = new TopicPartition("test-store-changelog", 0);
+
+    @TempDir
+    Path directory;
+
+    private KviltKeyValueStore open(Task task) {
+        return (KviltKeyValueStore) task.open(KviltStores.keyValue("store").get());
+    }
+
+    private void fill(KeyValueStore<Bytes, byte[]> store) {
+        for (int i = 0; i < 2000; i++) {
+            store.put(Task.key("key" + i), new byte[100]);
+        }
+        ((KviltStore) store).commit(Map.of(CHANGELOG, 5L));
+    }
+
+    /** Turns bytes of every file around, but not the first ones, which say what it is. */
+    private void damage(Path store) throws IOException {
+        List<Path> files;
+        try (Stream<Path> all = Files.walk(store)) {
+            files = all.filter(Files::isRegularFile).toList();
+        }
+        for (Path file : files) {
+            byte[] bytes = Files.readAllBytes(file);
+            for (int i = 64; i < bytes.length; i += 97) {
+                bytes[i] ^= 0x55;
+            }
+            Files.write(file, bytes);
+        }
+    }
+
+    @Test
+    void a_damaged_store_is_made_anew_if_it_can_be_restored() throws IOException {
+        Task task = new Task(directory, false).withChangelog("store");
+        KviltKeyValueStore store = open(task);
+        fill(store);
+        store.close();
+        damage(directory.resolve("kvilt/store"));
+        new OffsetCheckpoint(directory.resolve(".checkpoint").toFile()).write(Map.of(CHANGELOG, 5L));
+
+        task.renew();
+        store = open(task);
+        // If the open could not see the damage, a read does, and the next open knows.
+        if (store.committedOffset(CHANGELOG) != null) {
+            KviltKeyValueStore first = store;
+            assertThrows(TaskCorruptedException.class, () -> Task.told(first.all()));
+            store.close();
+            task.renew();
+            store = open(task);
+        }
+        assertEquals(List.of(), Task.told(store.all()));
+        assertNull(store.committedOffset(CHANGELOG));
+        assertEquals(Map.of(), new OffsetCheckpoint(directory.resolve(".checkpoint").toFile()).read());
+        // Which Kafka does now, from the begin.
+        task.context().restore("store", List.of(new KeyValue<>(Task.bytes("a"), Task.bytes("1"))));
+        assertEquals(List.of("a=31"), Task.told(store.all()));
+        store.close();
+    }
+
+    @Test
+    void a_damage_that_a_read_finds_makes_the_next_open_make_it_anew() throws IOException {
+        Task task = new Task(directory, true).withChangelog("store");
+        KviltKeyValueStore store = open(task);
+        fill(store);
+        RuntimeException told = store.storage().failure("read", corrupted());
+        assertTrue(told instanceof TaskCorruptedException, told::toString);
+        store.close();
+        task.renew();
+        store = open(task);
+        assertEquals(List.of(), Task.told(store.all()));
+        assertNull(store.committedOffset(CHANGELOG));
+        store.close();
+        task.renew();
+        store = open(task);
+        fill(store);
+        store.close();
+        task.renew();
+        store = open(task);
+        assertEquals(5, store.committedOffset(CHANGELOG), "the note is gone");
+        store.close();
+    }
+
+    private static RuntimeException corrupted() {
+        try {
+            var constructor = io.kvilt.KviltException.class.getDeclaredConstructor(
+                    io.kvilt.KviltException.Kind.class, String.class);
+            constructor.setAccessible(true);
+            return constructor.newInstance(io.kvilt.KviltException.Kind.CORRUPTED, "a block does not fit its checksum");
+        } catch (ReflectiveOperationException e) {
+            throw new AssertionError(e);
+        }
+    }
+
+    @Test
+    void a_damaged_store_without_a_changelog_is_left_as_it_is() throws IOException {
+        Task task = new Task(directory, false);
+        KviltKeyValueStore store = open(task);
+        fill(store);
+        RuntimeException told = store.storage().failure("read", corrupted());
+        assertTrue(told instanceof TaskCorruptedException, told::toString);
+        store.close();
+        task.renew();
+        String message = assertThrows(ProcessorStateException.class, () -> open(task)).getMessage();
+        assertTrue(message.contains("no changelog"), message);
+        assertTrue(Files.isDirectory(directory.resolve("kvilt/store")));
+    }
+
+    @Test
+    void rows_of_another_kind_of_store_are_not_read_as_ones_own() {
+        Task task = new Task(directory, false).withChangelog("store");
+        KviltKeyValueStore store = open(task);
+        fill(store);
+        store.close();
+        task.renew();
+        KeyValueStore<Bytes, byte[]> timestamped =
+                task.open(KviltStores.timestampedKeyValue("store").get());
+        assertEquals(List.of(), Task.told(timestamped.all()));
+        assertNull(((KviltStore) timestamped).committedOffset(CHANGELOG));
+        timestamped.close();
+    }
+
+    @Test
+    void what_kafka_noted_of_a_rocksdb_store_is_not_believed_of_ours() throws IOException {
+        Task task = new Task(directory, false).withChangelog("store");
+        KeyValueStore<Bytes, byte[]> rocks =
+                task.open(Stores.persistentKeyValueStore("store").get());
+        rocks.put(Task.key("a"), Task.bytes("1"));
+        rocks.close();
+        TopicPartition another = new TopicPartition("test-another-changelog", 0);
+        OffsetCheckpoint checkpoint = new OffsetCheckpoint(directory.resolve(".checkpoint").toFile());
+        checkpoint.write(Map.of(CHANGELOG, 5L, another, 6L));
+
+        task.renew();
+        KviltKeyValueStore store = open(task);
+        assertEquals(List.of(), Task.told(store.all()));
+        assertNull(store.committedOffset(CHANGELOG));
+        assertEquals(Map.of(another, 6L), checkpoint.read());
+        checkpoint.write(Map.of(CHANGELOG, 5L, another, 6L));
+        store.close();
+
+        // The second time it is our own store that the file speaks of.
+        task.renew();
+        store = open(task);
+        assertEquals(Map.of(CHANGELOG, 5L, another, 6L), checkpoint.read());
+        store.close();
+        assertTrue(new File(directory.toFile(), "rocksdb/store").isDirectory(), "theirs stays");
+    }
+
+    @Test
+    void a_directory_is_open_once() {
+        Task task = new Task(directory, true);
+        KviltKeyValueStore store = open(task);
+        Task other = new Task(directory, true);
+        String message = assertThrows(ProcessorStateException.class, () -> open(other)).getMessage();
+        assertTrue(message.contains(directory.toString()), message);
+        store.put(Task.key("a"), Task.bytes("1"));
+        store.close();
+        store = open(other);
+        store.close();
+    }
+
+    @Test
+    void a_record_that_is_no_windows_is_named() {
+        Task task = new Task(directory, true).withChangelog("window").withChangelog("session");
+        WindowStore<Bytes, byte[]> windows = task.open(
+                KviltStores.window("window", Duration.ofMinutes(1), Duration.ofSeconds(1), false).get());
+        SessionStore<Bytes, byte[]> sessions =
+                task.open(KviltStores.session("session", Duration.ofMinutes(1)).get());
+        for (String store : List.of("window", "session")) {
+            for (byte[] key : new byte[][] {new byte[3], null}) {
+                List<KeyValue<byte[], byte[]>> records = List.of(new KeyValue<>(key, Task.bytes("1")));
+                String message = assertThrows(
+                                ProcessorStateException.class, () -> task.context().restore(store, records))
+                        .getMessage();
+                assertTrue(message.contains("offset 0"), message);
+            }
+        }
+        assertFalse(windows.all().hasNext());
+        assertFalse(sessions.findSessions(Task.key("a"), 0, 1).hasNext());
+        windows.close();
+        sessions.close();
+    }
+
+    @Test
+    void null_keys_are_refused_and_closed_stores_say_so() {
+        Task task = new Task(directory, true);
+        KviltKeyValueStore store = open(task);
+        List<Executable> withNull = List.of(
+                () -> store.put(null, new byte[1]),
+                () -> store.putIfAbsent(null, new byte[1]),
+                () -> store.putAll(List.of(new KeyValue<>(null, new byte[1]))),
+                () -> store.delete(null),
+                () -> store.get(null),
+                () -> store.prefixScan(null, new ByteArraySerializer()),
+                () -> store.prefixScan(new byte[1], null));
+        withNull.forEach(call -> assertThrows(NullPointerException.class, call));
+        store.close();
+        store.close();
+        Bytes key = Task.key("a");
+        List<Executable> closed = List.of(
+                () -> store.put(key, new byte[1]),
+                () -> store.putIfAbsent(key, new byte[1]),
+                () -> store.putAll(List.of(new KeyValue<>(key, new byte[1]))),
+                () -> store.delete(key),
+                () -> store.get(key),
+                () -> store.range(key, key),
+                () -> store.reverseAll(),
+                () -> store.prefixScan(new byte[1], new ByteArraySerializer()),
+                store::approximateNumEntries);
+        closed.forEach(call -> assertThrows(InvalidStateStoreException.class, call));
+        // Kafka calls these whenever it likes.
+        store.flush();
+        store.commit(Map.of());
+        assertFalse(store.isOpen());
+    }
+
+    @Test
+    void settings_that_make_no_sense_are_refused_by_name() {
+        Map<String, String> wrong = Map.of(
+                KviltConfig.MEMORY_BUDGET_BYTES_CONFIG, "1000",
+                KviltConfig.ENGINE_CONFIG, "rocksdb",
+                KviltConfig.DURABILITY_CONFIG, "maybe",
+                KviltConfig.UNCOMMITTED_BYTES_MAX_CONFIG, "many");
+        wrong.forEach((name, value) -> {
+            Task task = new Task(directory, true).with(name, value);
+            String message = assertThrows(ConfigException.class, () -> open(task)).getMessage();
+            assertTrue(message.contains(name), message);
+        });
+    }
+
+    @Test
+    void each_engine_keeps_a_store() {
+        for (String engine : List.of("even", "kvell", "teks")) {
+            Task task = new Task(directory.resolve(engine), true).with(KviltConfig.ENGINE_CONFIG, engine);
+            KviltKeyValueStore store = open(task);
+            fill(store);
+            store.close();
+            task.renew();
+            store = open(task);
+            assertEquals(2000, Task.told(store.all()).size(), engine);
+            store.close();
+        }
+    }
+}

@@ -1,0 +1,99 @@
+package io.kvilt.kafka;
+
+import java.nio.charset.StandardCharsets;
+import java.nio.file.Path;
+import java.util.ArrayList;
+import java.util.HashMap;
+import java.util.HexFormat;
+import java.util.List;
+import java.util.Map;
+import java.util.Properties;
+import org.apache.kafka.common.serialization.Serdes;
+import org.apache.kafka.common.utils.Bytes;
+import org.apache.kafka.streams.KeyValue;
+import org.apache.kafka.streams.StreamsConfig;
+import org.apache.kafka.streams.processor.StateStore;
+import org.apache.kafka.streams.processor.StateStoreContext;
+import org.apache.kafka.streams.state.KeyValueIterator;
+import org.apache.kafka.test.InternalMockProcessorContext;
+
+/** A task of Kafka's with a directory, in which stores are opened one after another. */
+final class Task {
+    final Path directory;
+    final Properties properties = new Properties();
+    private final Map<String, String> changelogs = new HashMap<>();
+    private InternalMockProcessorContext<?, ?> context;
+
+    Task(Path directory, boolean isExactlyOnce) {
+        this.directory = directory;
+        directory.toFile().mkdirs();
+        properties.put(StreamsConfig.APPLICATION_ID_CONFIG, "test");
+        properties.put(StreamsConfig.BOOTSTRAP_SERVERS_CONFIG, "localhost:1");
+        properties.put(KviltConfig.MEMORY_BUDGET_BYTES_CONFIG, String.valueOf(64 << 20));
+        if (isExactlyOnce) {
+            properties.put(StreamsConfig.PROCESSING_GUARANTEE_CONFIG, StreamsConfig.EXACTLY_ONCE_V2);
+        }
+    }
+
+    Task with(String name, Object value) {
+        properties.put(name, value);
+        return this;
+    }
+
+    InternalMockProcessorContext<?, ?> context() {
+        if (context == null) {
+            renew();
+        }
+        return context;
+    }
+
+    /** Gives stores of this name a changelog, so Kafka can restore them. */
+    Task withChangelog(String store) {
+        changelogs.put(store, "test-" + store + "-changelog");
+        return this;
+    }
+
+    /** What a task is after a restart: the directory stays. */
+    void renew() {
+        context = new InternalMockProcessorContext<>(
+                directory.toFile(),
+                Serdes.ByteArray(),
+                Serdes.ByteArray(),
+                new StreamsConfig(properties));
+        changelogs.forEach(context::addChangelogForStore);
+    }
+
+    <S extends StateStore> S open(S store) {
+        StateStoreContext known = context();
+        store.init(known, store);
+        return store;
+    }
+
+    /** All that an iterator gives, as text, closed. */
+    static <K> List<String> told(KeyValueIterator<K, byte[]> rows) {
+        List<String> told = new ArrayList<>();
+        try (rows) {
+            while (rows.hasNext()) {
+                Object peeked = rows.peekNextKey();
+                KeyValue<K, byte[]> row = rows.next();
+                if (!peeked.equals(row.key)) {
+                    throw new AssertionError(peeked + " was peeked, and " + row.key + " came");
+                }
+                told.add(row.key + "=" + told(row.value));
+            }
+        }
+        return told;
+    }
+
+    static String told(byte[] value) {
+        return value == null ? "null" : HexFormat.of().formatHex(value);
+    }
+
+    static Bytes key(String text) {
+        return Bytes.wrap(bytes(text));
+    }
+
+    static byte[] bytes(String text) {
+        return text.getBytes(StandardCharsets.UTF_8);
+    }
+}
