@@ -33,9 +33,14 @@ public final class KviltConfig {
     public static final String DURABILITY_CONFIG = "kvilt.durability";
 
     /**
-     * Bytes of writes that a store of an exactly-once application holds back until its task commits; at most 128 MiB.
-     * Default: 64 MiB. When there are more, they are written before the commit, and if the process dies until then the
-     * store is restored as a whole.
+     * Bytes of writes that a transactional store of an exactly-once application holds back until its task commits; at
+     * most 128 MiB. Default: 64 MiB. When there are more, all are written before the commit, and if the process dies
+     * until then the store is restored as a whole. Kafka's own {@code statestore.uncommitted.max.bytes} makes tasks
+     * commit before that.
+     *
+     * <p>Stores are transactional by {@code enable.transactional.statestores=true}, from Kafka 4.4 on. Older ones do
+     * not tell a store of an exactly-once task when the task commits, so nothing is held back, and what a crash leaves
+     * is restored as a whole, as it is with RocksDB.
      */
     public static final String UNCOMMITTED_BYTES_MAX_CONFIG = "kvilt.uncommitted.bytes.max";
 
@@ -56,6 +61,11 @@ public final class KviltConfig {
     final long uncommittedBytesMax;
     final boolean isExactlyOnce;
 
+    /** Whether writes wait for commits. */
+    final boolean isTransactional;
+
+    private static final String TRANSACTIONAL_CONFIG = "enable.transactional.statestores";
+
     KviltConfig(Map<String, ?> configs) {
         memoryBudget = number(configs, MEMORY_BUDGET_BYTES_CONFIG, 0, MEMORY_BYTES_MIN, Long.MAX_VALUE);
         uncommittedBytesMax = number(
@@ -75,6 +85,7 @@ public final class KviltConfig {
         // Every guarantee but at_least_once needs that nothing is seen of a task that did not commit.
         Object guarantee = configs.get(StreamsConfig.PROCESSING_GUARANTEE_CONFIG);
         isExactlyOnce = guarantee != null && !StreamsConfig.AT_LEAST_ONCE.equals(guarantee.toString());
+        isTransactional = isExactlyOnce && Boolean.parseBoolean(text(configs, TRANSACTIONAL_CONFIG, "false"));
     }
 
     private static String text(Map<String, ?> configs, String name, String otherwise) {

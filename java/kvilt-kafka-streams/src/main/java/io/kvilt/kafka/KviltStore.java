@@ -145,6 +145,16 @@ abstract class KviltStore implements StateStore {
         return true;
     }
 
+    /**
+     * What Kafka asks from 4.4 on, to commit before stores hold back too much.
+     *
+     * @return bytes, about
+     */
+    public final long approximateNumUncommittedBytes() {
+        Storage open = storage;
+        return open == null ? 0 : open.uncommittedBytes();
+    }
+
     @Override
     public final boolean persistent() {
         return true;

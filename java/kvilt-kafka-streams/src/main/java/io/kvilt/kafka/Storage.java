@@ -43,11 +43,11 @@ import org.slf4j.LoggerFactory;
  * <p>One thread writes, Kafka's; any thread reads. The lock is the position's monitor, as Kafka's queries hold it too;
  * {@link #get} takes none.
  *
- * <p>An exactly-once task's writes wait in {@link #pending} until the task commits. Then they go to the engine in one
+ * <p>A transactional task's writes wait in {@link #pending} until the task commits. Then they go to the engine in one
  * batch with the offsets, so what a crash leaves is a commit, and the task replays from there. If they need more room
  * than they may have, they are written before, with a mark in the same batch; the next commit takes it away. A marked
- * store has no offsets for an exactly-once task, so Kafka restores it as a whole. Other tasks write through, and mark
- * the store at the first write behind a commit.
+ * store has no offsets for an exactly-once task, so Kafka restores it as a whole. All other writes go through, and
+ * mark the store at the first one behind a commit.
  */
 final class Storage implements AutoCloseable {
     private static final Logger LOG = LoggerFactory.getLogger(Storage.class);
@@ -239,7 +239,7 @@ final class Storage implements AutoCloseable {
     byte[] get(byte[] key) {
         check();
         try {
-            if (config.isExactlyOnce) {
+            if (config.isTransactional) {
                 byte[] waits = pending.get(key);
                 if (waits != null) {
                     return waits == DELETED ? null : waits;
@@ -270,7 +270,7 @@ final class Storage implements AutoCloseable {
     void putAll(Collection<Map.Entry<byte[], byte[]>> rows) {
         check();
         synchronized (position) {
-            writeAll(rows, config.isExactlyOnce, true);
+            writeAll(rows, config.isTransactional && !isMarked, true);
             StoreQueryUtils.updatePosition(position, context);
         }
     }
@@ -303,7 +303,7 @@ final class Storage implements AutoCloseable {
     }
 
     private void write(byte[] key, byte[] value) {
-        if (config.isExactlyOnce) {
+        if (config.isTransactional && !isMarked) {
             byte[] before = pending.put(key, value == null ? DELETED : value);
             pendingBytes += before == null ? PENDING_BYTES + key.length : -before.length;
             pendingBytes += value == null ? 0 : value.length;
@@ -480,6 +480,11 @@ final class Storage implements AutoCloseable {
     /** Whether a row that waits takes its key's value away. */
     static boolean isDeleted(byte[] waiting) {
         return waiting == DELETED;
+    }
+
+    /** Bytes of what waits for a commit, about. */
+    long uncommittedBytes() {
+        return pendingBytes;
     }
 
     /** How many rows there are, about; those that wait may be counted twice. */

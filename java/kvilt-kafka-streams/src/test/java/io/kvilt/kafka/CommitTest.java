@@ -7,9 +7,11 @@ import static org.junit.jupiter.api.Assertions.assertNull;
 import static org.junit.jupiter.api.Assertions.assertThrows;
 import static org.junit.jupiter.api.Assertions.assertTrue;
 
+import io.kvilt.Env;
 import java.nio.file.Path;
 import java.time.Duration;
 import java.time.Instant;
+import java.util.ArrayList;
 import java.util.Arrays;
 import java.util.HashMap;
 import java.util.List;
@@ -68,6 +70,7 @@ class CommitTest {
         store.put(Task.key("a"), Task.bytes("2"));
         store.delete(Task.key("b"));
         store.put(Task.key("c"), Task.bytes("2"));
+        assertTrue(store.approximateNumUncommittedBytes() > 0);
         assertEquals(List.of("a=32", "c=32"), Task.told(store.all()));
 
         store = reopen(task, store);
@@ -112,6 +115,47 @@ class CommitTest {
         store = open(other);
         assertNull(store.committedOffset(CHANGELOG));
         store.close();
+    }
+
+    @Test
+    void where_kafka_tells_of_no_commit_a_crashed_exactly_once_store_has_no_offset() {
+        Task task = new Task(directory, true).with("enable.transactional.statestores", "false");
+        KviltKeyValueStore store = open(task);
+        store.commit(Map.of(CHANGELOG, 5L));
+        store = reopen(task, store);
+        assertEquals(5, store.committedOffset(CHANGELOG));
+        store.put(Task.key("a"), Task.bytes("1"));
+        assertEquals(0, store.approximateNumUncommittedBytes());
+
+        store = reopen(task, store);
+        assertNull(store.committedOffset(CHANGELOG), "Kafka wipes it for that");
+        store.close();
+    }
+
+    @Test
+    void two_hundred_stores_share_a_budget() {
+        int budget = 64 << 20;
+        Task task = new Task(directory, false).with(KviltConfig.MEMORY_BUDGET_BYTES_CONFIG, budget);
+        List<KviltKeyValueStore> stores = new ArrayList<>();
+        for (int i = 0; i < 200; i++) {
+            stores.add((KviltKeyValueStore) task.open(KviltStores.keyValue("store" + i).get()));
+        }
+        Env shared = Budgets.acquire(budget);
+        for (KviltKeyValueStore store : stores) {
+            for (int row = 0; row < 50; row++) {
+                store.put(Task.key("row" + row), new byte[10_000]);
+            }
+            store.commit(Map.of(CHANGELOG, 1L));
+        }
+        assertEquals(budget, shared.memoryBudget());
+        assertTrue(shared.memoryUsed() <= budget, shared.memoryUsed() + " bytes");
+        for (KviltKeyValueStore store : stores) {
+            assertEquals(50, Task.told(store.all()).size());
+            store.close();
+        }
+        assertTrue(shared.memoryUsed() < 1 << 20, shared.memoryUsed() + " bytes behind the close");
+        Budgets.release(budget);
+        assertThrows(IllegalStateException.class, shared::memoryUsed);
     }
 
     @Test

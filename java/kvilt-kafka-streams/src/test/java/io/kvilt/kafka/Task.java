@@ -32,6 +32,7 @@ final class Task {
         properties.put(KviltConfig.MEMORY_BUDGET_BYTES_CONFIG, String.valueOf(64 << 20));
         if (isExactlyOnce) {
             properties.put(StreamsConfig.PROCESSING_GUARANTEE_CONFIG, StreamsConfig.EXACTLY_ONCE_V2);
+            properties.put("enable.transactional.statestores", "true");
         }
     }
 

@@ -102,6 +102,7 @@ class TopologyTest {
         properties.put("__emit.interval.ms.kstreams.outer.join.spurious.results.fix__", 0L);
         properties.put("__emit.interval.ms.kstreams.windowed.aggregation__", 0L);
         properties.put(StreamsConfig.DSL_STORE_SUPPLIERS_CLASS_CONFIG, suppliers);
+        properties.put("enable.transactional.statestores", true);
         properties.put(KviltConfig.MEMORY_BUDGET_BYTES_CONFIG, 64 << 20);
         return properties;
     }
@@ -133,8 +134,8 @@ class TopologyTest {
             var right = driver.createInputTopic("right", new StringSerializer(), new StringSerializer());
             Random random = new Random(7);
             long now = 1_000_000;
-            for (int i = 0; i < 200; i++) {
-                now += random.nextInt(6000);
+            for (int i = 0; i < 120; i++) {
+                now += random.nextInt(10_000);
                 long late = random.nextInt(10) == 0 ? random.nextInt(40_000) : 0;
                 String key = "key" + random.nextInt(12);
                 String value = random.nextInt(30) == 0 ? null : (char) ('a' + random.nextInt(3)) + String.valueOf(i);
