@@ -147,7 +147,7 @@ final class Storage implements AutoCloseable {
         try {
             Files.createDirectories(path.getParent());
             if (Files.exists(damaged)) {
-                wrong = "damage was found when it was read";
+                wrong = "damage was found when it was read, which the file " + damaged + " notes";
             } else {
                 wrong = openAs(kind, env);
             }
@@ -164,7 +164,7 @@ final class Storage implements AutoCloseable {
             shut();
             if (changelog == null) {
                 throw new ProcessorStateException(
-                        told("open") + ": " + wrong + "; it has no changelog to restore it from", cause);
+                        told("open") + ": " + wrong + "; it has no changelog to restore it from. `kvilt repair` may get rows out of it", cause);
             }
             LOG.warn("The store {} in {} is removed and restored from {}: {}", name, path, changelog, wrong);
             try {

@@ -136,7 +136,7 @@ class DamageTest {
         store.close();
         task.renew();
         String message = assertThrows(ProcessorStateException.class, () -> open(task)).getMessage();
-        assertTrue(message.contains("no changelog"), message);
+        assertTrue(message.contains("no changelog") && message.contains("store.damaged"), message);
         assertTrue(Files.isDirectory(directory.resolve("kvilt/store")));
     }
 
