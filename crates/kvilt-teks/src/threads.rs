@@ -12,7 +12,7 @@ use std::{
 };
 
 use kvilt_base::{
-    Budget, Direction, Disk, Durability, Engine as _, KeyRange, Scanned, Settings, Version, World,
+    Budget, Direction, Disk, Durability, Engine as _, KeyRange, Scanned, Settings, Version, World, WriteBatch,
 };
 use kvilt_io::{MemoryDisk, NativeClock, NativeSpawn, SeededRng};
 
@@ -143,6 +143,47 @@ fn puts_of_one_key_side_by_side_leave_hash_list_and_log_in_agreement() {
         db_after.close().unwrap();
         db.close().unwrap();
     }
+}
+
+/// The published code shows half a batch to a scan.
+#[test]
+fn a_scan_shows_all_eight_rows_of_a_batch_or_none_of_them() {
+    // One scan gives all rows.
+    const BATCHES: usize = 100;
+    const ROWS: usize = 8;
+    let (store, db) = open(&MemoryDisk::new(3));
+    let writing = AtomicUsize::new(WRITERS);
+    thread::scope(|scope| {
+        for writer in 0..WRITERS {
+            let (db, writing) = (&db, &writing);
+            scope.spawn(move || {
+                let _ended = Ended(writing);
+                for round in 1..=300_u64 {
+                    for number in (writer..BATCHES).step_by(WRITERS) {
+                        let mut batch = WriteBatch::new();
+                        // Rows of a batch lie far apart.
+                        for row in 0..ROWS {
+                            batch.put(key(row * BATCHES + number), [round.to_le_bytes(), [0; 8]].concat());
+                        }
+                        db.write(batch).unwrap();
+                    }
+                }
+            });
+        }
+        for _ in 0..2 {
+            scope.spawn(|| {
+                while writing.load(Ordering::Relaxed) > 0 {
+                    let found = scanned(&db, ROWS * BATCHES);
+                    for number in 0..BATCHES {
+                        let rows: Vec<_> = (0..ROWS).map(|row| found[row * BATCHES + number]).collect();
+                        assert!(rows.iter().all(|row| *row == rows[0]), "batch {number}: {rows:?}");
+                    }
+                }
+            });
+        }
+    });
+    assert!(store.counters.flushes.load(Ordering::Relaxed) > 10);
+    db.close().unwrap();
 }
 
 #[test]

@@ -68,6 +68,11 @@ fn how_to_read(drawing: &Drawing) -> &'static str {
              @c composite, @z Zipf, @u uniform keys."
         }
         Drawing::Lines { unit, .. } if unit.contains(" / ") => "At the line both are alike.",
+        Drawing::Lines { lines, .. }
+            if lines.iter().any(|line| line.is_dashed && line.name.contains("paper")) =>
+        {
+            "Medians. Dashed: this RocksDB's, times by how much TeksDB is ahead of RocksDB in the paper."
+        }
         Drawing::Lines { lines, .. } if lines.iter().any(|line| line.is_dashed) => {
             "Kvilt solid, RocksDB dashed; a colour for each work."
         }
