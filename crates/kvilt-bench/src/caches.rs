@@ -3,15 +3,15 @@
 //!
 //! | file | what |
 //! | --- | --- |
-//! | [`shape`] | rows, chunks, pages, and what each weighs |
-//! | [`lists`] | lists that things come into and go out of |
-//! | [`pages`] | the page cache |
-//! | [`rows`], [`tiny_lfu`] | caches of rows |
-//! | [`today`] | munks, rows and pages as the engine uses them now |
-//! | [`mix`] | for each chunk the better of a munk and rows |
-//! | [`best`] | the offline optimum |
-//! | [`policy`] | the policies by name |
-//! | [`experiment`] | warm up, measure, scan |
+//! | `shape` | rows, chunks, pages, and what each weighs |
+//! | `lists` | lists that things come into and go out of |
+//! | `pages` | the page cache |
+//! | `rows`, `tiny_lfu` | caches of rows |
+//! | `today` | munks, rows and pages as the engine uses them now |
+//! | `mix` | for each chunk the better of a munk and rows |
+//! | `best` | the offline optimum |
+//! | `policy` | the policies by name |
+//! | `experiment` | warm up, measure, scan |
 //!
 //! What it shows stands in `docs/notebook/caches.md`.
 
