@@ -26,12 +26,23 @@ const INSTALLED: &str = "/usr/lib/jvm";
 const WHAT_TO_INSTALL: &str = "Java's tests need a JDK of 17 or newer and Maven: \
      apt-get install openjdk-17-jdk-headless maven, or your system's packages of the same";
 
-/// Builds the jar, tests it unless `words` say otherwise, and tells where it is.
+/// Maven's words for the cluster of Kafka Streams whose processes are killed.
+const CLUSTER: &[&str] = &[
+    "-Pcluster",
+    "verify",
+    "-pl",
+    "kvilt-java,kvilt-kafka-streams,kvilt-kafka-streams-cluster",
+    "-Dtest=ClusterTest",
+    "-Dsurefire.failIfNoSpecifiedTests=false",
+];
+
+/// Builds the jars, runs the tests that `words` want, and tells where the jars are.
 pub(crate) fn run(workspace: &Workspace, words: &[&str]) -> Result<()> {
     let goal: &[&str] = match words {
         [] => &["verify"],
         ["--jar"] => &["package", "-DskipTests"],
-        _ => bail!("`java` has no option but --jar"),
+        ["--cluster"] => CLUSTER,
+        _ => bail!("`java` has no options but --jar and --cluster, one of them at most"),
     };
     ensure!(is_there(), "{WHAT_TO_INSTALL}");
     library(workspace, words.is_empty())?;
@@ -50,7 +61,7 @@ pub(crate) fn run(workspace: &Workspace, words: &[&str]) -> Result<()> {
         println!("$ mvn -B -ntp {} ({named})", goal.join(" "));
         quietly(&mut maven)?;
     }
-    println!("the jar: java/kvilt-java/target/kvilt-java-*.jar");
+    println!("the jars: java/kvilt-java/target/kvilt-java-*.jar, and that of kvilt-kafka-streams likewise");
     Ok(())
 }
 

@@ -51,7 +51,8 @@ usage: cargo xtask <command>
                  lines of formats, recovery and error paths that tests run; at least 90 % if not told; --simulated
                  adds the tests of kvilt-sim, --missed names what no test ran (llvm-tools)
 
-  java [--jar]   the native library for Java, the jar, and all tests of java/ (a JDK, Maven); --jar: no tests
+  java [--jar | --cluster]  the native library for Java, the jars, and all tests of java/ (a JDK, Maven); --jar:
+                 no tests; --cluster: brokers and instances of Kafka Streams that are killed
 
   real WHAT …    on the real operating system: round | kill | series | cut | scenes; WHAT --help says more";
 
