@@ -47,6 +47,9 @@ const SHARDS: usize = if IS_EXPLORED { 2 } else { 16 };
 /// more.
 const BUCKETS_PER_SHARD: usize = if IS_EXPLORED { 2 } else { 256 };
 
+/// Rows that a lower limit lets go of before it gives gets and puts a turn.
+const ROWS_A_TURN: usize = 256;
+
 /// A bucket's counter: low bits count writes on their way, the rest writes begun or ended.
 const ON_THEIR_WAY_BITS: u32 = 16;
 const ON_THEIR_WAY: u64 = (1 << ON_THEIR_WAY_BITS) - 1;
@@ -126,10 +129,25 @@ impl RowCache {
         // next fill.
         self.shard_bytes_max.store(bytes_max / SHARDS, Ordering::Relaxed);
         for shard in self.tables.get().iter().flat_map(|tables| &tables.shards) {
+            loop {
+                let freed = shard.lock().let_go(bytes_max / SHARDS, ROWS_A_TURN);
+                self.count(0, freed);
+                if freed == 0 {
+                    break;
+                }
+            }
             let mut shard = shard.lock();
             let freed = shard.trim(bytes_max / SHARDS);
+            shard.give_back();
             self.count(0, freed);
         }
+    }
+
+    /// Whether the row of `key` is cached. Unlike [`get`](RowCache::get) it is no sign that the row is
+    /// popular.
+    pub fn contains(&self, key: &[u8]) -> bool {
+        let place = place_of(key);
+        self.tables().shards[place.shard].lock().contains(place.hash, key)
     }
 
     /// The row of `key`: its value, or "absent" as an inner none; an outer none says that it is not cached.

@@ -16,7 +16,7 @@ const SEGMENT_BYTES_MIN: u64 = 64 << 10;
 const SEGMENT_BYTES_MAX: u64 = 8 << 20;
 /// The reserve of the redo log has room for the output of a flush, up to this many bytes.
 const RESERVE_OUTPUT_BYTES_MAX: u64 = 64 << 20;
-/// Range tombstones that are never too many, in bytes.
+/// Range tombstones are too many from this many bytes on, whatever the memory tables have.
 const TOMBSTONE_BYTES_MAX: u64 = 1 << 20;
 /// The redo log of a memory table may have as many times its bytes.
 const LOG_TABLES: u64 = 4;

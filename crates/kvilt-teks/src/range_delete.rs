@@ -16,8 +16,9 @@ use crate::{
 
 /// A range with more rows gets a range tombstone, however many of these there are.
 const ROWS_DELETED_MAX: usize = 32;
-/// Entries of the range that are looked at for its rows.
+/// Entries of the range that are looked at for its rows, and their bytes.
 const ENTRIES_READ_MAX: usize = 4 * ROWS_DELETED_MAX;
+const BYTES_READ_MAX: usize = 1 << 20;
 
 impl Store {
     pub(crate) fn delete_range(&self, range: &KeyRange) -> Result<()> {
@@ -61,9 +62,11 @@ impl Store {
         let sources = self.sources.load(&pin);
         let streams = self.streams(&pin, sources, range, Direction::Forward, Version::NEWEST)?;
         let mut merge = Merge::new(streams, Direction::Forward)?;
-        let (mut keys, mut newest, mut read): (Vec<Vec<u8>>, Vec<u8>, usize) = (Vec::new(), Vec::new(), 0);
+        let (mut keys, mut newest): (Vec<Vec<u8>>, Vec<u8>) = Default::default();
+        let (mut read, mut bytes) = (0, 0);
         let flow = merge.each(&mut |entry| {
             read += 1;
+            bytes += entry.key.len() + entry.value.len();
             if read == 1 || newest != entry.key {
                 newest.clear();
                 newest.extend_from_slice(entry.key);
@@ -73,7 +76,8 @@ impl Store {
                     keys.push(entry.key.to_vec());
                 }
             }
-            let are_few = keys.len() <= ROWS_DELETED_MAX && read <= ENTRIES_READ_MAX;
+            let are_few =
+                keys.len() <= ROWS_DELETED_MAX && read <= ENTRIES_READ_MAX && bytes <= BYTES_READ_MAX;
             if are_few { ControlFlow::Continue(()) } else { ControlFlow::Break(()) }
         })?;
         planted!(LastOfFewLeft => drop(keys.pop()));

@@ -98,8 +98,7 @@ impl Store {
     fn state_if_cold(&self, key: &[u8], view: Version) -> Option<ChunkState> {
         let pin = pin();
         let state = self.state_of(key, &pin);
-        let is_cached =
-            || view == Version::NEWEST && self.row_cache.get(&cold_key(state.cold_id, key)).is_some();
+        let is_cached = || view == Version::NEWEST && self.row_cache.contains(&cold_key(state.cold_id, key));
         (state.munk.is_none() && !is_cached()).then(|| state.clone())
     }
 

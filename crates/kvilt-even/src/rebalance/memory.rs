@@ -297,8 +297,8 @@ impl Store {
     /// What munks of the chunks that have none would be worth on average, if loads and evictions are to be
     /// choosy: the drive is waited for, and not all of them have room.
     fn common_worth(&self) -> Option<u64> {
-        if !self.files.reads.wait_for_the_drive() || self.munk_room.is_enough_for_all.load(Ordering::Relaxed)
-        {
+        let is_waited_for = self.files.reads.wait_for_the_drive() || self.rows_earn();
+        if !is_waited_for || self.munk_room.is_enough_for_all.load(Ordering::Relaxed) {
             return None;
         }
         let pin = pin();

@@ -28,6 +28,9 @@ const PROTECTED_FIFTHS: usize = 4;
 /// The sketch is made anew when this many times as many rows fit as it was made for, or as small a part.
 const SKETCH_FACTOR: usize = 2;
 
+/// Slots are given back when there are more than this many for each row.
+const SLOTS_A_ROW_MAX: usize = 4;
+
 /// A list of rows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum List {
@@ -91,6 +94,17 @@ impl Shard {
         Some(value)
     }
 
+    /// How many rows there is memory for.
+    #[cfg(test)]
+    pub(super) fn slots(&self) -> usize {
+        self.slots.len()
+    }
+
+    /// Whether the row is there. Does not count as a read.
+    pub(super) fn contains(&self, hash: u64, key: &[u8]) -> bool {
+        self.by_hash.get(&hash).is_some_and(|slot| *self.row(*slot).key == *key)
+    }
+
     /// Returns the bytes added and the bytes of a row whose place it took.
     pub(super) fn insert(
         &mut self,
@@ -137,13 +151,49 @@ impl Shard {
         freed
     }
 
+    /// Lets the next rows go, at most this many, while there are more than `bytes_max` bytes; returns the
+    /// bytes freed. For a limit that falls far: the lock is not to be held for all of them.
+    pub(super) fn let_go(&mut self, bytes_max: usize, rows_max: usize) -> usize {
+        let mut freed = 0;
+        for _ in 0..rows_max {
+            if self.bytes() <= bytes_max {
+                break;
+            }
+            let victim = self.victims().next().unwrap_or(self.ends(List::Window).oldest);
+            freed += self.vacate(victim);
+        }
+        freed
+    }
+
+    /// Gives back what slots and map have for rows that are gone, if that is most of them.
+    pub(super) fn give_back(&mut self) {
+        if self.by_hash.len() * SLOTS_A_ROW_MAX >= self.slots.len() {
+            return;
+        }
+        let mut rows = Vec::with_capacity(self.by_hash.len());
+        for list in [List::Window, List::Probation, List::Protected] {
+            let mut at = self.ends(list).oldest;
+            while at != NONE {
+                let row = self.slots[at as usize].take().expect("a slot in a list has a row");
+                at = row.newer;
+                rows.push(row);
+            }
+        }
+        *self = Shard { sketch: std::mem::take(&mut self.sketch), ..Shard::default() };
+        for row in rows {
+            self.insert(row.hash, row.key, row.value, row.list);
+        }
+    }
+
     /// The oldest row of the window comes to probation, for rows that were counted less often together; or
     /// goes. Returns the bytes freed.
     fn contest(&mut self, main_max: usize) -> usize {
         let candidate = self.ends(List::Window).oldest;
         let (bytes, count) = (self.row(candidate).bytes(), self.sketch.estimate(self.row(candidate).hash));
         let main = self.ends(List::Probation).bytes + self.ends(List::Protected).bytes;
-        let (mut short, mut others, mut losers) = ((main + bytes).saturating_sub(main_max), 0, Vec::new());
+        // Not for more than itself: what is too much besides goes whatever this one is worth.
+        let mut short = (main + bytes).saturating_sub(main_max).min(bytes);
+        let (mut others, mut losers) = (0, Vec::new());
         for victim in self.victims() {
             if short == 0 || others >= count {
                 break;

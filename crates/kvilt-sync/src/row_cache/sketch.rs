@@ -1,13 +1,14 @@
 //! `Sketch`: roughly how often each key was asked for lately, in few bytes.
 //!
 //! A count-min sketch as in TinyLFU (Einziger, Friedman and Manes, 2017): four rows of counters of four bits,
-//! all halved after ten counts a row that the cache has room for. A count that is found is never too low but
-//! for these halvings, and too high only by keys that share all four counters.
+//! all halved after ten counts a row that the cache has room for, and then after each five. A count that is
+//! found is at most fifteen, too low but for that only by halvings, and too high only by keys that share all
+//! four counters.
 
 /// Odd numbers: one for each row of counters.
 const SEEDS: [u64; 4] =
     [0x9e37_79b9_7f4a_7c15, 0xd1b5_4a32_d192_ed03, 0xc2b2_ae3d_27d4_eb4f, 0xff51_afd7_ed55_8ccd];
-/// Counters of each row for a row of the cache: eight bytes in all.
+/// Counters of each row for a row of the cache, up to twice as many: eight to sixteen bytes in all.
 const COUNTERS_A_ROW: usize = 4;
 /// Counts before all are halved, for each row of the cache.
 const COUNTS_A_ROW: usize = 10;

@@ -102,6 +102,23 @@ fn rows_that_are_read_often_outlive_many_that_are_read_once_and_their_own_writes
     assert!(hits >= hot as usize * 9 / 10, "{hits} of {hot} rows are left");
 }
 
+/// What slots and map of rows that went had was nobody's, and as much again.
+#[test]
+fn a_limit_that_falls_gives_back_what_rows_had_and_keeps_the_others() {
+    let rows = if cfg!(miri) { 1000 } else { 100_000_u32 };
+    let cache = RowCache::new(rows as usize * 400);
+    (0..rows).for_each(|i| assert!(fill(&cache, &i.to_be_bytes(), value(&[0; 8]))));
+    let slots = || cache.tables().shards.iter().map(|shard| shard.lock().slots()).sum::<usize>();
+    assert_eq!(slots(), rows as usize);
+    cache.resize(rows as usize * 16);
+    let left = (0..rows).filter(|i| cache.contains(&i.to_be_bytes())).count();
+    assert!(left > 0 && slots() <= 4 * left, "{} slots for {left} rows", slots());
+    for i in (0..rows).filter(|i| cache.contains(&i.to_be_bytes())) {
+        assert_eq!(cache.get(&i.to_be_bytes()), Some(value(&[0; 8])));
+    }
+    assert!(cache.bytes() <= rows as usize * 16);
+}
+
 /// A large row that is counted more often than a small one may be worth less than many small ones.
 #[test]
 fn a_large_row_takes_the_place_of_many_only_if_it_is_asked_for_more_often_than_all_of_them() {

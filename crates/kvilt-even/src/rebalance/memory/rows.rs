@@ -3,7 +3,7 @@
 //! Popular rows may lie scattered over all chunks. Then no munk is worth its memory, and the page cache keeps
 //! four kilobytes for each of them: rows make the most of what munks, indexes, tables and buffers leave
 //! (docs/notebook/caches.md). What rows have beyond their share is charged apart, so that it counts as free
-//! for all others, and rows give way before anything else does.
+//! for all others, and the next step of the background takes it back when they want it.
 
 use std::sync::{Arc, atomic::Ordering};
 
@@ -11,12 +11,12 @@ use kvilt_base::{Budget, Charge};
 
 use crate::{parts, store::Store};
 
-/// The row cache gets more room when this part of the budget is left for it.
-const GROWN_PART: u64 = 32;
+/// The limit of the row cache changes if it would by this part of the budget, or if rows have to go.
+const STEP_PART: u64 = 32;
 
 /// With more reads that wait for each get that a row cache of all the room would answer, the memory is better
 /// the page cache's.
-const WAITS_A_HIT_MAX: u64 = 2;
+const WAITS_A_HIT_MAX: u128 = 2;
 /// The row cache is full if less than this part of its limit is free: each of its shards has its own.
 const FULL_PART: u64 = 16;
 
@@ -27,10 +27,18 @@ pub(crate) struct RowRoom {
     spare: Charge,
     /// The limit of the cache, in bytes.
     limit: u64,
-    /// Gets that the cache has answered, and reads that have waited, when that was looked at last.
-    seen: (u64, u64),
+    /// All that there was when that was looked at last.
+    seen: Lately,
     /// Whether it answers enough of what would wait to have more than its share.
     is_earning: bool,
+}
+
+/// Gets that the row cache has answered, reads of files, and those of them that have waited for the drive.
+#[derive(Clone, Copy, Default)]
+struct Lately {
+    hits: u64,
+    reads: u64,
+    waits: u64,
 }
 
 impl RowRoom {
@@ -38,7 +46,7 @@ impl RowRoom {
     pub(crate) fn new(budget: &Arc<Budget>, share: u64) -> Self {
         let charge = |part| budget.charge(part, 0);
         let (share_charge, spare) = (charge(parts::ROW_CACHE), charge(parts::SPARE_ROWS));
-        RowRoom { share: share_charge, spare, limit: share, seen: (0, 0), is_earning: false }
+        RowRoom { share: share_charge, spare, limit: share, seen: Lately::default(), is_earning: false }
     }
 }
 
@@ -47,17 +55,29 @@ impl Store {
     /// is waited for; else its share.
     pub(super) fn share_rows(&self) {
         let share = self.config.row_cache_bytes;
-        let rows = self.row_cache.bytes() as u64;
         let mut room = self.row_room.lock();
-        charge_with(&mut room.share, rows.min(share));
-        charge_with(&mut room.spare, rows.saturating_sub(share));
+        let rows = self.charge_rows(&mut room);
         let wanted = if room.is_earning { self.room_for_rows(rows).max(share) } else { share };
-        // At once, if it is less: others count this memory as free.
-        let is_less = wanted < rows || wanted == share && room.limit > share;
-        if is_less || wanted > room.limit + self.config.budget_bytes / GROWN_PART {
+        let step = self.config.budget_bytes / STEP_PART;
+        if wanted < rows || wanted.abs_diff(room.limit) > step || wanted == share && room.limit > share {
             room.limit = wanted;
             self.row_cache.resize(wanted as usize);
+            // At once: other stores with the budget see what is free by it.
+            self.charge_rows(&mut room);
         }
+    }
+
+    /// Charges the rows that are cached now; returns their bytes.
+    fn charge_rows(&self, room: &mut RowRoom) -> u64 {
+        let (share, rows) = (self.config.row_cache_bytes, self.row_cache.bytes() as u64);
+        charge_with(&mut room.share, rows.min(share));
+        charge_with(&mut room.spare, rows.saturating_sub(share));
+        rows
+    }
+
+    /// Whether rows spare enough reads that munks have to be worth more than usual.
+    pub(super) fn rows_earn(&self) -> bool {
+        self.row_room.lock().is_earning
     }
 
     /// Whether rows have all the room that there is, and more would spare reads.
@@ -66,22 +86,42 @@ impl Store {
         room.is_earning && self.row_cache.bytes() as u64 > room.limit - room.limit / FULL_PART
     }
 
-    /// Looks whether more rows in memory would spare reads that wait: not where munks have room for
-    /// everything, and not if few gets would find a row for as many reads that wait, as with scans or if all
-    /// is read alike: then the page cache makes as much of the memory. Called each second.
+    /// Looks whether rows in memory spare reads that wait, or more of them would: not where munks have room
+    /// for everything, and not if few gets would find a row for as many reads that wait, as with scans or if
+    /// all is read alike: then the page cache makes as much of the memory. Once rows do, and answer most of
+    /// what would be read, no read has to wait for them to go on: they may be the reason that none does.
+    /// Called each second.
     pub(crate) fn look_at_rows(&self) {
-        let (hits, waits) = (self.counters.gets_from_row_cache.sum(), self.files.reads.waited.sum());
         // Relaxed: a hint, renewed each second.
         let is_enough_for_all = self.munk_room.is_enough_for_all.load(Ordering::Relaxed);
-        let may_earn = self.config.row_cache_bytes > 0 && !is_enough_for_all;
+        let is_waited_for = self.files.reads.wait_for_the_drive();
         let mut room = self.row_room.lock();
-        let (hits_before, waits_before) = std::mem::replace(&mut room.seen, (hits, waits));
-        let waits_a_hit = if room.is_earning { 2 * WAITS_A_HIT_MAX } else { WAITS_A_HIT_MAX };
-        // As many times as many rows would answer at most as many times as many gets.
-        let rows = (self.row_cache.bytes() as u64).max(1);
-        let hits_then = (hits - hits_before) * self.room_for_rows(rows).max(rows) / rows;
-        let earns = hits_then * waits_a_hit >= waits - waits_before;
-        room.is_earning = may_earn && self.files.reads.wait_for_the_drive() && earns;
+        let Lately { hits, reads, waits } = self.lately(&mut room);
+        if self.config.row_cache_bytes == 0 || is_enough_for_all {
+            room.is_earning = false;
+        } else if hits + reads > 0 {
+            // As many times as many rows would answer at most as many times as many gets.
+            let rows = (self.row_cache.bytes() as u64).max(1);
+            let of_all = u128::from(hits) * u128::from(self.room_for_rows(rows).max(rows)) / u128::from(rows);
+            let (waits_a_hit, is_needed) = match room.is_earning {
+                true => (2 * WAITS_A_HIT_MAX, is_waited_for || hits >= reads),
+                false => (WAITS_A_HIT_MAX, is_waited_for),
+            };
+            room.is_earning = is_needed && of_all * waits_a_hit >= u128::from(waits);
+        }
+    }
+
+    /// What there was since this was asked last.
+    fn lately(&self, room: &mut RowRoom) -> Lately {
+        let reads = &self.files.reads;
+        let hits = self.counters.gets_from_row_cache.sum();
+        let now = Lately { hits, reads: reads.done.sum(), waits: reads.waited.sum() };
+        let before = std::mem::replace(&mut room.seen, now);
+        Lately {
+            hits: now.hits - before.hits,
+            reads: now.reads - before.reads,
+            waits: now.waits - before.waits,
+        }
     }
 
     /// Bytes that rows may have if all others keep what they have.
