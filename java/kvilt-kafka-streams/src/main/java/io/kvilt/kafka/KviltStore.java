@@ -51,11 +51,17 @@ abstract class KviltStore implements StateStore {
         this.context = context;
         Storage open = Storage.open(name, kind, context);
         storage = open;
-        opened(open, context);
-        boolean hasPositions = InternalConfig.getBoolean(
-                context.appConfigs(), InternalConfig.IQ_CONSISTENCY_OFFSET_VECTOR_ENABLED, false);
-        RecordBatchingStateRestoreCallback restore = records -> restore(records, hasPositions);
-        context.register(root, restore);
+        try {
+            opened(open, context);
+            boolean hasPositions = InternalConfig.getBoolean(
+                    context.appConfigs(), InternalConfig.IQ_CONSISTENCY_OFFSET_VECTOR_ENABLED, false);
+            RecordBatchingStateRestoreCallback restore = records -> restore(records, hasPositions);
+            context.register(root, restore);
+        } catch (RuntimeException | Error e) {
+            // Kafka closes only what was registered, and the directory would stay busy.
+            open.close();
+            throw e;
+        }
     }
 
     /** Looks at what the store has when it is opened. */

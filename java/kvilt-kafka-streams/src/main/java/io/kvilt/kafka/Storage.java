@@ -55,9 +55,6 @@ final class Storage implements AutoCloseable {
     /** Below the state directory of a task, as RocksDB's are in {@code rocksdb}. */
     static final String DIRECTORY = "kvilt";
 
-    /** Beside a store whose files cannot be trusted: the next open makes it anew. */
-    private static final String DAMAGED = ".damaged";
-
     /** Stands for a value that is taken away, among those that wait. */
     private static final byte[] DELETED = new byte[0];
 
@@ -81,6 +78,7 @@ final class Storage implements AutoCloseable {
     private final StateStoreContext context;
     private final KviltConfig config;
     private final Path path;
+    private final DamageNote note;
     private final Position position = Position.emptyPosition();
     private final NavigableMap<byte[], byte[]> pending = new ConcurrentSkipListMap<>(Arrays::compareUnsigned);
     private final Gauges gauges;
@@ -114,14 +112,18 @@ final class Storage implements AutoCloseable {
         this.context = context;
         this.config = new KviltConfig(context.appConfigs());
         this.path = context.stateDir().toPath().resolve(DIRECTORY).resolve(name);
+        this.note = new DamageNote(context.stateDir(), name);
         Env env = Budgets.acquire(config.memoryBudget);
         try {
             open(kind, env);
             gauges = new Gauges(context.metrics(), context.taskId().toString(), name, db, () -> pendingBytes);
             isOpen = true;
-        } catch (RuntimeException e) {
+        } catch (RuntimeException | Error e) {
             close();
-            throw e instanceof KviltException ? new ProcessorStateException(told("open") + ": " + e.getMessage(), e) : e;
+            if (e instanceof KviltException) {
+                throw new ProcessorStateException(told("open") + ": " + e.getMessage(), e);
+            }
+            throw e;
         } finally {
             if (!isOpen) {
                 Budgets.release(config.memoryBudget);
@@ -140,16 +142,13 @@ final class Storage implements AutoCloseable {
 
     private void open(String kind, Env env) {
         String changelog = context instanceof InternalProcessorContext<?, ?> internal ? internal.changelogFor(name) : null;
-        Path damaged = path.resolveSibling(name + DAMAGED);
-        boolean isNew = !Files.exists(path);
         String wrong = null;
         RuntimeException cause = null;
         try {
-            Files.createDirectories(path.getParent());
-            if (Files.exists(damaged)) {
-                wrong = "damage was found when it was read, which the file " + damaged + " notes";
+            if (note.exists()) {
+                wrong = "damage was found before, which the file " + note + " notes";
             } else {
-                wrong = openAs(kind, env);
+                wrong = openAs(kind, changelog, env);
             }
         } catch (KviltException e) {
             if (e.kind() != KviltException.Kind.CORRUPTED) {
@@ -157,32 +156,48 @@ final class Storage implements AutoCloseable {
             }
             wrong = e.getMessage();
             cause = e;
+        }
+        if (wrong == null) {
+            return;
+        }
+        shut();
+        if (changelog == null) {
+            throw new ProcessorStateException(
+                    told("open") + ": " + wrong + "; it has no changelog to restore it from. `kvilt repair` may get rows out of it", cause);
+        }
+        LOG.warn("The store {} in {} is removed and restored from {}: {}", name, path, changelog, wrong);
+        try {
+            // The note goes last: if the process dies before, the next open does all of this again.
+            note.write(wrong);
+            forget(changelog);
+            Utils.delete(path.toFile());
+            openAs(kind, changelog, env);
+            note.remove();
         } catch (IOException e) {
-            throw new ProcessorStateException(told("make a directory for"), e);
+            throw new ProcessorStateException(told("remove"), e);
         }
-        if (wrong != null) {
-            shut();
-            if (changelog == null) {
-                throw new ProcessorStateException(
-                        told("open") + ": " + wrong + "; it has no changelog to restore it from. `kvilt repair` may get rows out of it", cause);
-            }
-            LOG.warn("The store {} in {} is removed and restored from {}: {}", name, path, changelog, wrong);
-            try {
-                Utils.delete(path.toFile());
-                Files.deleteIfExists(damaged);
-            } catch (IOException e) {
-                throw new ProcessorStateException(told("remove"), e);
-            }
-            openAs(kind, env);
-            isNew = true;
-        }
-        if (isNew && changelog != null) {
-            Checkpoints.forget(context.stateDir(), changelog);
+    }
+
+    /**
+     * Makes Kafka restore the store from the begin. This comes before anything that makes the store look like one that
+     * was there before, so that no crash leaves an empty store whose old offset is believed.
+     */
+    private void forget(String changelog) {
+        if (changelog != null) {
+            Checkpoints.forget(context, changelog, told("open"));
         }
     }
 
     /** Opens it and reads what is kept beside the rows; says what is wrong if the rows mean something else. */
-    private String openAs(String kind, Env env) {
+    private String openAs(String kind, String changelog, Env env) {
+        if (!Files.exists(path)) {
+            forget(changelog);
+        }
+        try {
+            Files.createDirectories(path.getParent());
+        } catch (IOException e) {
+            throw new ProcessorStateException(told("make a directory for"), e);
+        }
         Options options = new Options()
                 .setEnv(env)
                 .setDurability(Durability.async())
@@ -193,20 +208,24 @@ final class Storage implements AutoCloseable {
         }
         db = Kvilt.open(options, path);
         own = db.keyspace(KEYSPACE);
-        byte[] found = own.putIfAbsent(KIND, text(kind));
-        if (found != null && !Arrays.equals(found, text(kind)) && isEmpty()) {
+        byte[] found = own.get(KIND);
+        if (found == null) {
+            // An open that did not come to its end made the directory.
+            forget(changelog);
             own.put(KIND, text(kind));
-        } else if (found != null && !Arrays.equals(found, text(kind))) {
+        } else if (!Arrays.equals(found, text(kind)) && isEmpty()) {
+            own.put(KIND, text(kind));
+        } else if (!Arrays.equals(found, text(kind))) {
             return "it is a store of kind `" + new String(found, StandardCharsets.UTF_8) + "`, not `" + kind + "`";
-        }
-        byte[] known = own.get(POSITION);
-        if (known != null) {
-            position.merge(PositionSerde.deserialize(ByteBuffer.wrap(known)));
         }
         byte[] time = own.get(TIME);
         streamTime = time == null ? -1 : ByteBuffer.wrap(time).getLong();
         isMarked = own.get(MARK) != null;
         isUncertain = isMarked && config.isExactlyOnce;
+        byte[] known = own.get(POSITION);
+        if (known != null) {
+            position.merge(PositionSerde.deserialize(ByteBuffer.wrap(known)));
+        }
         return null;
     }
 
@@ -525,7 +544,7 @@ final class Storage implements AutoCloseable {
     private RuntimeException damaged(KviltException e) {
         LOG.error("{}", told("read"), e);
         try {
-            Files.write(path.resolveSibling(name + DAMAGED), text(e.getMessage()));
+            note.write(e.getMessage());
         } catch (IOException also) {
             e.addSuppressed(new UncheckedIOException(also));
         }

@@ -5,7 +5,12 @@ import static org.junit.jupiter.api.Assertions.assertFalse;
 import static org.junit.jupiter.api.Assertions.assertNull;
 import static org.junit.jupiter.api.Assertions.assertThrows;
 import static org.junit.jupiter.api.Assertions.assertTrue;
+import static org.mockito.ArgumentMatchers.any;
+import static org.mockito.Mockito.doThrow;
+import static org.mockito.Mockito.spy;
 
+import io.kvilt.Kvilt;
+import io.kvilt.Options;
 import java.io.File;
 import java.io.IOException;
 import java.nio.file.Files;
@@ -22,6 +27,7 @@ import org.apache.kafka.streams.KeyValue;
 import org.apache.kafka.streams.errors.InvalidStateStoreException;
 import org.apache.kafka.streams.errors.ProcessorStateException;
 import org.apache.kafka.streams.errors.TaskCorruptedException;
+import org.apache.kafka.streams.processor.StateStoreContext;
 import org.apache.kafka.streams.state.KeyValueStore;
 import org.apache.kafka.streams.state.SessionStore;
 import org.apache.kafka.streams.state.Stores;
@@ -115,6 +121,71 @@ class DamageTest {
         store.close();
     }
 
+    @Test
+    void a_note_of_damage_is_no_other_stores_directory() {
+        Task task = new Task(directory, true).withChangelog("store").withChangelog("store.damaged");
+        KviltKeyValueStore store = open(task);
+        fill(store);
+        KeyValueStore<Bytes, byte[]> other = task.open(KviltStores.keyValue("store.damaged").get());
+        store.close();
+        other.close();
+        task.renew();
+        store = open(task);
+        assertEquals(5, store.committedOffset(CHANGELOG));
+        store.close();
+    }
+
+    @Test
+    void an_open_that_did_not_come_to_its_end_leaves_no_store_whose_offset_is_believed() throws IOException {
+        OffsetCheckpoint checkpoint = new OffsetCheckpoint(directory.resolve(".checkpoint").toFile());
+        Task task = new Task(directory, false).withChangelog("store");
+        Kvilt.open(new Options(), directory.resolve("kvilt/store")).close();
+        checkpoint.write(Map.of(CHANGELOG, 5L));
+        open(task).close();
+        assertEquals(Map.of(), checkpoint.read());
+    }
+
+    @Test
+    void nothing_is_made_before_the_old_offset_is_forgotten() throws IOException {
+        Task task = new Task(directory, false).withChangelog("store");
+        Path checkpoint = Files.writeString(directory.resolve(".checkpoint"), "unreadable");
+        assertThrows(RuntimeException.class, () -> open(task));
+        assertFalse(Files.exists(directory.resolve("kvilt")));
+        Files.delete(checkpoint);
+        task.renew();
+        KviltKeyValueStore store = open(task);
+        fill(store);
+        store.close();
+
+        // A store of another kind is to be removed: the note comes first, then the offset goes, then the store.
+        Files.writeString(checkpoint, "unreadable");
+        task.renew();
+        assertThrows(
+                RuntimeException.class,
+                () -> task.open(KviltStores.timestampedKeyValue("store").get()));
+        assertTrue(Files.exists(directory.resolve("kvilt.damaged/store")));
+        assertTrue(Files.exists(directory.resolve("kvilt/store")));
+        Files.delete(checkpoint);
+        task.renew();
+        store = open(task);
+        assertEquals(List.of(), Task.told(store.all()), "what was to be removed is not taken for whole");
+        assertFalse(Files.exists(directory.resolve("kvilt.damaged/store")));
+        store.close();
+    }
+
+    @Test
+    void a_store_that_kafka_does_not_register_is_closed() {
+        Task task = new Task(directory, true);
+        StateStoreContext context = spy(task.context());
+        for (Throwable thrown : List.of(new IllegalStateException("not now"), new AssertionError("not now"))) {
+            doThrow(thrown).when(context).register(any(), any());
+            KviltKeyValueStore store = (KviltKeyValueStore) KviltStores.keyValue("store").get();
+            assertEquals("not now", assertThrows(thrown.getClass(), () -> store.init(context, store)).getMessage());
+            assertFalse(store.isOpen());
+        }
+        open(task).close();
+    }
+
     private static RuntimeException corrupted() {
         try {
             var constructor = io.kvilt.KviltException.class.getDeclaredConstructor(
@@ -136,7 +207,7 @@ class DamageTest {
         store.close();
         task.renew();
         String message = assertThrows(ProcessorStateException.class, () -> open(task)).getMessage();
-        assertTrue(message.contains("no changelog") && message.contains("store.damaged"), message);
+        assertTrue(message.contains("no changelog") && message.contains("kvilt.damaged"), message);
         assertTrue(Files.isDirectory(directory.resolve("kvilt/store")));
     }
 

@@ -2,6 +2,7 @@ package io.kvilt.kafka;
 
 import static org.junit.jupiter.api.Assertions.assertEquals;
 import static org.junit.jupiter.api.Assertions.assertFalse;
+import static org.junit.jupiter.api.Assertions.assertThrows;
 import static org.junit.jupiter.api.Assertions.assertTrue;
 
 import java.io.IOException;
@@ -11,29 +12,35 @@ import java.time.Duration;
 import java.util.ArrayList;
 import java.util.Collections;
 import java.util.List;
+import java.util.Map;
 import java.util.Properties;
 import java.util.Random;
 import java.util.Set;
 import java.util.stream.Collectors;
 import java.util.stream.Stream;
+import org.apache.kafka.common.TopicPartition;
 import org.apache.kafka.common.serialization.Serdes;
 import org.apache.kafka.common.serialization.StringDeserializer;
 import org.apache.kafka.common.serialization.StringSerializer;
+import org.apache.kafka.common.utils.AppInfoParser;
 import org.apache.kafka.streams.KeyValue;
 import org.apache.kafka.streams.StreamsBuilder;
 import org.apache.kafka.streams.StreamsConfig;
 import org.apache.kafka.streams.Topology;
 import org.apache.kafka.streams.TopologyTestDriver;
+import org.apache.kafka.streams.errors.ProcessorStateException;
 import org.apache.kafka.streams.kstream.EmitStrategy;
 import org.apache.kafka.streams.kstream.JoinWindows;
 import org.apache.kafka.streams.kstream.KGroupedStream;
 import org.apache.kafka.streams.kstream.KStream;
 import org.apache.kafka.streams.kstream.KTable;
+import org.apache.kafka.streams.kstream.Materialized;
 import org.apache.kafka.streams.kstream.SessionWindows;
 import org.apache.kafka.streams.kstream.SlidingWindows;
 import org.apache.kafka.streams.kstream.TimeWindows;
 import org.apache.kafka.streams.state.KeyValueIterator;
 import org.apache.kafka.streams.state.KeyValueStore;
+import org.apache.kafka.streams.state.internals.OffsetCheckpoint;
 import org.apache.kafka.streams.test.TestRecord;
 import org.junit.jupiter.api.Test;
 import org.junit.jupiter.api.io.TempDir;
@@ -118,6 +125,33 @@ class TopologyTest {
         // With Kafka's cache over it.
         List<List<String>> cached = run(properties(StreamsConfig.AT_LEAST_ONCE, 1 << 20, rocksdb));
         same(cached, run(properties(StreamsConfig.EXACTLY_ONCE_V2, 1 << 20, ours)));
+    }
+
+    @Test
+    void a_new_store_of_a_global_table_does_not_begin_at_the_offset_of_another() throws IOException {
+        Properties properties = properties(StreamsConfig.AT_LEAST_ONCE, 0, KviltDslStoreSuppliers.class.getName());
+        Path global = Path.of(properties.getProperty(StreamsConfig.STATE_DIR_CONFIG), "test", "global");
+        Files.createDirectories(global);
+        OffsetCheckpoint checkpoint = new OffsetCheckpoint(global.resolve(".checkpoint").toFile());
+        TopicPartition table = new TopicPartition("table", 0);
+        checkpoint.write(Map.of(table, 5L));
+        StreamsBuilder builder = new StreamsBuilder();
+        builder.globalTable("table", Materialized.as(KviltStores.timestampedKeyValue("table")));
+        Topology topology = builder.build();
+
+        // Such a Kafka has read the file before it opens the store, and would restore what comes behind it.
+        if (AppInfoParser.getVersion().startsWith("3.")) {
+            Throwable failure = assertThrows(
+                    ProcessorStateException.class, () -> new TopologyTestDriver(topology, properties).close());
+            assertTrue(failure.getMessage().contains("start the application again"), failure::getMessage);
+            assertEquals(Map.of(), checkpoint.read());
+        }
+        try (TopologyTestDriver driver = new TopologyTestDriver(topology, properties)) {
+            // The older line has written the end of the topic there meanwhile, and that is its begin.
+            assertEquals(0, checkpoint.read().getOrDefault(table, 0L));
+            driver.createInputTopic("table", new StringSerializer(), new StringSerializer()).pipeInput("a", "1");
+            assertEquals("1", driver.getTimestampedKeyValueStore("table").get("a").value());
+        }
     }
 
     private static void same(List<List<String>> expected, List<List<String>> found) {
