@@ -49,7 +49,7 @@ final class Rows implements AutoCloseable {
                 }
                 next++;
                 if (!Storage.isDeleted(waits.getValue())) {
-                    return new KeyValue<>(waits.getKey(), waits.getValue());
+                    return new KeyValue<>(waits.getKey().clone(), waits.getValue().clone());
                 }
             }
         }

@@ -61,8 +61,19 @@ final class Storage implements AutoCloseable {
     /** What a row that waits takes beside key and value, about. */
     private static final int PENDING_BYTES = 96;
 
+    /** What a commit writes beside rows, about. */
+    private static final int COMMIT_BYTES = 1 << 10;
+
     private static final int BATCH_OPERATIONS_MAX = 4 << 20;
     private static final long BATCH_BYTES_MAX = 256 << 20;
+
+    /**
+     * Writes that need not be one step are cut where they exceed this: others wait while a batch is written, and the
+     * batch takes as much of Java's heap.
+     */
+    private static final int PIECE_OPERATIONS_MAX = 32 << 10;
+
+    private static final long PIECE_BYTES_MAX = 16 << 20;
 
     private static final String KEYSPACE = "kafka";
     private static final byte[] KIND = text("kind");
@@ -261,7 +272,7 @@ final class Storage implements AutoCloseable {
             if (config.isTransactional) {
                 byte[] waits = pending.get(key);
                 if (waits != null) {
-                    return waits == DELETED ? null : waits;
+                    return waits == DELETED ? null : waits.clone();
                 }
             }
             // What was committed meanwhile is in the engine: it leaves the ones that wait behind that.
@@ -289,16 +300,25 @@ final class Storage implements AutoCloseable {
     void putAll(Collection<Map.Entry<byte[], byte[]>> rows) {
         check();
         synchronized (position) {
-            writeAll(rows, config.isTransactional && !isMarked, true);
+            writeAll(rows, isWaiting(), true);
             StoreQueryUtils.updatePosition(position, context);
         }
     }
 
-    /** Rows of a changelog, in one step: they are committed, and need no mark. */
+    /** Rows of a changelog: they are committed, and need no mark. */
     void restore(Collection<Map.Entry<byte[], byte[]>> rows) {
         check();
         synchronized (position) {
-            writeAll(rows, !pending.isEmpty(), false);
+            if (!pending.isEmpty()) {
+                writeAll(rows, true, false);
+                return;
+            }
+            try {
+                isChanged = true;
+                writePieces(rows, false);
+            } catch (RuntimeException e) {
+                throw failure("write to", e);
+            }
         }
     }
 
@@ -315,15 +335,41 @@ final class Storage implements AutoCloseable {
                 }
                 rows.forEach(row -> add(batch, row.getKey(), row.getValue()));
                 db.write(batch);
+                isMarked |= isMarking;
             }
         } catch (RuntimeException e) {
             throw failure("write to", e);
         }
     }
 
+    /** Writes rows in as many batches as they need; the first one has the mark, if wanted. */
+    private void writePieces(Collection<Map.Entry<byte[], byte[]>> rows, boolean isMarking) {
+        try (WriteBatch batch = new WriteBatch()) {
+            if (isMarking) {
+                mark(batch);
+            }
+            for (Map.Entry<byte[], byte[]> row : rows) {
+                add(batch, row.getKey(), row.getValue() == DELETED ? null : row.getValue());
+                if (batch.count() >= PIECE_OPERATIONS_MAX || batch.getDataSize() >= PIECE_BYTES_MAX) {
+                    db.write(batch);
+                    batch.clear();
+                    isMarked |= isMarking;
+                }
+            }
+            db.write(batch);
+            isMarked |= isMarking;
+        }
+    }
+
+    /** Whether writes wait for the commit. They do behind others that wait, which a write early may have left. */
+    private boolean isWaiting() {
+        return config.isTransactional && (!isMarked || !pending.isEmpty());
+    }
+
     private void write(byte[] key, byte[] value) {
-        if (config.isTransactional && !isMarked) {
-            byte[] before = pending.put(key, value == null ? DELETED : value);
+        if (isWaiting()) {
+            // The program may use its arrays for something else.
+            byte[] before = pending.put(key.clone(), value == null ? DELETED : value.clone());
             pendingBytes += before == null ? PENDING_BYTES + key.length : -before.length;
             pendingBytes += value == null ? 0 : value.length;
             if (pendingBytes > config.uncommittedBytesMax) {
@@ -342,21 +388,20 @@ final class Storage implements AutoCloseable {
         }
     }
 
-    /** Writes what waits, though nobody knows yet whether the task will commit. */
+    /**
+     * Writes what waits, though nobody knows yet whether the task will commit. Reads see no half of it, as it waits
+     * until all is written.
+     */
     private void spill() {
-        try (WriteBatch batch = new WriteBatch()) {
-            mark(batch);
-            pending.forEach((key, value) -> add(batch, key, value == DELETED ? null : value));
-            db.write(batch);
-        }
+        writePieces(pending.entrySet(), true);
         pending.clear();
         pendingBytes = 0;
     }
 
+    /** The store is marked once the batch is written, and not before: if that fails, the next write tries again. */
     private void mark(WriteBatch batch) {
         if (!isMarked) {
             batch.put(own, MARK, MARK);
-            isMarked = true;
         }
     }
 
@@ -397,7 +442,9 @@ final class Storage implements AutoCloseable {
             if (isSame && !isChanged && (lastIsSynced || !mustSync)) {
                 return;
             }
-            try (WriteBatch batch = new WriteBatch()) {
+            // Room for all of it, as a batch that grows is copied. It takes less than what is counted for the rows.
+            int room = (int) Math.min(pendingBytes + COMMIT_BYTES, BATCH_BYTES_MAX);
+            try (WriteBatch batch = new WriteBatch(room)) {
                 pending.forEach((key, value) -> add(batch, key, value == DELETED ? null : value));
                 addOffsets(batch, offsets);
                 batch.put(own, POSITION, bytes(PositionSerde.serialize(position)));

@@ -13,6 +13,7 @@ import java.time.Duration;
 import java.time.Instant;
 import java.util.ArrayList;
 import java.util.Arrays;
+import java.util.Collections;
 import java.util.HashMap;
 import java.util.List;
 import java.util.Map;
@@ -25,6 +26,7 @@ import org.apache.kafka.common.header.internals.RecordHeaders;
 import org.apache.kafka.common.utils.Bytes;
 import org.apache.kafka.streams.KeyValue;
 import org.apache.kafka.streams.errors.InvalidStateStoreException;
+import org.apache.kafka.streams.errors.ProcessorStateException;
 import org.apache.kafka.streams.processor.internals.ProcessorRecordContext;
 import org.apache.kafka.streams.query.KeyQuery;
 import org.apache.kafka.streams.query.Position;
@@ -129,6 +131,84 @@ class CommitTest {
 
         store = reopen(task, store);
         assertNull(store.committedOffset(CHANGELOG), "Kafka wipes it for that");
+        store.close();
+    }
+
+    @ParameterizedTest
+    @ValueSource(booleans = {false, true})
+    void a_write_that_fails_leaves_the_next_one_to_mark_the_store(boolean isTransactional) {
+        Task task = new Task(directory, true)
+                .with("enable.transactional.statestores", String.valueOf(isTransactional))
+                .with(KviltConfig.UNCOMMITTED_BYTES_MAX_CONFIG, "0");
+        KviltKeyValueStore store = open(task);
+        store.commit(Map.of(CHANGELOG, 5L));
+        KviltKeyValueStore first = store;
+        // The engine refuses a key of so many bytes, and with it the batch.
+        List<KeyValue<Bytes, byte[]>> refused = List.of(new KeyValue<>(Bytes.wrap(new byte[1 << 20]), new byte[1]));
+        assertThrows(ProcessorStateException.class, () -> first.putAll(refused));
+        try {
+            store.put(Task.key("a"), Task.bytes("1"));
+        } catch (ProcessorStateException e) {
+            assertTrue(isTransactional, "only what waits keeps others from being written");
+        }
+
+        store = reopen(task, store);
+        List<String> rows = Task.told(store.all());
+        assertTrue(rows.isEmpty() || store.committedOffset(CHANGELOG) == null, rows + " with an offset");
+        assertEquals(isTransactional, rows.isEmpty());
+        store.close();
+    }
+
+    @Test
+    void rows_that_wait_are_not_the_programs_arrays() {
+        KviltKeyValueStore store = open(new Task(directory, true));
+        byte[] key = Task.bytes("a");
+        byte[] value = Task.bytes("1");
+        store.put(Bytes.wrap(key), value);
+        key[0] = 'x';
+        value[0] = 'x';
+        assertEquals(List.of("a=31"), Task.told(store.all()));
+        store.get(Task.key("a"))[0] = 'x';
+        try (KeyValueIterator<Bytes, byte[]> rows = store.all()) {
+            KeyValue<Bytes, byte[]> row = rows.next();
+            row.key.get()[0] = 'x';
+            row.value[0] = 'x';
+        }
+        assertEquals(List.of("a=31"), Task.told(store.all()));
+        store.commit(Map.of(CHANGELOG, 5L));
+        assertEquals(List.of("a=31"), Task.told(store.all()));
+        store.close();
+    }
+
+    @Test
+    void a_restore_may_have_more_rows_than_a_batch() {
+        // Deletes of one key cost least.
+        KviltKeyValueStore store = open(new Task(directory, true).with(KviltConfig.ENGINE_CONFIG, "kvell"));
+        List<Map.Entry<byte[], byte[]>> rows = new ArrayList<>();
+        rows.add(new KviltStore.Row(Task.bytes("a"), Task.bytes("1")));
+        rows.addAll(Collections.nCopies(4 << 20, new KviltStore.Row(Task.bytes("b"), null)));
+        rows.add(new KviltStore.Row(Task.bytes("c"), Task.bytes("1")));
+        store.storage().restore(rows);
+        assertEquals(List.of("a=31", "c=31"), Task.told(store.all()));
+        store.close();
+    }
+
+    @Test
+    void what_waits_is_written_early_in_pieces_and_seen_once() {
+        Task task = new Task(directory, true).with(KviltConfig.UNCOMMITTED_BYTES_MAX_CONFIG, "5000000");
+        KviltKeyValueStore store = open(task);
+        store.commit(Map.of(CHANGELOG, 5L));
+        int rows = 0;
+        // Small ones, so that operations cut it and not bytes.
+        for (; rows == 0 || store.approximateNumUncommittedBytes() > 0; rows++) {
+            store.put(Task.key(String.format("%06d", rows)), Task.bytes("1"));
+        }
+        assertTrue(rows > 32 << 10, rows + " rows");
+        assertEquals(rows, Task.told(store.all()).size());
+
+        store = reopen(task, store);
+        assertEquals(rows, Task.told(store.all()).size());
+        assertNull(store.committedOffset(CHANGELOG));
         store.close();
     }
 
