@@ -26,6 +26,9 @@ final class Block {
     final long address;
     final int capacity;
 
+    /** Whether an iterator has it, so that one that gives it back twice does not lend it twice. */
+    private boolean isLent = true;
+
     private Block(int capacity) {
         this.capacity = capacity;
         this.buffer = ByteBuffer.allocateDirect(capacity).order(ByteOrder.LITTLE_ENDIAN);
@@ -39,11 +42,19 @@ final class Block {
             return new Block(bytes);
         }
         Block kept = (isSmall ? SMALL : LARGE).take();
-        return kept != null ? kept : new Block(isSmall ? SMALL_CAPACITY : LARGE_CAPACITY);
+        if (kept == null) {
+            return new Block(isSmall ? SMALL_CAPACITY : LARGE_CAPACITY);
+        }
+        kept.isLent = true;
+        return kept;
     }
 
     /** Keeps it for the next iterator, if there is room. Nobody may read it any more. */
     void giveBack() {
+        if (!isLent) {
+            return;
+        }
+        isLent = false;
         if (capacity == SMALL_CAPACITY) {
             SMALL.keep(this);
         } else if (capacity == LARGE_CAPACITY) {

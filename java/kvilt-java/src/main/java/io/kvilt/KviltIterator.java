@@ -1,6 +1,10 @@
 package io.kvilt;
 
+import java.lang.invoke.MethodHandles;
+import java.lang.invoke.VarHandle;
+import java.lang.ref.Reference;
 import java.nio.ByteBuffer;
+import java.util.ConcurrentModificationException;
 import java.util.NoSuchElementException;
 import java.util.function.BiConsumer;
 
@@ -20,8 +24,9 @@ import java.util.function.BiConsumer;
  * many, up to 128 KiB. So a short scan costs little, and a long one asks seldom. {@link KviltReader#scan(KeyRange, int)}
  * asks for more at once.
  *
- * <p>One thread at a time may use it; any thread may close it. Old versions that it may need are kept until it is
- * closed. It does not need the snapshot or keyspace that it was made from any more, only the store.
+ * <p>One thread at a time may use it, and two that ask for rows at once get a {@link ConcurrentModificationException};
+ * any thread may close it. Old versions that it may need are kept until it is closed. It does not need the snapshot or
+ * keyspace that it was made from any more, only the store.
  */
 public final class KviltIterator implements AutoCloseable {
     /** Numbers before the rows of a block; {@code scans.rs} draws a block. */
@@ -33,13 +38,25 @@ public final class KviltIterator implements AutoCloseable {
     private static final int AT_BOUND = 2;
     private static final int WITH_START = 4;
 
+    private static final VarHandle IS_ASKING;
+
+    static {
+        try {
+            IS_ASKING = MethodHandles.lookup().findVarHandle(KviltIterator.class, "isAsking", boolean.class);
+        } catch (ReflectiveOperationException e) {
+            throw new ExceptionInInitializerError(e);
+        }
+    }
+
     private final KviltReader reader;
     private final Handle store;
 
     /** Null if the block has all rows of the range. */
     private Handle handle;
 
-    private Block block;
+    /** Changed by {@link #exchange} only; tests look at it. */
+    Block block;
+
     private ByteBuffer buffer;
 
     /** Of the block: rows, which one is the current, and what is known of what lies beyond. */
@@ -58,14 +75,26 @@ public final class KviltIterator implements AutoCloseable {
     /** Bytes that the next block is to have. */
     private int blockBytes = BLOCK_BYTES_FIRST;
 
-    /** Who used it last: a block goes back to be used again only if no other thread may be reading it. */
-    private Thread user;
+    /**
+     * Whether any thread but its maker has used it. A block goes back to be used again only if none has, and by the
+     * maker, who cannot be reading it meanwhile.
+     *
+     * <p>{@link #check} sets it and looks at {@code isClosed} then; {@link #close} sets that first and looks at this
+     * then. Both are sequentially consistent, so one of them sees the other.
+     */
+    private volatile boolean isShared;
+
+    private final Thread maker;
     private volatile boolean isClosed;
+
+    /** Only by {@link #IS_ASKING}: whether a thread is asking the native side for rows. */
+    @SuppressWarnings("unused")
+    private boolean isAsking;
 
     private KviltIterator(KviltReader reader, KeyRange range, int way, int bytes, int expected) {
         this.reader = reader;
         this.store = reader.store().handle;
-        this.user = Thread.currentThread();
+        this.maker = Thread.currentThread();
         int asked = range.from.length + (range.to == null ? 0 : range.to.length);
         this.block = Block.of(HEAD_BYTES + Math.max(asked, bytes));
         this.buffer = block.buffer;
@@ -243,12 +272,13 @@ public final class KviltIterator implements AutoCloseable {
         if (open != null) {
             open.close();
         }
-        if (user == Thread.currentThread()) {
-            block.giveBack();
-        }
+        giveBack();
     }
 
     private void check() {
+        if (Thread.currentThread() != maker && !isShared) {
+            isShared = true;
+        }
         if (isClosed) {
             throw new IllegalStateException("the iterator is closed");
         }
@@ -280,9 +310,14 @@ public final class KviltIterator implements AutoCloseable {
         } else if (next < 0 ? isBegin : isEnd) {
             isValid = false;
         } else {
-            fill(keyAt, keyLength, isBack ? BACKWARD : 0);
-            isBegin = false;
-            place(0);
+            begin();
+            try {
+                fill(keyAt, keyLength, isBack ? BACKWARD : 0);
+                isBegin = false;
+                place(0);
+            } finally {
+                end();
+            }
         }
     }
 
@@ -292,10 +327,15 @@ public final class KviltIterator implements AutoCloseable {
             place(isLast == isBackward ? 0 : rows - 1);
             return;
         }
-        blockBytes = BLOCK_BYTES_FIRST;
-        fill(HEAD_BYTES, 0, AT_BOUND | (isLast ? BACKWARD : 0));
-        isBegin = true;
-        place(0);
+        begin();
+        try {
+            blockBytes = BLOCK_BYTES_FIRST;
+            fill(HEAD_BYTES, 0, AT_BOUND | (isLast ? BACKWARD : 0));
+            isBegin = true;
+            place(0);
+        } finally {
+            end();
+        }
     }
 
     private void seek(byte[] target, boolean isBack) {
@@ -304,14 +344,36 @@ public final class KviltIterator implements AutoCloseable {
             place(search(target, isBack));
             return;
         }
-        blockBytes = BLOCK_BYTES_FIRST;
-        if (HEAD_BYTES + target.length > block.capacity) {
-            exchange(HEAD_BYTES + target.length);
+        begin();
+        try {
+            blockBytes = BLOCK_BYTES_FIRST;
+            if (HEAD_BYTES + target.length > block.capacity) {
+                exchange(HEAD_BYTES + target.length);
+            }
+            // From here on the block has no rows, should what follows fail.
+            rows = 0;
+            isValid = false;
+            buffer.put(HEAD_BYTES, target);
+            fill(HEAD_BYTES, target.length, WITH_START | (isBack ? BACKWARD : 0));
+            isBegin = false;
+            place(0);
+        } finally {
+            end();
         }
-        buffer.put(HEAD_BYTES, target);
-        fill(HEAD_BYTES, target.length, WITH_START | (isBack ? BACKWARD : 0));
-        isBegin = false;
-        place(0);
+    }
+
+    /**
+     * From here to {@link #end} no other thread asks for rows. Two that did would change the block under each other,
+     * while the native side writes to it.
+     */
+    void begin() {
+        if (!IS_ASKING.compareAndSet(this, false, true)) {
+            throw new ConcurrentModificationException("two threads use the iterator at once");
+        }
+    }
+
+    void end() {
+        IS_ASKING.setRelease(this, false);
     }
 
     /** Makes a row of the block the current one, if the block has it. */
@@ -353,7 +415,6 @@ public final class KviltIterator implements AutoCloseable {
 
     /** Fills the block with what lies behind a key that is in the buffer. */
     private void fill(int at, int length, int way) {
-        user = Thread.currentThread();
         int from = at;
         if (blockBytes > block.capacity - HEAD_BYTES && block.capacity < Block.LARGE_BYTES) {
             // The next block is a larger one. The key moves along.
@@ -375,11 +436,13 @@ public final class KviltIterator implements AutoCloseable {
     private void ask(int at, int length, int way) {
         rows = 0;
         isValid = false;
+        Block filled = block;
         int stripe = handle.enter();
         try {
-            rows = Native.fill(handle.number, block.address, block.capacity, at, length, way, blockBytes);
+            rows = Native.fill(handle.number, filled.address, filled.capacity, at, length, way, blockBytes);
         } finally {
             handle.leave(stripe);
+            Reference.reachabilityFence(filled);
         }
         isEnd = buffer.getInt(12) != 0;
     }
@@ -393,10 +456,20 @@ public final class KviltIterator implements AutoCloseable {
         ask(HEAD_BYTES, length, way);
     }
 
+    /** Goes on with another block, if there is memory for one; else all stays as it is. */
     private void exchange(int bytes) {
-        block.giveBack();
-        block = Block.of(bytes);
-        buffer = block.buffer;
+        Block next = Block.of(bytes);
+        rows = 0;
+        isValid = false;
+        giveBack();
+        block = next;
+        buffer = next.buffer;
+    }
+
+    private void giveBack() {
+        if (Thread.currentThread() == maker && !isShared) {
+            block.giveBack();
+        }
     }
 
     private void grow() {

@@ -16,6 +16,9 @@ public abstract sealed class KviltReader implements AutoCloseable permits KviltW
     /** Longer keys go to the native side as arrays; the store refuses them. */
     static final int KEY_BYTES_MAX = 64 << 10;
 
+    /** Room for keys of {@link #getMany} to begin with, at most: it grows to what they take. */
+    private static final int MANY_BYTES_FIRST_MAX = 16 << 20;
+
     /** Null until the constructor of a store has made it. */
     Handle handle;
 
@@ -64,7 +67,7 @@ public abstract sealed class KviltReader implements AutoCloseable permits KviltW
      */
     public final int get(byte[] key, byte[] value) {
         int length = key.length;
-        if (length + value.length <= Scratch.BYTES_MAX && length <= KEY_BYTES_MAX) {
+        if ((long) length + value.length <= Scratch.BYTES_MAX && length <= KEY_BYTES_MAX) {
             Scratch scratch = Scratch.of(length + value.length);
             scratch.buffer.put(0, key);
             long found = read(scratch, scratch.capacity, length);
@@ -96,29 +99,32 @@ public abstract sealed class KviltReader implements AutoCloseable permits KviltW
         if (value.isReadOnly()) {
             throw new ReadOnlyBufferException();
         }
-        int length = key.remaining();
-        int room = value.remaining();
+        // Once each: the native side does not check them, and another thread may move them.
+        int keyAt = key.position();
+        int keyEnd = key.limit();
+        int valueAt = value.position();
+        int length = Math.max(0, keyEnd - keyAt);
+        int room = Math.max(0, value.limit() - valueAt);
         int found;
         if (key.isDirect() && value.isDirect()) {
             int stripe = handle.enter();
             try {
-                found = (int) Native.getDirect(
-                        handle.number, key, key.position(), length, value, value.position(), room);
+                found = (int) Native.getDirect(handle.number, key, keyAt, length, value, valueAt, room);
             } finally {
                 handle.leave(stripe);
             }
         } else {
             byte[] keyBytes = new byte[length];
-            key.get(key.position(), keyBytes);
+            key.get(keyAt, keyBytes);
             byte[] whole = get(keyBytes);
             found = whole == null ? NOT_FOUND : whole.length;
             if (whole != null && found <= room) {
-                value.put(value.position(), whole);
+                value.put(valueAt, whole);
             }
         }
-        key.position(key.limit());
+        key.position(keyEnd);
         if (found >= 0 && found <= room) {
-            value.limit(value.position() + found);
+            value.limit(valueAt + found);
         }
         return found;
     }
@@ -149,7 +155,7 @@ public abstract sealed class KviltReader implements AutoCloseable permits KviltW
      * @throws KviltException as {@link #get(byte[])}: one for all keys
      */
     public final List<byte[]> getMany(List<byte[]> keys) {
-        Packed packed = new Packed(64 * keys.size());
+        Packed packed = new Packed((int) Math.min(MANY_BYTES_FIRST_MAX, 64L * keys.size()));
         for (byte[] key : keys) {
             packed.add(key);
         }

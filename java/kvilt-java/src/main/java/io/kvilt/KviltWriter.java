@@ -54,20 +54,24 @@ public abstract sealed class KviltWriter extends KviltReader permits Kvilt, Keys
      * @throws KviltException see the class
      */
     public final void put(ByteBuffer key, ByteBuffer value) {
-        int keyLength = key.remaining();
-        int valueLength = value.remaining();
+        // Once each: the native side does not check them, and another thread may move them.
+        int keyAt = key.position();
+        int keyEnd = key.limit();
+        int valueAt = value.position();
+        int valueEnd = value.limit();
+        int keyLength = Math.max(0, keyEnd - keyAt);
+        int valueLength = Math.max(0, valueEnd - valueAt);
         if (key.isDirect() && value.isDirect()) {
             int stripe = handle.enter();
             try {
-                Native.putDirect(
-                        handle.number, key, key.position(), keyLength, value, value.position(), valueLength);
+                Native.putDirect(handle.number, key, keyAt, keyLength, value, valueAt, valueLength);
             } finally {
                 handle.leave(stripe);
             }
         } else if ((long) keyLength + valueLength <= Scratch.BYTES_MAX) {
             Scratch scratch = Scratch.of(keyLength + valueLength);
-            scratch.put(0, key);
-            scratch.put(keyLength, value);
+            scratch.put(0, key, keyAt, keyLength);
+            scratch.put(keyLength, value, valueAt, valueLength);
             int stripe = handle.enter();
             try {
                 Native.put(handle.number, scratch.address, keyLength, valueLength);
@@ -77,8 +81,8 @@ public abstract sealed class KviltWriter extends KviltReader permits Kvilt, Keys
         } else {
             put(bytes(key), bytes(value));
         }
-        key.position(key.limit());
-        value.position(value.limit());
+        key.position(keyEnd);
+        value.position(valueEnd);
     }
 
     /**

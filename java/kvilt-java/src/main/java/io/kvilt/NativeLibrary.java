@@ -43,7 +43,7 @@ final class NativeLibrary {
             Path copy = temporary();
             try {
                 Files.copy(library, copy, StandardCopyOption.REPLACE_EXISTING);
-                System.load(copy.toString());
+                loadCopy(copy);
             } finally {
                 removeLoaded(copy);
             }
@@ -51,6 +51,17 @@ final class NativeLibrary {
             UnsatisfiedLinkError error = new UnsatisfiedLinkError(
                     "the native library of Kvilt could not be copied out of the jar: " + e
                             + "; -Dkvilt.tmpdir names another directory");
+            error.initCause(e);
+            throw error;
+        }
+    }
+
+    private static void loadCopy(Path copy) {
+        try {
+            System.load(copy.toString());
+        } catch (UnsatisfiedLinkError e) {
+            UnsatisfiedLinkError error = new UnsatisfiedLinkError(e.getMessage()
+                    + "; if nothing may be executed in that directory (noexec), -Dkvilt.tmpdir names another one");
             error.initCause(e);
             throw error;
         }

@@ -35,9 +35,13 @@ final class Scratch {
     }
 
     private void grow(int bytes) {
-        capacity = Math.min(BYTES_MAX, Math.max(BYTES_FIRST, Integer.highestOneBit(bytes - 1) * 2));
-        buffer = ByteBuffer.allocateDirect(capacity).order(ByteOrder.LITTLE_ENDIAN);
-        address = Native.address(buffer);
+        int grown = Math.min(BYTES_MAX, Math.max(BYTES_FIRST, Integer.highestOneBit(bytes - 1) * 2));
+        // There may be no memory for it. Then all three fields stay as they are.
+        ByteBuffer next = ByteBuffer.allocateDirect(grown).order(ByteOrder.LITTLE_ENDIAN);
+        long begin = Native.address(next);
+        capacity = grown;
+        buffer = next;
+        address = begin;
     }
 
     /** Bytes of a result that lies behind {@code at}. */
@@ -47,8 +51,8 @@ final class Scratch {
         return copy;
     }
 
-    /** Puts the bytes that remain in {@code source}, whose position stays, at {@code at}. */
-    void put(int at, ByteBuffer source) {
-        buffer.put(at, source, source.position(), source.remaining());
+    /** Puts bytes of {@code source}, whose position stays, at {@code at}. */
+    void put(int at, ByteBuffer source, int from, int length) {
+        buffer.put(at, source, from, length);
     }
 }

@@ -2,6 +2,7 @@ package io.kvilt;
 
 import java.nio.ByteBuffer;
 import java.util.ArrayList;
+import java.util.ConcurrentModificationException;
 import java.util.List;
 
 /**
@@ -21,7 +22,7 @@ public final class WriteBatch implements AutoCloseable {
     /** As an operation has two bytes for it. */
     private static final int KEYSPACES_MAX = 0xffff;
 
-    /** Null when it is closed. */
+    /** Null when it is closed, which another thread may do: each method reads it once. */
     private Packed operations;
 
     private final List<Keyspace> keyspaces = new ArrayList<>(2);
@@ -70,10 +71,16 @@ public final class WriteBatch implements AutoCloseable {
      * @param value the value: what remains in the buffer, which is taken from it
      */
     public void put(ByteBuffer key, ByteBuffer value) {
-        int at = head(PUT, 0, key.remaining(), value.remaining());
-        int length = key.remaining();
-        key.get(operations.bytes, at, length);
-        value.get(operations.bytes, at + length, value.remaining());
+        int keyAt = key.position();
+        int valueAt = value.position();
+        int keyLength = key.remaining();
+        int valueLength = value.remaining();
+        Packed open = open();
+        int at = head(open, PUT, 0, keyLength, valueLength);
+        key.get(keyAt, open.bytes, at, keyLength);
+        value.get(valueAt, open.bytes, at + keyLength, valueLength);
+        key.position(keyAt + keyLength);
+        value.position(valueAt + valueLength);
     }
 
     /**
@@ -101,8 +108,10 @@ public final class WriteBatch implements AutoCloseable {
      * @param key the key: what remains in the buffer, which is taken from it
      */
     public void delete(ByteBuffer key) {
-        int at = head(DELETE, 0, key.remaining(), 0);
-        key.get(operations.bytes, at, key.remaining());
+        int length = key.remaining();
+        Packed open = open();
+        int at = head(open, DELETE, 0, length, 0);
+        key.get(open.bytes, at, length);
     }
 
     /**
@@ -156,12 +165,17 @@ public final class WriteBatch implements AutoCloseable {
         if (count == 0) {
             return;
         }
-        long[] numbers = new long[keyspaces.size()];
-        int[] stripes = new int[numbers.length];
+        // What was entered is left by these: another thread may clear the list meanwhile.
+        Keyspace[] entering = keyspaces.toArray(new Keyspace[0]);
+        long[] numbers = new long[entering.length];
+        int[] stripes = new int[entering.length];
         int entered = 0;
         try {
-            for (; entered < numbers.length; entered++) {
-                Handle handle = keyspaces.get(entered).handle;
+            for (; entered < entering.length; entered++) {
+                if (entering[entered] == null) {
+                    throw new ConcurrentModificationException("a batch is cleared while it is written");
+                }
+                Handle handle = entering[entered].handle;
                 stripes[entered] = handle.enter();
                 numbers[entered] = handle.number;
             }
@@ -169,7 +183,7 @@ public final class WriteBatch implements AutoCloseable {
         } finally {
             while (entered > 0) {
                 entered--;
-                keyspaces.get(entered).handle.leave(stripes[entered]);
+                entering[entered].handle.leave(stripes[entered]);
             }
         }
     }
@@ -183,14 +197,14 @@ public final class WriteBatch implements AutoCloseable {
     }
 
     private void add(int what, int keyspace, byte[] key, byte[] value) {
-        int at = head(what, keyspace, key.length, value.length);
-        System.arraycopy(key, 0, operations.bytes, at, key.length);
-        System.arraycopy(value, 0, operations.bytes, at + key.length, value.length);
+        Packed open = open();
+        int at = head(open, what, keyspace, key.length, value.length);
+        System.arraycopy(key, 0, open.bytes, at, key.length);
+        System.arraycopy(value, 0, open.bytes, at + key.length, value.length);
     }
 
     /** Writes the head of an operation; key and value go where it returns. */
-    private int head(int what, int keyspace, int key, int value) {
-        Packed open = open();
+    private int head(Packed open, int what, int keyspace, int key, int value) {
         int at = open.reserve((long) HEAD_BYTES + key + value);
         Packed.INT.set(open.bytes, at, what | keyspace << 16);
         Packed.INT.set(open.bytes, at + 4, key);

@@ -304,7 +304,47 @@ class BadInputTest {
                 assertArrayEquals(value, db.get(b("after")));
             }
         } finally {
-            assertTrue(run("umount", mount.toString()));
+            unmount(mount);
+        }
+    }
+
+    @Test
+    void aDirectoryInWhichNothingMayBeExecutedIsSaidToBeOne() throws Exception {
+        Path mount = Files.createDirectory(directory.resolve("noexec"));
+        assumeTrue(
+                run("mount", "-t", "tmpfs", "-o", "size=48m,noexec", "tmpfs", mount.toString()),
+                "skipped: no file system can be mounted here");
+        // Loaded by now, so the property is for this test alone.
+        assertEquals(Native.VERSION, Native.version());
+        String library = System.clearProperty("kvilt.library.path");
+        String before = System.setProperty("kvilt.tmpdir", mount.toString());
+        try {
+            UnsatisfiedLinkError e = assertThrows(UnsatisfiedLinkError.class, NativeLibrary::load);
+            assertTrue(e.getMessage().contains("-Dkvilt.tmpdir"), e.getMessage());
+            assertTrue(e.getMessage().contains(mount.toString()), e.getMessage());
+            try (Stream<Path> files = Files.list(mount)) {
+                assertEquals(0, files.count());
+            }
+        } finally {
+            restore("kvilt.tmpdir", before);
+            restore("kvilt.library.path", library);
+            unmount(mount);
+        }
+    }
+
+    /**
+     * Lazily: the linker keeps the first part of what it could not load, and a process that another test starts at this
+     * moment has all open files of this one until it is another program.
+     */
+    private static void unmount(Path mount) throws InterruptedException {
+        assertTrue(run("umount", "--lazy", mount.toString()));
+    }
+
+    private static void restore(String property, String value) {
+        if (value == null) {
+            System.clearProperty(property);
+        } else {
+            System.setProperty(property, value);
         }
     }
 

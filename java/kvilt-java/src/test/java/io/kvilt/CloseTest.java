@@ -10,6 +10,7 @@ import static org.junit.jupiter.api.Assertions.assertTrue;
 import java.nio.ByteBuffer;
 import java.nio.file.Path;
 import java.util.ArrayList;
+import java.util.ConcurrentModificationException;
 import java.util.LinkedHashMap;
 import java.util.List;
 import java.util.Map;
@@ -314,6 +315,34 @@ class CloseTest {
                 reader.join();
                 failures.forEach(Throwable::printStackTrace);
                 assertEquals(0, failures.size());
+            }
+        }
+    }
+
+    @Test
+    void twoThreadsThatAskOneIteratorAtOnceAreToldSo() {
+        try (Kvilt db = open(Engine.EVEN)) {
+            for (int i = 0; i < 1000; i++) {
+                db.put(b("key" + i), new byte[100]);
+            }
+            try (KviltIterator rows = db.newIterator()) {
+                // As if another thread were in the middle of it.
+                rows.begin();
+                for (Executable call : List.<Executable>of(
+                        rows::seekToFirst, rows::seekToLast, () -> rows.seek(b("k")), () -> rows.seekForPrev(b("k")))) {
+                    assertThrows(ConcurrentModificationException.class, call);
+                }
+                rows.end();
+                rows.seekToFirst();
+                assertArrayEquals(b("key0"), rows.key());
+                rows.begin();
+                assertThrows(ConcurrentModificationException.class, () -> rows.forEachRemaining((key, value) -> {}));
+                rows.end();
+                int left = 0;
+                for (; rows.isValid(); rows.next()) {
+                    left++;
+                }
+                assertTrue(0 < left && left < 1000, "the rest begins where the first block ends");
             }
         }
     }

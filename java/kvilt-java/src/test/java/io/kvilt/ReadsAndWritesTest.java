@@ -11,8 +11,10 @@ import java.nio.ByteBuffer;
 import java.nio.ReadOnlyBufferException;
 import java.nio.charset.StandardCharsets;
 import java.nio.file.Path;
+import java.util.AbstractList;
 import java.util.ArrayList;
 import java.util.Arrays;
+import java.util.Iterator;
 import java.util.List;
 import java.util.NoSuchElementException;
 import java.util.Random;
@@ -350,6 +352,39 @@ class ReadsAndWritesTest {
             assertEquals(List.of("k"), keys(otherBefore.scan(KeyRange.all())));
             assertEquals(List.of(), keys(other.scan(KeyRange.all())));
         }
+    }
+
+    @Test
+    void aListSaysThatItIsLongerThanAnArrayCanBe() {
+        db.put(b("k"), b("v"));
+        List<byte[]> list = new AbstractList<>() {
+            @Override
+            public byte[] get(int i) {
+                return b("k");
+            }
+
+            @Override
+            public int size() {
+                return 40_000_000;
+            }
+
+            @Override
+            public Iterator<byte[]> iterator() {
+                return List.of(b("k")).iterator();
+            }
+        };
+        assertArrayEquals(b("v"), db.getMany(list).get(0));
+    }
+
+    @Test
+    void oneBufferMayBeKeyAndValueOfABatch() {
+        ByteBuffer both = ByteBuffer.wrap(b("xsame")).position(1);
+        try (WriteBatch batch = new WriteBatch()) {
+            batch.put(both, both);
+            assertEquals(0, both.remaining());
+            db.write(batch);
+        }
+        assertArrayEquals(b("same"), db.get(b("same")));
     }
 
     @Test

@@ -19,7 +19,7 @@ import org.junit.jupiter.api.parallel.Execution;
 import org.junit.jupiter.api.parallel.ExecutionMode;
 
 /**
- * Many calls, many opens, many stores: each in a virtual machine of its own, whose output and figures of the system are
+ * Many calls, many opens, many stores, little memory: each in a virtual machine of its own, whose output and figures of the system are
  * looked at. Linux only, as {@code /proc} is.
  */
 @Execution(ExecutionMode.CONCURRENT)
@@ -59,6 +59,12 @@ class StressTest {
         assertTrue(figure(output, "descriptors left behind the close") <= 4);
     }
 
+    @Test
+    void whereThereIsNoDirectMemoryCallsFailAndGoOnWhenThereIs() throws Exception {
+        List<String> output = run(LittleMemory.class, "-Xmx64m", "-XX:MaxDirectMemorySize=1m");
+        assertTrue(output.contains("it goes on"), output::toString);
+    }
+
     private static long figure(List<String> output, String name) {
         String line = output.stream().filter(l -> l.startsWith(name + ": ")).findFirst().orElseThrow();
         return Long.parseLong(line.substring(name.length() + 2));
@@ -84,6 +90,75 @@ class StressTest {
         assertEquals(0, process.exitValue(), lines::toString);
         assertFalse(lines.isEmpty());
         return lines;
+    }
+
+    /** Calls that need more direct memory than is left, and again when it is there. */
+    static final class LittleMemory {
+        public static void main(String[] arguments) {
+            byte[] key = {1};
+            byte[] value = new byte[100_000];
+            Arrays.fill(value, (byte) 7);
+            try (Kvilt db = Kvilt.open(Path.of(arguments[0], "store"));
+                    WriteBatch batch = new WriteBatch()) {
+                // By a batch, which is in the heap.
+                batch.put(key, value);
+                db.write(batch);
+                for (int i = 0; i < 1000; i++) {
+                    db.put(String.format("row%04d", i).getBytes(), new byte[100]);
+                }
+                KviltIterator rows = db.scan(KeyRange.prefix("row".getBytes()));
+                List<ByteBuffer> hoard = new ArrayList<>();
+                fails(() -> {
+                    while (true) {
+                        hoard.add(ByteBuffer.allocateDirect(4 << 10));
+                    }
+                });
+                // The first block is there, the second one is larger.
+                fails(() -> {
+                    while (true) {
+                        rows.next();
+                    }
+                });
+                int row = number(rows);
+                // Twice: what failed must leave nothing behind that looks as if there were room.
+                for (int i = 0; i < 2; i++) {
+                    fails(() -> db.put(key, value));
+                    fails(() -> db.get(key));
+                    fails(rows::next);
+                    // Or it would have got the block of the other one.
+                    fails(() -> db.scan(KeyRange.prefix("row".getBytes())));
+                    check(row == number(rows));
+                }
+                hoard.clear();
+                check(Arrays.equals(value, db.get(key)));
+                for (rows.next(); rows.isValid(); rows.next()) {
+                    row++;
+                    check(row == number(rows));
+                }
+                check(row == 999);
+                rows.close();
+                System.out.println("it goes on");
+            }
+        }
+
+        private static int number(KviltIterator rows) {
+            return Integer.parseInt(new String(rows.key()).substring("row".length()));
+        }
+
+        private static void check(boolean isTrue) {
+            if (!isTrue) {
+                throw new AssertionError();
+            }
+        }
+
+        private static void fails(Runnable call) {
+            try {
+                call.run();
+            } catch (OutOfMemoryError e) {
+                return;
+            }
+            throw new AssertionError("there was memory");
+        }
     }
 
     /** Every kind of call, ten million in all. */
