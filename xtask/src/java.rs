@@ -24,7 +24,8 @@ const VERSION_MIN: u32 = 17;
 const INSTALLED: &str = "/usr/lib/jvm";
 
 const WHAT_TO_INSTALL: &str = "Java's tests need a JDK of 17 or newer and Maven: \
-     apt-get install openjdk-17-jdk-headless maven, or your system's packages of the same";
+     apt-get install openjdk-17-jdk-headless maven (default-jdk-headless where there is no \
+     openjdk-17), or your system's packages of the same";
 
 /// Maven's words for the cluster of Kafka Streams whose processes are killed.
 const CLUSTER: &[&str] = &[
