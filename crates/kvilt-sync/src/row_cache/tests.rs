@@ -80,9 +80,9 @@ fn the_limit_holds_and_rows_that_are_read_stay() {
 /// A ring lost 28 of 100 gets to as many rows that were read once.
 #[test]
 fn rows_that_are_read_often_outlive_many_that_are_read_once_and_their_own_writes() {
-    let (hot, cold) = if cfg!(miri) { (20, 300) } else { (1000, 40_000_u32) };
+    let (hot, cold) = if cfg!(miri) { (20, 150) } else { (1000, 40_000_u32) };
     // Each of its shards has room for all that lie in it.
-    let cache = RowCache::new((hot as usize * 1024).max(128 << 10));
+    let cache = RowCache::new((hot as usize * 1024).max(64 << 10));
     let get = |i: u32| {
         let key = i.to_be_bytes();
         let is_there = cache.get(&key).is_some();
