@@ -170,6 +170,15 @@ impl Charge {
         self.budget.sub(self.part, bytes);
     }
 
+    /// Holds `bytes` from here on, whether that is more or less.
+    pub fn set(&mut self, bytes: u64) {
+        if bytes > self.bytes {
+            self.grow(bytes - self.bytes);
+        } else {
+            self.shrink(self.bytes - bytes);
+        }
+    }
+
     /// What it holds, in bytes.
     pub fn bytes(&self) -> u64 {
         self.bytes

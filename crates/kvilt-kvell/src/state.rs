@@ -420,18 +420,9 @@ impl State {
         let room = budget.bytes_max().saturating_sub(budget.used_in_all()) / self.ground.shards;
         let cache = own.min(self.charges.cache.bytes() + room).max(CACHE_BYTES_MIN);
         self.blocks.set_cache_bytes(cache);
-        set(&mut self.charges.index, index);
+        self.charges.index.set(index);
         // Pages that are free are not taken from the cache: they were its own.
-        set(&mut self.charges.work, work + self.blocks.spare_bytes());
-        set(&mut self.charges.cache, self.blocks.cache_bytes());
-    }
-}
-
-fn set(charge: &mut Charge, bytes: u64) {
-    let before = charge.bytes();
-    if bytes > before {
-        charge.grow(bytes - before);
-    } else {
-        charge.shrink(before - bytes);
+        self.charges.work.set(work + self.blocks.spare_bytes());
+        self.charges.cache.set(self.blocks.cache_bytes());
     }
 }

@@ -66,13 +66,7 @@ impl Memory {
 
     /// Charges what it uses now.
     pub(crate) fn charge(&self) {
-        let (mut charge, bytes) = (self.charge.lock(), self.table.memory_bytes() as u64);
-        let before = charge.bytes();
-        if bytes > before {
-            charge.grow(bytes - before);
-        } else {
-            charge.shrink(before - bytes);
-        }
+        self.charge.lock().set(self.table.memory_bytes() as u64);
     }
 
     /// Bytes that are charged.

@@ -62,7 +62,7 @@ impl Entry {
     }
 }
 
-/// All that are measured, in the order in which they are told.
+/// All policies, in the order of the table that is printed.
 pub(super) fn entries() -> Vec<Entry> {
     let online = |name, policy, order| Entry { name, subject: Subject::Online(policy), order };
     let rows = |name, by| online(name, Policy::Rows(by), Order::Keys);

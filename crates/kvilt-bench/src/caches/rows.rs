@@ -3,7 +3,7 @@
 //! | policy | what |
 //! | --- | --- |
 //! | [`Lru`] | the row that was not read for longest goes |
-//! | [`Clock`] | what `kvilt-sync` has today: a row that was read since it came by last is spared once |
+//! | [`Clock`] | what `kvilt-sync` had before record 0072: a row read since it came by last is spared once |
 //! | [`S3Fifo`] | a tenth for rows that are new; whoever is not read twice there goes, and is remembered |
 //! | [`super::tiny_lfu::TinyLfu`] | a sketch counts how often each row is read; who is read less goes |
 //! | [`Quick`] | the crate `quick_cache`, which a page cache of `kvell` is |
@@ -75,7 +75,8 @@ impl Rows for Lru {
     }
 }
 
-/// The row cache as it is: a hand walks the rows in a circle, in the order in which they came.
+/// The row cache as it was before docs/design/0072: a hand walks the rows in a circle, in the order in which
+/// they came.
 pub(super) struct Clock {
     lists: Lists,
     is_read: Vec<bool>,

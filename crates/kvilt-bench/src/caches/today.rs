@@ -1,5 +1,5 @@
-//! `Today`: memory as `kvilt-even` uses it now. Half of it is the budget: a tenth of that for rows, and munks
-//! by heat per byte in nine tenths less that; the page cache has what is left of all.
+//! `Today`: memory as `kvilt-even` used it before docs/design/0072. Half of it is the budget: a tenth of that
+//! for rows, and munks by heat per byte in nine tenths less that; the page cache has what is left of all.
 //!
 //! The rule is that of `kvilt-even/src/rebalance/memory.rs`, with its numbers; heat is halved every second,
 //! and some twenty loads or evictions are made in one.

@@ -144,11 +144,7 @@ impl Shard {
         while self.ends(List::Window).bytes > bytes_max / WINDOW_PART {
             freed += self.contest(bytes_max - bytes_max / WINDOW_PART);
         }
-        while self.bytes() > bytes_max {
-            let victim = self.victims().next().unwrap_or(self.ends(List::Window).oldest);
-            freed += self.vacate(victim);
-        }
-        freed
+        freed + self.let_go(bytes_max, usize::MAX)
     }
 
     /// Lets the next rows go, at most this many, while there are more than `bytes_max` bytes; returns the

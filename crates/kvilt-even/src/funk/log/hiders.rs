@@ -87,7 +87,7 @@ impl Hiders {
         let noted = self.noted.lock().clone();
         let mut all = Tombstones::clone(self.sorted.load(&pin()));
         noted.iter().for_each(|(tombstone, batch)| all.push(tombstone, *batch, versions));
-        set(&mut charge, all.bytes());
+        charge.set(all.bytes());
         self.sorted.replace(Arc::new(all));
         let mut left = self.noted.lock();
         left.drain(..noted.len());
@@ -100,7 +100,7 @@ impl Hiders {
     /// These are all: of a log of an earlier run, which was read.
     pub(super) fn replace(&self, all: Tombstones) {
         let mut charge = self.sorting.lock();
-        set(&mut charge, all.bytes());
+        charge.set(all.bytes());
         self.sorted.replace(Arc::new(all));
     }
 }
@@ -149,10 +149,4 @@ impl ChunkLog {
 fn bound_bytes(tombstone: &RangeTombstone) -> usize {
     let KeyRange { start, end } = &tombstone.range;
     start.len() + end.as_ref().map_or(0, Vec::len)
-}
-
-fn set(charge: &mut Charge, bytes: u64) {
-    let before = charge.bytes();
-    charge.grow(bytes.saturating_sub(before));
-    charge.shrink(before.saturating_sub(bytes));
 }

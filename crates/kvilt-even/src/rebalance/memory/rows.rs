@@ -70,8 +70,8 @@ impl Store {
     /// Charges the rows that are cached now; returns their bytes.
     fn charge_rows(&self, room: &mut RowRoom) -> u64 {
         let (share, rows) = (self.config.row_cache_bytes, self.row_cache.bytes() as u64);
-        charge_with(&mut room.share, rows.min(share));
-        charge_with(&mut room.spare, rows.saturating_sub(share));
+        room.share.set(rows.min(share));
+        room.spare.set(rows.saturating_sub(share));
         rows
     }
 
@@ -127,14 +127,5 @@ impl Store {
     /// Bytes that rows may have if all others keep what they have.
     fn room_for_rows(&self, rows: u64) -> u64 {
         (self.planned_bytes() + rows).saturating_sub(self.files.budget.used_in_all())
-    }
-}
-
-fn charge_with(charge: &mut Charge, bytes: u64) {
-    let before = charge.bytes();
-    if bytes > before {
-        charge.grow(bytes - before);
-    } else {
-        charge.shrink(before - bytes);
     }
 }
