@@ -37,16 +37,30 @@ const CLUSTER: &[&str] = &[
     "-Dsurefire.failIfNoSpecifiedTests=false",
 ];
 
+/// Maven's words for the application in `examples/streams`, which has a broker of its own.
+const EXAMPLE: &[&str] = &[
+    "-q",
+    "-Pexample",
+    "package",
+    "-DskipTests",
+    "-pl",
+    "kvilt-java,kvilt-kafka-streams,../examples/streams",
+];
+
 /// Builds the jars, runs the tests that `words` want, and tells where the jars are.
 pub(crate) fn run(workspace: &Workspace, words: &[&str]) -> Result<()> {
     let goal: &[&str] = match words {
         [] => &["verify"],
         ["--jar"] => &["package", "-DskipTests"],
         ["--cluster"] => CLUSTER,
-        _ => bail!("`java` has no options but --jar and --cluster, one of them at most"),
+        ["--example"] | ["--example", "--serve"] => EXAMPLE,
+        _ => bail!("`java` has no options but --jar, --cluster and --example [--serve], one of them at most"),
     };
     ensure!(is_there(), "{WHAT_TO_INSTALL}");
     library(workspace, words.is_empty())?;
+    if words.first() == Some(&"--example") {
+        return example(workspace, homes()?.pop().flatten(), words.len() > 1);
+    }
     let directory = workspace.root.join("java");
     let mut homes = homes()?;
     if !words.is_empty() {
@@ -62,7 +76,26 @@ pub(crate) fn run(workspace: &Workspace, words: &[&str]) -> Result<()> {
         println!("$ mvn -B -ntp {} ({named})", goal.join(" "));
         quietly(&mut maven)?;
     }
+    if words.is_empty() {
+        example(workspace, homes.pop().flatten(), false)?;
+    }
     println!("the jars: java/kvilt-java/target/kvilt-java-*.jar, and that of kvilt-kafka-streams likewise");
+    Ok(())
+}
+
+/// Runs the example, whose lines are the program's; it fails if an answer is wrong.
+fn example(workspace: &Workspace, home: Option<PathBuf>, is_serving: bool) -> Result<()> {
+    let mut maven = Command::new("mvn");
+    maven.current_dir(workspace.root.join("java")).args(["-B", "-ntp"]).args(EXAMPLE);
+    if is_serving {
+        maven.arg("-Dexample.arguments=--serve");
+    }
+    if let Some(home) = home {
+        maven.env("JAVA_HOME", home);
+    }
+    println!("$ mvn -B -ntp {}", EXAMPLE.join(" "));
+    let status = maven.status().context("start mvn")?;
+    ensure!(status.success(), "the example: mvn: {status}");
     Ok(())
 }
 
@@ -174,5 +207,6 @@ mod tests {
     #[test]
     fn an_unknown_option_is_refused() {
         assert!(run(&Workspace::here(), &["--fast"]).is_err());
+        assert!(run(&Workspace::here(), &["--serve"]).is_err());
     }
 }
