@@ -116,6 +116,17 @@ public final class KeyRange {
     }
 
     /**
+     * The same range of keys that all begin with {@code prefix}, where this one speaks of what comes behind it: for
+     * programs that keep several sorted maps in one store, each below a prefix of its own.
+     *
+     * @param prefix the first bytes of each key
+     * @return the range of {@code prefix} followed by each key of this range
+     */
+    public KeyRange under(byte[] prefix) {
+        return new KeyRange(joined(prefix, from), to == null ? prefix(prefix).to : joined(prefix, to));
+    }
+
+    /**
      * Whether a key is in the range.
      *
      * @param key the key
@@ -128,6 +139,12 @@ public final class KeyRange {
     /** The key right behind: no key lies between. */
     private static byte[] successor(byte[] key) {
         return Arrays.copyOf(key, key.length + 1);
+    }
+
+    private static byte[] joined(byte[] first, byte[] second) {
+        byte[] joined = Arrays.copyOf(first, first.length + second.length);
+        System.arraycopy(second, 0, joined, first.length, second.length);
+        return joined;
     }
 
     @Override

@@ -73,6 +73,7 @@ class BadInputTest {
                     () -> batch.delete((byte[]) null),
                     () -> rows.seek(null),
                     () -> KeyRange.prefix(null),
+                    () -> KeyRange.all().under(null),
                     () -> Kvilt.open((String) null),
                     () -> Kvilt.open(null, directory),
                     () -> new Options().setEngine(null));

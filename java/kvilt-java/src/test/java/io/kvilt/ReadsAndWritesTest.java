@@ -178,6 +178,19 @@ class ReadsAndWritesTest {
     }
 
     @Test
+    void aRangeUnderAPrefixHasTheKeysBehindIt() {
+        assertEquals(KeyRange.prefix(b("p")), KeyRange.all().under(b("p")));
+        assertEquals(KeyRange.of(b("pb"), b("pd")), KeyRange.of(b("b"), b("d")).under(b("p")));
+        assertEquals(KeyRange.of(b("pb"), b("q")), KeyRange.atLeast(b("b")).under(b("p")));
+        assertEquals(KeyRange.of(b("p"), b("pb")), KeyRange.lessThan(b("b")).under(b("p")));
+        assertEquals(KeyRange.prefix(b("pab")), KeyRange.prefix(b("ab")).under(b("p")));
+        assertEquals(KeyRange.atMost(b("b")), KeyRange.atMost(b("b")).under(b("")));
+        byte[] high = {-1, -1};
+        assertEquals(KeyRange.atLeast(high), KeyRange.all().under(high));
+        assertEquals(KeyRange.of(new byte[] {1, -1}, new byte[] {2}), KeyRange.all().under(new byte[] {1, -1}));
+    }
+
+    @Test
     void rangesAreDeletedAndScanned() {
         for (String key : List.of("a", "b", "c", "d", "e")) {
             db.put(b(key), b(key));
