@@ -27,15 +27,18 @@ const WHAT_TO_INSTALL: &str = "Java's tests need a JDK of 17 or newer and Maven:
      apt-get install openjdk-17-jdk-headless maven (default-jdk-headless where there is no \
      openjdk-17), or your system's packages of the same";
 
-/// Maven's words for the cluster of Kafka Streams whose processes are killed.
+/// Maven's words for tests with brokers and instances of Kafka Streams, as processes of their own.
 const CLUSTER: &[&str] = &[
     "-Pcluster",
     "verify",
     "-pl",
     "kvilt-java,kvilt-kafka-streams,kvilt-kafka-streams-cluster",
-    "-Dtest=ClusterTest",
     "-Dsurefire.failIfNoSpecifiedTests=false",
 ];
+
+/// Behind those: processes are killed, or an application is moved from RocksDB's stores.
+const KILLED: &[&str] = &["-Dtest=ClusterTest"];
+const MOVED: &[&str] = &["-Dtest=UpgradeTest"];
 
 /// Maven's words for the application in `examples/streams`, which has a broker of its own.
 const EXAMPLE: &[&str] = &[
@@ -49,12 +52,15 @@ const EXAMPLE: &[&str] = &[
 
 /// Builds the jars, runs the tests that `words` want, and tells where the jars are.
 pub(crate) fn run(workspace: &Workspace, words: &[&str]) -> Result<()> {
-    let goal: &[&str] = match words {
-        [] => &["verify"],
-        ["--jar"] => &["package", "-DskipTests"],
-        ["--cluster"] => CLUSTER,
-        ["--example"] | ["--example", "--serve"] => EXAMPLE,
-        _ => bail!("`java` has no options but --jar, --cluster and --example [--serve], one of them at most"),
+    let goal = match words {
+        [] => vec!["verify"],
+        ["--jar"] => vec!["package", "-DskipTests"],
+        ["--cluster"] => [CLUSTER, KILLED].concat(),
+        ["--upgrade"] => [CLUSTER, MOVED].concat(),
+        ["--example"] | ["--example", "--serve"] => EXAMPLE.to_vec(),
+        _ => bail!(
+            "`java` has no options but --jar, --cluster, --upgrade and --example [--serve], one at most"
+        ),
     };
     ensure!(is_there(), "{WHAT_TO_INSTALL}");
     library(workspace, words.is_empty())?;
@@ -68,7 +74,7 @@ pub(crate) fn run(workspace: &Workspace, words: &[&str]) -> Result<()> {
     }
     for home in &homes {
         let mut maven = Command::new("mvn");
-        maven.current_dir(&directory).args(["-B", "-ntp"]).args(goal);
+        maven.current_dir(&directory).args(["-B", "-ntp"]).args(&goal);
         if let Some(home) = home {
             maven.env("JAVA_HOME", home);
         }

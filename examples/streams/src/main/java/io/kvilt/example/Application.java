@@ -5,8 +5,10 @@ import io.kvilt.kafka.KviltConfig;
 import io.kvilt.kafka.KviltStores;
 import java.nio.file.Path;
 import java.time.Duration;
+import java.util.Map;
 import java.util.Properties;
 import org.apache.kafka.clients.consumer.ConsumerConfig;
+import org.apache.kafka.common.config.TopicConfig;
 import org.apache.kafka.common.serialization.Serdes;
 import org.apache.kafka.streams.StreamsBuilder;
 import org.apache.kafka.streams.StreamsConfig;
@@ -46,7 +48,9 @@ final class Application {
                         (airport, flight, delay) -> delay.with(flight),
                         Materialized.<String, Delay>as(KviltStores.timestampedWindow(STORE, RETENTION, HOUR, false))
                                 .withKeySerde(Serdes.String())
-                                .withValueSerde(Delay.serde()));
+                                .withValueSerde(Delay.serde())
+                                // By the clock, brokers would delete a changelog of 2013.
+                                .withLoggingEnabled(Map.of(TopicConfig.RETENTION_MS_CONFIG, "-1")));
         return builder.build();
     }
 

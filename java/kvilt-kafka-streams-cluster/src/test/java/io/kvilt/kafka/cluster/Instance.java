@@ -1,19 +1,27 @@
 package io.kvilt.kafka.cluster;
 
+import io.kvilt.kafka.KviltDslStoreSuppliers;
 import io.kvilt.kafka.KviltStores;
 import java.io.BufferedReader;
 import java.io.IOException;
 import java.io.InputStreamReader;
 import java.nio.charset.StandardCharsets;
+import java.time.Duration;
 import java.util.Properties;
 import org.apache.kafka.clients.consumer.ConsumerConfig;
 import org.apache.kafka.clients.producer.ProducerConfig;
 import org.apache.kafka.common.TopicPartition;
 import org.apache.kafka.common.serialization.Serdes;
 import org.apache.kafka.streams.KafkaStreams;
+import org.apache.kafka.streams.KeyValue;
 import org.apache.kafka.streams.StoreQueryParameters;
+import org.apache.kafka.streams.StreamsBuilder;
 import org.apache.kafka.streams.StreamsConfig;
 import org.apache.kafka.streams.Topology;
+import org.apache.kafka.streams.TopologyConfig;
+import org.apache.kafka.streams.kstream.KStream;
+import org.apache.kafka.streams.kstream.Materialized;
+import org.apache.kafka.streams.kstream.TimeWindows;
 import org.apache.kafka.streams.processor.StandbyUpdateListener;
 import org.apache.kafka.streams.processor.StateRestoreListener;
 import org.apache.kafka.streams.processor.TaskId;
@@ -26,13 +34,22 @@ import org.apache.kafka.streams.state.QueryableStoreTypes;
 import org.apache.kafka.streams.state.Stores;
 
 /**
- * An application's process: numbers the events of each user, keeps them in order, and tells of each once.
+ * An application's process: numbers the events of each user, keeps them in order, tells of each once, and counts those
+ * of each minute.
  *
- * <p>Writes lines: {@code state RUNNING}, {@code begin partition offset} where a store begins to be restored or
- * followed, and {@code rows n} for the line {@code scan} of its input. Ends when its input does.
+ * <p>Writes lines: {@code state RUNNING}, {@code begin store partition offset end} where a store begins to be restored
+ * or followed, and {@code rows n} for the line {@code scan} of its input. Ends when its input does.
  */
 public final class Instance {
     private static final String STORE = "timeline";
+
+    static final Duration WINDOW = Duration.ofMinutes(1);
+
+    /** What keeps the rows. */
+    enum Keeper {
+        ROCKSDB,
+        KVILT
+    }
 
     private Instance() {}
 
@@ -60,17 +77,13 @@ public final class Instance {
     /**
      * Runs until the input ends.
      *
-     * @param arguments bootstrap servers, and the directory for state
+     * @param arguments bootstrap servers, the directory for state, copies of each topic, and which {@link Keeper}
      * @throws IOException if the input cannot be read
      */
     public static void main(String[] arguments) throws IOException {
-        Topology topology = new Topology();
-        topology.addSource("events", "events");
-        topology.addProcessor("timeline", Timeline::new, "events");
-        topology.addStateStore(
-                Stores.keyValueStoreBuilder(KviltStores.keyValue(STORE), Serdes.String(), Serdes.String()), "timeline");
-        topology.addSink("results", "results", "timeline");
-        KafkaStreams streams = new KafkaStreams(topology, properties(arguments[0], arguments[1]));
+        Keeper keeper = Keeper.valueOf(arguments[3]);
+        Properties properties = properties(arguments[0], arguments[1], Integer.parseInt(arguments[2]), keeper);
+        KafkaStreams streams = new KafkaStreams(topology(keeper, properties), properties);
         streams.setStateListener((now, before) -> tell("state " + now));
         streams.setGlobalStateRestoreListener(new Begins());
         streams.setStandbyUpdateListener(new Begins());
@@ -82,27 +95,57 @@ public final class Instance {
         streams.close();
     }
 
-    private static Properties properties(String servers, String directory) {
+    private static Topology topology(Keeper keeper, Properties properties) {
+        StreamsBuilder builder = new StreamsBuilder(new TopologyConfig(new StreamsConfig(properties)));
+        builder.addStateStore(Stores.keyValueStoreBuilder(
+                switch (keeper) {
+                    case ROCKSDB -> Stores.persistentKeyValueStore(STORE);
+                    case KVILT -> KviltStores.keyValue(STORE);
+                },
+                Serdes.String(),
+                Serdes.String()));
+        KStream<String, String> events = builder.stream("events");
+        events.process(Timeline::new, STORE).to("results");
+        events.groupByKey()
+                .windowedBy(TimeWindows.ofSizeAndGrace(WINDOW, WINDOW))
+                .count(Materialized.as("counts"))
+                .toStream()
+                .map((window, count) -> KeyValue.pair(
+                        window.key() + "@" + window.window().start() / WINDOW.toMillis(), String.valueOf(count)))
+                .to("counts");
+        return builder.build(properties);
+    }
+
+    private static Properties properties(String servers, String directory, int replicas, Keeper keeper) {
         Properties properties = new Properties();
         properties.put(StreamsConfig.APPLICATION_ID_CONFIG, "timelines");
         properties.put(StreamsConfig.BOOTSTRAP_SERVERS_CONFIG, servers);
         properties.put(StreamsConfig.STATE_DIR_CONFIG, directory);
         properties.put(StreamsConfig.PROCESSING_GUARANTEE_CONFIG, StreamsConfig.EXACTLY_ONCE_V2);
         properties.put(StreamsConfig.NUM_STANDBY_REPLICAS_CONFIG, 1);
-        properties.put(StreamsConfig.REPLICATION_FACTOR_CONFIG, 3);
+        properties.put(StreamsConfig.REPLICATION_FACTOR_CONFIG, replicas);
+        // Every count comes out.
+        properties.put(StreamsConfig.STATESTORE_CACHE_MAX_BYTES_CONFIG, 0);
         properties.put(StreamsConfig.DEFAULT_KEY_SERDE_CLASS_CONFIG, Serdes.StringSerde.class);
         properties.put(StreamsConfig.DEFAULT_VALUE_SERDE_CLASS_CONFIG, Serdes.StringSerde.class);
         properties.put(StreamsConfig.consumerPrefix(ConsumerConfig.SESSION_TIMEOUT_MS_CONFIG), 8000);
         properties.put(StreamsConfig.consumerPrefix(ConsumerConfig.HEARTBEAT_INTERVAL_MS_CONFIG), 1000);
         properties.put(StreamsConfig.consumerPrefix(ConsumerConfig.AUTO_OFFSET_RESET_CONFIG), "earliest");
         properties.put(StreamsConfig.producerPrefix(ProducerConfig.TRANSACTION_TIMEOUT_CONFIG), 10_000);
-        properties.put("enable.transactional.statestores", true);
-        properties.put("kvilt.memory.budget.bytes", 32 << 20);
+        if (keeper == Keeper.KVILT) {
+            properties.put(StreamsConfig.DSL_STORE_SUPPLIERS_CLASS_CONFIG, KviltDslStoreSuppliers.class);
+            properties.put("enable.transactional.statestores", true);
+            properties.put("kvilt.memory.budget.bytes", 32 << 20);
+        }
         return properties;
     }
 
     /** How many events are in the partitions that are active here. */
     private static long scan(KafkaStreams streams) {
+        if (streams.metadataForLocalThreads().stream().allMatch(thread -> thread.activeTasks().isEmpty())) {
+            // All are active elsewhere, and Kafka then answers no query of the store.
+            return 0;
+        }
         long rows = 0;
         try (KeyValueIterator<String, String> all = streams.store(StoreQueryParameters.fromNameAndType(
                                 STORE, QueryableStoreTypes.<String, String>keyValueStore()))
@@ -125,7 +168,7 @@ public final class Instance {
     private static final class Begins implements StateRestoreListener, StandbyUpdateListener {
         @Override
         public void onRestoreStart(TopicPartition partition, String store, long begin, long end) {
-            tell("begin " + partition.partition() + " " + begin + " " + end);
+            tell("begin " + store + " " + partition.partition() + " " + begin + " " + end);
         }
 
         @Override
@@ -133,12 +176,12 @@ public final class Instance {
 
         @Override
         public void onRestoreEnd(TopicPartition partition, String store, long restored) {
-            tell("restored " + partition.partition() + " " + restored);
+            tell("restored " + store + " " + partition.partition() + " " + restored);
         }
 
         @Override
         public void onUpdateStart(TopicPartition partition, String store, long begin) {
-            tell("begin " + partition.partition() + " " + begin + " standby");
+            tell("begin " + store + " " + partition.partition() + " " + begin + " standby");
         }
 
         @Override

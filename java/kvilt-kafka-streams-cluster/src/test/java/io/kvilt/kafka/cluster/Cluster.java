@@ -1,0 +1,258 @@
+package io.kvilt.kafka.cluster;
+
+import static org.junit.jupiter.api.Assertions.assertEquals;
+import static org.junit.jupiter.api.Assertions.assertTrue;
+
+import java.io.IOException;
+import java.net.InetAddress;
+import java.net.ServerSocket;
+import java.nio.file.Files;
+import java.nio.file.Path;
+import java.time.Duration;
+import java.util.ArrayList;
+import java.util.HashMap;
+import java.util.List;
+import java.util.Map;
+import java.util.concurrent.TimeUnit;
+import java.util.concurrent.TimeoutException;
+import java.util.function.BooleanSupplier;
+import java.util.stream.Collectors;
+import java.util.stream.IntStream;
+import org.apache.kafka.clients.admin.Admin;
+import org.apache.kafka.clients.admin.NewTopic;
+import org.apache.kafka.clients.consumer.ConsumerConfig;
+import org.apache.kafka.clients.consumer.ConsumerRecord;
+import org.apache.kafka.clients.consumer.KafkaConsumer;
+import org.apache.kafka.clients.producer.KafkaProducer;
+import org.apache.kafka.clients.producer.ProducerConfig;
+import org.apache.kafka.clients.producer.ProducerRecord;
+import org.apache.kafka.common.Uuid;
+import org.apache.kafka.common.serialization.StringDeserializer;
+import org.apache.kafka.common.serialization.StringSerializer;
+
+/**
+ * Brokers and instances as processes of their own on loopback, events for them, and what must come of each event. One
+ * thread uses it, but for {@link #produce}, which another may call as the only one. Ends what it started.
+ */
+final class Cluster implements AutoCloseable {
+    static final int USERS = 200;
+    static final int PARTITIONS = 4;
+
+    /** Both stores of each partition. */
+    static final int STORES = 2 * PARTITIONS;
+
+    private static final Duration PATIENCE = Duration.ofSeconds(60);
+
+    /** Between the events of a user; a window has several of them. */
+    private static final long EVENT_MS = Duration.ofSeconds(7).toMillis();
+
+    /** Of the first events: brokers take nothing far ahead of the clock, and delete what is older than a day or two. */
+    private final long begin = System.currentTimeMillis() - Duration.ofHours(2).toMillis();
+
+    private final Path directory;
+    private final List<Program> programs = new ArrayList<>();
+    final List<Program> brokers = new ArrayList<>();
+    private final KafkaProducer<String, String> producer;
+    private final KafkaConsumer<String, String> consumer;
+    private String servers;
+
+    /** What came for each user, in its order, and for each user and window. */
+    private final Map<String, List<String>> results = new HashMap<>();
+
+    private final Map<String, List<String>> counts = new HashMap<>();
+    private volatile int produced;
+    private int received;
+
+    /** Starts brokers, and makes topics. */
+    Cluster(Path directory, int size) throws Exception {
+        this.directory = directory;
+        try {
+            startBrokers(size);
+            createTopics(size);
+            producer = new KafkaProducer<>(
+                    Map.of(
+                            ProducerConfig.BOOTSTRAP_SERVERS_CONFIG, servers,
+                            ProducerConfig.ENABLE_IDEMPOTENCE_CONFIG, true),
+                    new StringSerializer(),
+                    new StringSerializer());
+            consumer = new KafkaConsumer<>(
+                    Map.of(
+                            ConsumerConfig.BOOTSTRAP_SERVERS_CONFIG, servers,
+                            ConsumerConfig.GROUP_ID_CONFIG, "check",
+                            ConsumerConfig.AUTO_OFFSET_RESET_CONFIG, "earliest",
+                            ConsumerConfig.ISOLATION_LEVEL_CONFIG, "read_committed"),
+                    new StringDeserializer(),
+                    new StringDeserializer());
+            consumer.subscribe(List.of("results", "counts"));
+        } catch (Exception | Error e) {
+            end();
+            throw e;
+        }
+    }
+
+    private void startBrokers(int size) throws Exception {
+        int[] ports = ports(2 * size);
+        servers = IntStream.range(0, size).mapToObj(i -> "localhost:" + ports[i]).collect(Collectors.joining(","));
+        String voters = IntStream.range(0, size)
+                .mapToObj(i -> i + 1 + "@localhost:" + ports[size + i])
+                .collect(Collectors.joining(","));
+        String cluster = Uuid.randomUuid().toString();
+        int replicasMin = Math.min(2, size);
+        for (int id = 1; id <= size; id++) {
+            Path settings = directory.resolve("broker" + id + ".properties");
+            Files.writeString(settings, String.join("\n",
+                    "process.roles=broker,controller",
+                    "node.id=" + id,
+                    "controller.quorum.voters=" + voters,
+                    "listeners=PLAINTEXT://localhost:" + ports[id - 1] + ",CONTROLLER://localhost:" + ports[size + id - 1],
+                    "controller.listener.names=CONTROLLER",
+                    "log.dirs=" + directory.resolve("broker" + id),
+                    "offsets.topic.replication.factor=" + size,
+                    "offsets.topic.num.partitions=4",
+                    "transaction.state.log.replication.factor=" + size,
+                    "transaction.state.log.num.partitions=4",
+                    "transaction.state.log.min.isr=" + replicasMin,
+                    "min.insync.replicas=" + replicasMin,
+                    "broker.session.timeout.ms=6000",
+                    "group.initial.rebalance.delay.ms=0"));
+            Program format = start(
+                    "format" + id, "kafka.tools.StorageTool", "format", "-t", cluster, "-c", settings.toString());
+            assertTrue(format.process.waitFor(60, TimeUnit.SECONDS), "format");
+            assertEquals(0, format.process.exitValue(), () -> format.lines.toString());
+            brokers.add(start("broker" + id, "kafka.Kafka", settings.toString()));
+        }
+    }
+
+    private void createTopics(int size) throws Exception {
+        try (Admin admin = Admin.create(Map.of("bootstrap.servers", servers))) {
+            await("brokers", () -> nodes(admin) == size);
+            List<NewTopic> topics = List.of(
+                    new NewTopic("events", PARTITIONS, (short) size),
+                    new NewTopic("results", PARTITIONS, (short) size),
+                    new NewTopic("counts", PARTITIONS, (short) size));
+            admin.createTopics(topics).all().get(30, TimeUnit.SECONDS);
+        }
+    }
+
+    /** Starts an instance of the application, whose state is in a directory of this name. */
+    Program instance(String name, Instance.Keeper keeper) throws IOException {
+        return start(
+                name,
+                Instance.class.getName(),
+                servers,
+                state(name).toString(),
+                String.valueOf(brokers.size()),
+                keeper.name());
+    }
+
+    Path state(String instance) {
+        return directory.resolve(instance);
+    }
+
+    private Program start(String name, String... mainAndArguments) throws IOException {
+        Program program = new Program(directory.resolve(name + "-" + programs.size() + ".log"), mainAndArguments);
+        programs.add(program);
+        return program;
+    }
+
+    /** The n-th event of a user has the value n. */
+    void produce(int events) {
+        int end = produced + events;
+        for (int i = produced; i < end; i++) {
+            long time = begin + i / USERS * EVENT_MS;
+            producer.send(new ProducerRecord<>("events", null, time, "user" + i % USERS, String.valueOf(i / USERS)));
+        }
+        producer.flush();
+        produced = end;
+    }
+
+    int produced() {
+        return produced;
+    }
+
+    /** Waits for the results of as many events as there should be by now. */
+    void receive(int events) throws TimeoutException {
+        await(events + " results", () -> {
+            for (ConsumerRecord<String, String> record : consumer.poll(Duration.ofMillis(200))) {
+                Map<String, List<String>> values = record.topic().equals("results") ? results : counts;
+                values.computeIfAbsent(record.key(), key -> new ArrayList<>()).add(record.value());
+                received++;
+            }
+            return received >= 2 * events;
+        });
+    }
+
+    /**
+     * Every user's events have come once, numbered without a hole, in the order in which they were produced, and those
+     * of each window were counted one by one.
+     */
+    void check() {
+        assertEquals(0, produced % USERS);
+        assertEquals(2 * produced, received);
+        assertEquals(USERS, results.size());
+        Map<String, Integer> expected = new HashMap<>();
+        results.forEach((user, events) -> {
+            assertEquals(produced / USERS, events.size(), user);
+            for (int i = 0; i < events.size(); i++) {
+                assertEquals(i + ":" + i, events.get(i), user);
+                long window = (begin + i * EVENT_MS) / Instance.WINDOW.toMillis();
+                expected.merge(user + "@" + window, 1, Integer::sum);
+            }
+        });
+        assertEquals(expected.keySet(), counts.keySet());
+        counts.forEach((window, numbers) -> assertEquals(
+                IntStream.rangeClosed(1, expected.get(window)).mapToObj(String::valueOf).toList(), numbers, window));
+    }
+
+    @Override
+    public void close() throws InterruptedException {
+        producer.close(Duration.ZERO);
+        consumer.close();
+        end();
+    }
+
+    private void end() throws InterruptedException {
+        for (Program program : programs) {
+            program.kill();
+        }
+    }
+
+    private static int nodes(Admin admin) {
+        try {
+            return admin.describeCluster().nodes().get(5, TimeUnit.SECONDS).size();
+        } catch (Exception e) {
+            return 0;
+        }
+    }
+
+    private static int[] ports(int count) throws IOException {
+        int[] ports = new int[count];
+        ServerSocket[] sockets = new ServerSocket[count];
+        for (int i = 0; i < count; i++) {
+            sockets[i] = new ServerSocket(0, 1, InetAddress.getLoopbackAddress());
+            ports[i] = sockets[i].getLocalPort();
+        }
+        for (ServerSocket socket : sockets) {
+            socket.close();
+        }
+        return ports;
+    }
+
+    static String seconds(long begin) {
+        return String.format("%.1f", (System.nanoTime() - begin) / 1e9);
+    }
+
+    static void await(String what, BooleanSupplier isDone) throws TimeoutException {
+        long end = System.nanoTime() + PATIENCE.toNanos();
+        while (!isDone.getAsBoolean()) {
+            if (System.nanoTime() > end) {
+                throw new TimeoutException("no " + what + " in " + PATIENCE.toSeconds() + " s");
+            }
+            try {
+                Thread.sleep(50);
+            } catch (InterruptedException e) {
+                throw new IllegalStateException(e);
+            }
+        }
+    }
+}
