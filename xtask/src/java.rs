@@ -36,9 +36,12 @@ const CLUSTER: &[&str] = &[
     "-Dsurefire.failIfNoSpecifiedTests=false",
 ];
 
-/// Behind those: processes are killed, or an application is moved from RocksDB's stores.
+/// Behind those: processes are killed, an application is moved from RocksDB's stores, or a disk is full.
 const KILLED: &[&str] = &["-Dtest=ClusterTest"];
 const MOVED: &[&str] = &["-Dtest=UpgradeTest"];
+const FULL: &[&str] = &["-Dtest=FullDiskTest"];
+
+const OPTIONS: &str = "--jar, --cluster, --upgrade, --full-disk and --example [--serve]";
 
 /// Maven's words for the application in `examples/streams`, which has a broker of its own.
 const EXAMPLE: &[&str] = &[
@@ -57,10 +60,9 @@ pub(crate) fn run(workspace: &Workspace, words: &[&str]) -> Result<()> {
         ["--jar"] => vec!["package", "-DskipTests"],
         ["--cluster"] => [CLUSTER, KILLED].concat(),
         ["--upgrade"] => [CLUSTER, MOVED].concat(),
+        ["--full-disk"] => [CLUSTER, FULL].concat(),
         ["--example"] | ["--example", "--serve"] => EXAMPLE.to_vec(),
-        _ => bail!(
-            "`java` has no options but --jar, --cluster, --upgrade and --example [--serve], one at most"
-        ),
+        _ => bail!("`java` has no options but {OPTIONS}, one of them at most"),
     };
     ensure!(is_there(), "{WHAT_TO_INSTALL}");
     library(workspace, words.is_empty())?;

@@ -21,7 +21,9 @@ import java.util.Map;
 import java.util.stream.Stream;
 import org.apache.kafka.common.TopicPartition;
 import org.apache.kafka.common.config.ConfigException;
+import org.apache.kafka.common.errors.SerializationException;
 import org.apache.kafka.common.serialization.ByteArraySerializer;
+import org.apache.kafka.common.serialization.Serdes;
 import org.apache.kafka.common.utils.Bytes;
 import org.apache.kafka.streams.KeyValue;
 import org.apache.kafka.streams.errors.InvalidStateStoreException;
@@ -285,6 +287,38 @@ class DamageTest {
         assertFalse(sessions.findSessions(Task.key("a"), 0, 1).hasNext());
         windows.close();
         sessions.close();
+    }
+
+    @Test
+    void a_record_without_a_key_is_named_and_nothing_of_its_batch_is_restored() {
+        Task task = new Task(directory, true).withChangelog("store");
+        KviltKeyValueStore store = open(task);
+        List<KeyValue<byte[], byte[]>> records =
+                List.of(new KeyValue<>(Task.bytes("a"), Task.bytes("1")), new KeyValue<>(null, Task.bytes("2")));
+        String message = assertThrows(
+                        ProcessorStateException.class, () -> task.context().restore("store", records))
+                .getMessage();
+        assertTrue(message.contains("offset 0") && message.contains("store store: it has no key"), message);
+        assertEquals(List.of(), Task.told(store.all()));
+        store.close();
+    }
+
+    @Test
+    void a_value_that_cannot_be_deserialized_fails_its_own_reads_and_no_others() {
+        Task task = new Task(directory, true).withChangelog("store");
+        KeyValueStore<String, Long> store = task.open(
+                Stores.keyValueStoreBuilder(KviltStores.keyValue("store"), Serdes.String(), Serdes.Long())
+                        .withLoggingDisabled()
+                        .build());
+        task.context().restore("store", List.of(
+                new KeyValue<>(Task.bytes("bad"), Task.bytes("123")),
+                new KeyValue<>(Task.bytes("good"), new byte[] {0, 0, 0, 0, 0, 0, 0, 7})));
+        String message = assertThrows(SerializationException.class, () -> store.get("bad")).getMessage();
+        assertTrue(message.contains("LongDeserializer is not 8"), message);
+        assertEquals(7, store.get("good"));
+        store.put("bad", 8L);
+        assertEquals(8, store.get("bad"));
+        store.close();
     }
 
     @Test

@@ -11,8 +11,10 @@ import java.nio.file.Path;
 import java.time.Duration;
 import java.util.ArrayList;
 import java.util.HashMap;
+import java.util.HexFormat;
 import java.util.List;
 import java.util.Map;
+import java.util.Random;
 import java.util.concurrent.TimeUnit;
 import java.util.concurrent.TimeoutException;
 import java.util.function.BooleanSupplier;
@@ -50,6 +52,7 @@ final class Cluster implements AutoCloseable {
     private final long begin = System.currentTimeMillis() - Duration.ofHours(2).toMillis();
 
     private final Path directory;
+    private final int valueBytes;
     private final List<Program> programs = new ArrayList<>();
     final List<Program> brokers = new ArrayList<>();
     private final KafkaProducer<String, String> producer;
@@ -63,9 +66,14 @@ final class Cluster implements AutoCloseable {
     private volatile int produced;
     private int received;
 
-    /** Starts brokers, and makes topics. */
-    Cluster(Path directory, int size) throws Exception {
+    /**
+     * Starts brokers, and makes topics.
+     *
+     * @param valueBytes how long the value of an event is, about
+     */
+    Cluster(Path directory, int size, int valueBytes) throws Exception {
         this.directory = directory;
+        this.valueBytes = valueBytes;
         try {
             startBrokers(size);
             createTopics(size);
@@ -104,7 +112,8 @@ final class Cluster implements AutoCloseable {
                     "process.roles=broker,controller",
                     "node.id=" + id,
                     "controller.quorum.voters=" + voters,
-                    "listeners=PLAINTEXT://localhost:" + ports[id - 1] + ",CONTROLLER://localhost:" + ports[size + id - 1],
+                    "listeners=PLAINTEXT://localhost:" + ports[id - 1]
+                            + ",CONTROLLER://localhost:" + ports[size + id - 1],
                     "controller.listener.names=CONTROLLER",
                     "log.dirs=" + directory.resolve("broker" + id),
                     "offsets.topic.replication.factor=" + size,
@@ -115,11 +124,11 @@ final class Cluster implements AutoCloseable {
                     "min.insync.replicas=" + replicasMin,
                     "broker.session.timeout.ms=6000",
                     "group.initial.rebalance.delay.ms=0"));
-            Program format = start(
-                    "format" + id, "kafka.tools.StorageTool", "format", "-t", cluster, "-c", settings.toString());
+            String[] words = {"kafka.tools.StorageTool", "format", "-t", cluster, "-c", settings.toString()};
+            Program format = start("format" + id, List.of(), words);
             assertTrue(format.process.waitFor(60, TimeUnit.SECONDS), "format");
             assertEquals(0, format.process.exitValue(), () -> format.lines.toString());
-            brokers.add(start("broker" + id, "kafka.Kafka", settings.toString()));
+            brokers.add(start("broker" + id, List.of(), "kafka.Kafka", settings.toString()));
         }
     }
 
@@ -136,8 +145,14 @@ final class Cluster implements AutoCloseable {
 
     /** Starts an instance of the application, whose state is in a directory of this name. */
     Program instance(String name, Instance.Keeper keeper) throws IOException {
+        return instance(name, keeper, List.of());
+    }
+
+    /** As {@link #instance}, by a command that starts another one. */
+    Program instance(String name, Instance.Keeper keeper, List<String> within) throws IOException {
         return start(
                 name,
+                within,
                 Instance.class.getName(),
                 servers,
                 state(name).toString(),
@@ -149,18 +164,25 @@ final class Cluster implements AutoCloseable {
         return directory.resolve(instance);
     }
 
-    private Program start(String name, String... mainAndArguments) throws IOException {
-        Program program = new Program(directory.resolve(name + "-" + programs.size() + ".log"), mainAndArguments);
+    private Program start(String name, List<String> within, String... mainAndArguments) throws IOException {
+        Path log = directory.resolve(name + "-" + programs.size() + ".log");
+        Program program = new Program(log, within, List.of(mainAndArguments));
         programs.add(program);
         return program;
     }
 
-    /** The n-th event of a user has the value n. */
+    /** The n-th event of a user has the value n, and behind it bytes that nothing makes shorter. */
+    private String value(int n) {
+        byte[] filler = new byte[valueBytes / 2];
+        new Random(n).nextBytes(filler);
+        return n + "-" + HexFormat.of().formatHex(filler);
+    }
+
     void produce(int events) {
         int end = produced + events;
         for (int i = produced; i < end; i++) {
             long time = begin + i / USERS * EVENT_MS;
-            producer.send(new ProducerRecord<>("events", null, time, "user" + i % USERS, String.valueOf(i / USERS)));
+            producer.send(new ProducerRecord<>("events", null, time, "user" + i % USERS, value(i / USERS)));
         }
         producer.flush();
         produced = end;
@@ -194,7 +216,7 @@ final class Cluster implements AutoCloseable {
         results.forEach((user, events) -> {
             assertEquals(produced / USERS, events.size(), user);
             for (int i = 0; i < events.size(); i++) {
-                assertEquals(i + ":" + i, events.get(i), user);
+                assertEquals(i + ":" + value(i), events.get(i), user);
                 long window = (begin + i * EVENT_MS) / Instance.WINDOW.toMillis();
                 expected.merge(user + "@" + window, 1, Integer::sum);
             }

@@ -25,7 +25,7 @@ class ClusterTest {
     @Test
     @Timeout(value = 5, unit = TimeUnit.MINUTES)
     void nothing_is_lost_and_nothing_comes_twice() throws Exception {
-        try (Cluster cluster = new Cluster(directory, 3)) {
+        try (Cluster cluster = new Cluster(directory, 3, 0)) {
             Program first = cluster.instance("first", Keeper.KVILT);
             Program second = cluster.instance("second", Keeper.KVILT);
             await("two instances", () -> first.isRunning() && second.isRunning());

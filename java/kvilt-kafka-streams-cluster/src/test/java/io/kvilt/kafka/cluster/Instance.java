@@ -1,5 +1,6 @@
 package io.kvilt.kafka.cluster;
 
+import io.kvilt.KviltException;
 import io.kvilt.kafka.KviltDslStoreSuppliers;
 import io.kvilt.kafka.KviltStores;
 import java.io.BufferedReader;
@@ -19,6 +20,7 @@ import org.apache.kafka.streams.StreamsBuilder;
 import org.apache.kafka.streams.StreamsConfig;
 import org.apache.kafka.streams.Topology;
 import org.apache.kafka.streams.TopologyConfig;
+import org.apache.kafka.streams.errors.StreamsUncaughtExceptionHandler.StreamThreadExceptionResponse;
 import org.apache.kafka.streams.kstream.KStream;
 import org.apache.kafka.streams.kstream.Materialized;
 import org.apache.kafka.streams.kstream.TimeWindows;
@@ -38,7 +40,8 @@ import org.apache.kafka.streams.state.Stores;
  * of each minute.
  *
  * <p>Writes lines: {@code state RUNNING}, {@code begin store partition offset end} where a store begins to be restored
- * or followed, and {@code rows n} for the line {@code scan} of its input. Ends when its input does.
+ * or followed, {@code full} where a thread ended as the disk is full, and {@code rows n} for the line {@code scan} of
+ * its input. Ends when its input does.
  */
 public final class Instance {
     private static final String STORE = "timeline";
@@ -85,6 +88,7 @@ public final class Instance {
         Properties properties = properties(arguments[0], arguments[1], Integer.parseInt(arguments[2]), keeper);
         KafkaStreams streams = new KafkaStreams(topology(keeper, properties), properties);
         streams.setStateListener((now, before) -> tell("state " + now));
+        streams.setUncaughtExceptionHandler(Instance::failed);
         streams.setGlobalStateRestoreListener(new Begins());
         streams.setStandbyUpdateListener(new Begins());
         streams.start();
@@ -138,6 +142,18 @@ public final class Instance {
             properties.put("kvilt.memory.budget.bytes", 32 << 20);
         }
         return properties;
+    }
+
+    /** A full disk may get room; anything else ends the application. */
+    private static StreamThreadExceptionResponse failed(Throwable failure) {
+        for (Throwable cause = failure; cause != null; cause = cause.getCause()) {
+            if (cause instanceof KviltException kvilt && kvilt.kind() == KviltException.Kind.NO_SPACE) {
+                tell("full " + failure.getMessage() + " " + failure.getCause());
+                return StreamThreadExceptionResponse.REPLACE_THREAD;
+            }
+        }
+        failure.printStackTrace();
+        return StreamThreadExceptionResponse.SHUTDOWN_CLIENT;
     }
 
     /** How many events are in the partitions that are active here. */

@@ -21,13 +21,18 @@ final class Program {
     final Process process;
     final List<String> lines = new CopyOnWriteArrayList<>();
 
-    /** Starts Java with a class and its arguments; what it complains of goes to a file. */
-    Program(Path log, String... mainAndArguments) throws IOException {
+    /**
+     * Starts Java with a class and its arguments; what it complains of goes to a file.
+     *
+     * @param within words of a command that starts another one
+     */
+    Program(Path log, List<String> within, List<String> mainAndArguments) throws IOException {
         String classes = System.getProperty("surefire.test.class.path", System.getProperty("java.class.path"));
-        List<String> command = new ArrayList<>(List.of(
+        List<String> command = new ArrayList<>(within);
+        command.addAll(List.of(
                 Path.of(System.getProperty("java.home"), "bin", "java").toString(),
                 "-Xmx320m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-cp", classes));
-        command.addAll(List.of(mainAndArguments));
+        command.addAll(mainAndArguments);
         process = new ProcessBuilder(command).redirectError(log.toFile()).start();
         Thread reader = new Thread(() -> {
             try (BufferedReader output = process.inputReader()) {

@@ -43,7 +43,7 @@ class UpgradeTest {
     void instances_are_moved_one_by_one_and_every_event_counts_once(boolean isRemoved) throws Exception {
         ExecutorService thread = Executors.newSingleThreadExecutor();
         AtomicBoolean isDone = new AtomicBoolean();
-        try (Cluster cluster = new Cluster(directory, 1)) {
+        try (Cluster cluster = new Cluster(directory, 1, 0)) {
             Program first = cluster.instance("first", Keeper.ROCKSDB);
             Program second = cluster.instance("second", Keeper.ROCKSDB);
             await("two instances", () -> first.isRunning() && second.isRunning());
@@ -95,8 +95,8 @@ class UpgradeTest {
         for (String begun : moved.told("begin")) {
             assertEquals("0", begun.split(" ")[3], "its changelog is not read from the begin: " + begun);
         }
-        System.out.println("measured: " + name + (isRemoved ? ", without" : ", with") + " its old directory: stopped in "
-                + stopped + " s, running with all stores in " + running + " s");
+        System.out.println("measured: " + name + (isRemoved ? ", without" : ", with")
+                + " its old directory: stopped in " + stopped + " s, running with all stores in " + running + " s");
         return moved;
     }
 
