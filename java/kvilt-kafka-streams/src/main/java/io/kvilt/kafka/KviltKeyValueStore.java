@@ -6,6 +6,7 @@ import java.util.Arrays;
 import java.util.List;
 import java.util.Map;
 import java.util.Objects;
+import org.apache.kafka.clients.consumer.ConsumerRecord;
 import org.apache.kafka.common.serialization.Serializer;
 import org.apache.kafka.common.utils.Bytes;
 import org.apache.kafka.streams.KeyValue;
@@ -35,8 +36,8 @@ class KviltKeyValueStore extends KviltStore implements KeyValueStore<Bytes, byte
     }
 
     @Override
-    byte[] restored(byte[] key) {
-        return key;
+    void restored(ConsumerRecord<byte[], byte[]> record, List<Map.Entry<byte[], byte[]>> rows) {
+        rows.add(new Row(record.key(), record.value()));
     }
 
     @Override

@@ -67,24 +67,24 @@ abstract class KviltStore implements StateStore {
     /** Looks at what the store has when it is opened. */
     void opened(Storage storage, StateStoreContext context) {}
 
-    /** Where a record of the changelog goes: the key of its row, or null for one that is no more wanted. */
-    abstract byte[] restored(byte[] key);
+    /** Adds the rows that a record of the changelog stands for, which has a key; none if it is no more wanted. */
+    abstract void restored(ConsumerRecord<byte[], byte[]> record, List<Map.Entry<byte[], byte[]>> rows);
+
+    /** Looks at the store when some records have become rows. */
+    void settled(Storage storage, int records) {}
 
     private void restore(Collection<ConsumerRecord<byte[], byte[]>> records, boolean hasPositions) {
         Storage open = storage();
         List<Map.Entry<byte[], byte[]>> rows = new ArrayList<>(records.size());
         for (ConsumerRecord<byte[], byte[]> record : records) {
-            byte[] row;
             try {
-                row = restored(Objects.requireNonNull(record.key(), "it has no key"));
+                Objects.requireNonNull(record.key(), "it has no key");
+                restored(record, rows);
             } catch (NullPointerException | IllegalArgumentException e) {
                 throw new ProcessorStateException(
                         "The record at offset " + record.offset() + " of " + record.topic() + "-" + record.partition()
                                 + " cannot be restored to the store " + name + ": " + e.getMessage(),
                         e);
-            }
-            if (row != null) {
-                rows.add(new Row(row, record.value()));
             }
             synchronized (open.position()) {
                 ChangelogRecordDeserializationHelper.applyChecksAndUpdatePosition(
@@ -92,6 +92,7 @@ abstract class KviltStore implements StateStore {
             }
         }
         open.restore(rows);
+        settled(open, records.size());
     }
 
     /** A key and the value that it gets, null for none: what {@code Map.entry} does not take. */
@@ -172,13 +173,18 @@ abstract class KviltStore implements StateStore {
         return open != null && open.isOpen();
     }
 
+    /** The number that all stores of the task have in their topics. */
+    final int partition() {
+        return context.taskId().partition();
+    }
+
     @Override
     public final Position getPosition() {
         return storage().position();
     }
 
     @Override
-    public final <R> QueryResult<R> query(Query<R> query, PositionBound bound, QueryConfig config) {
+    public <R> QueryResult<R> query(Query<R> query, PositionBound bound, QueryConfig config) {
         return StoreQueryUtils.handleBasicQueries(query, bound, config, this, storage().position(), context);
     }
 

@@ -8,8 +8,10 @@ import org.apache.kafka.streams.state.KeyValueStore;
 import org.apache.kafka.streams.state.SessionBytesStoreSupplier;
 import org.apache.kafka.streams.state.SessionStore;
 import org.apache.kafka.streams.state.Stores;
+import org.apache.kafka.streams.state.VersionedBytesStoreSupplier;
 import org.apache.kafka.streams.state.WindowBytesStoreSupplier;
 import org.apache.kafka.streams.state.WindowStore;
+import org.apache.kafka.streams.state.internals.VersionedKeyValueToBytesStoreAdapter;
 
 /**
  * State stores kept by Kvilt, one by one: what {@link Stores} offers for RocksDB, under shorter names. For a whole
@@ -93,6 +95,37 @@ public final class KviltStores {
         return new Session(name, millis(retention, "retention"));
     }
 
+    /**
+     * A versioned store, with segments of the length that Kafka's would have.
+     *
+     * @param name the name of the store
+     * @param historyRetention how long what was valid can be asked for, in the time of the records; records that are
+     *     later than this are passed over
+     * @return what makes the store
+     * @throws IllegalArgumentException if the time is negative
+     */
+    public static VersionedBytesStoreSupplier versionedKeyValue(String name, Duration historyRetention) {
+        long retention = millis(historyRetention, "historyRetention");
+        return new Versioned(name, retention, KviltVersionedStore.interval(retention));
+    }
+
+    /**
+     * A versioned store: for {@link Stores#versionedKeyValueStoreBuilder}, and for tables of the DSL.
+     *
+     * @param name the name of the store
+     * @param historyRetention how long what was valid can be asked for, in the time of the records; records that are
+     *     later than this are passed over
+     * @param segmentInterval how long versions may stay on the disk that cannot be asked for any more; a store of
+     *     another interval is restored
+     * @return what makes the store
+     * @throws IllegalArgumentException if the retention is negative, or the interval is not positive
+     */
+    public static VersionedBytesStoreSupplier versionedKeyValue(
+            String name, Duration historyRetention, Duration segmentInterval) {
+        return new Versioned(
+                name, millis(historyRetention, "historyRetention"), millis(segmentInterval, "segmentInterval"));
+    }
+
     /** For results at the close of windows. */
     static WindowBytesStoreSupplier closingWindow(
             String name, Duration retention, Duration windowSize, boolean retainDuplicates, boolean isTimestamped) {
@@ -160,6 +193,27 @@ public final class KviltStores {
         @Override
         public long segmentIntervalMs() {
             return SegmentedStore.interval(retentionPeriod);
+        }
+    }
+
+    private record Versioned(String name, long historyRetentionMs, long segmentInterval)
+            implements VersionedBytesStoreSupplier {
+        Versioned {
+            Objects.requireNonNull(name, "name");
+            if (segmentInterval == 0) {
+                throw new IllegalArgumentException("segmentInterval is zero");
+            }
+        }
+
+        @Override
+        public KeyValueStore<Bytes, byte[]> get() {
+            return new VersionedKeyValueToBytesStoreAdapter(
+                    new KviltVersionedStore(name, historyRetentionMs, segmentInterval));
+        }
+
+        @Override
+        public String metricsScope() {
+            return "kvilt-versioned";
         }
     }
 

@@ -3,8 +3,10 @@ package io.kvilt.kafka;
 import io.kvilt.kafka.Storage.Range;
 import java.util.ArrayList;
 import java.util.List;
+import java.util.Map;
 import java.util.NavigableSet;
 import java.util.concurrent.ConcurrentSkipListSet;
+import org.apache.kafka.clients.consumer.ConsumerRecord;
 import org.apache.kafka.common.metrics.Sensor;
 import org.apache.kafka.common.utils.Bytes;
 import org.apache.kafka.streams.KeyValue;
@@ -70,13 +72,16 @@ abstract class SegmentedStore extends KviltStore {
     }
 
     @Override
-    final byte[] restored(byte[] key) {
+    final void restored(ConsumerRecord<byte[], byte[]> record, List<Map.Entry<byte[], byte[]>> rows) {
+        byte[] key = record.key();
         if (key.length < tail) {
             throw new IllegalArgumentException(
                     "its key has " + key.length + " bytes, and a window alone takes " + tail);
         }
         long time = Keys.time(key, tail);
-        return isLive(time) ? Keys.row(segment(time), key) : null;
+        if (isLive(time)) {
+            rows.add(new Row(Keys.row(segment(time), key), record.value()));
+        }
     }
 
     final long segment(long time) {

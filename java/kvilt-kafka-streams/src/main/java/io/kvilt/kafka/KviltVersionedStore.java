@@ -1,0 +1,320 @@
+package io.kvilt.kafka;
+
+import io.kvilt.kafka.Storage.Range;
+import java.time.Instant;
+import java.util.ArrayList;
+import java.util.List;
+import java.util.Map;
+import java.util.Objects;
+import org.apache.kafka.clients.consumer.ConsumerRecord;
+import org.apache.kafka.common.metrics.Sensor;
+import org.apache.kafka.common.utils.Bytes;
+import org.apache.kafka.streams.KeyValue;
+import org.apache.kafka.streams.processor.StateStoreContext;
+import org.apache.kafka.streams.processor.internals.metrics.StreamsMetricsImpl;
+import org.apache.kafka.streams.processor.internals.metrics.TaskMetrics;
+import org.apache.kafka.streams.query.FailureReason;
+import org.apache.kafka.streams.query.MultiVersionedKeyQuery;
+import org.apache.kafka.streams.query.Position;
+import org.apache.kafka.streams.query.PositionBound;
+import org.apache.kafka.streams.query.Query;
+import org.apache.kafka.streams.query.QueryConfig;
+import org.apache.kafka.streams.query.QueryResult;
+import org.apache.kafka.streams.query.ResultOrder;
+import org.apache.kafka.streams.state.VersionedKeyValueStore;
+import org.apache.kafka.streams.state.VersionedRecord;
+import org.apache.kafka.streams.state.VersionedRecordIterator;
+import org.apache.kafka.streams.state.internals.StoreQueryUtils;
+import org.slf4j.Logger;
+import org.slf4j.LoggerFactory;
+
+/**
+ * Values by key and time: each put is a row, and lies beside the other versions of its key, the newest first.
+ * {@link VersionKeys} draws the rows.
+ *
+ * <p>A version is valid from its own timestamp to that of the next one. What was valid when the retention begins, or
+ * later, is the history, and the newest version of a key stays for ever. What is older is not seen, at once, and removed
+ * little by little: each put leaves a <i>visit</i> to its key in the segment of its timestamp, and when that segment is
+ * over, puts of whatever keys look there for versions that have no use.
+ */
+final class KviltVersionedStore extends KviltStore implements VersionedKeyValueStore<Bytes, byte[]> {
+    private static final Logger LOG = LoggerFactory.getLogger(KviltVersionedStore.class);
+
+    /** Keys that a put visits at most: it leaves one visit itself, so more than one is enough. */
+    private static final int VISITS_MAX = 4;
+
+    /** Versions that a visit removes at most; if there are more, the key is visited again. */
+    private static final int REMOVED_MAX = 64;
+
+    private final long retention;
+    private final long interval;
+
+    /** Visits of all segments before it are done. */
+    private long visited;
+
+    private Sensor dropped;
+
+    KviltVersionedStore(String name, long retention, long interval) {
+        super(name, "versioned " + interval);
+        this.retention = retention;
+        this.interval = interval;
+    }
+
+    /** As Kafka's stores choose it. */
+    static long interval(long retention) {
+        if (retention <= 60_000) {
+            return Math.max(retention / 3, 2_000);
+        } else if (retention <= 300_000) {
+            return Math.max(retention / 5, 20_000);
+        } else if (retention <= 3_600_000) {
+            return Math.max(retention / 12, 60_000);
+        }
+        return Math.max(retention / 24, 300_000);
+    }
+
+    @Override
+    void opened(Storage storage, StateStoreContext context) {
+        visited = Long.MIN_VALUE;
+        if (context.metrics() instanceof StreamsMetricsImpl metrics) {
+            dropped = TaskMetrics.droppedRecordsSensor(
+                    Thread.currentThread().getName(), context.taskId().toString(), metrics);
+        }
+    }
+
+    @Override
+    public long put(Bytes key, byte[] value, long timestamp) {
+        byte[] escaped = escaped(key);
+        Storage open = storage();
+        if (isLate(open, timestamp)) {
+            open.putAll(List.of());
+            return PUT_RETURN_CODE_NOT_PUT;
+        }
+        open.observe(timestamp);
+        long validTo = next(open, escaped, timestamp);
+        List<Map.Entry<byte[], byte[]>> rows = new ArrayList<>();
+        add(rows, escaped, value, timestamp);
+        visit(open, rows, VISITS_MAX);
+        open.putAll(rows);
+        return validTo;
+    }
+
+    @Override
+    public VersionedRecord<byte[]> delete(Bytes key, long timestamp) {
+        byte[] escaped = escaped(key);
+        Storage open = storage();
+        if (isLate(open, timestamp)) {
+            return null;
+        }
+        VersionedRecord<byte[]> before = at(open, escaped, timestamp);
+        put(key, null, timestamp);
+        return before;
+    }
+
+    @Override
+    public VersionedRecord<byte[]> get(Bytes key) {
+        return latest(storage(), escaped(key), Long.MAX_VALUE);
+    }
+
+    @Override
+    public VersionedRecord<byte[]> get(Bytes key, long asOfTimestamp) {
+        byte[] escaped = escaped(key);
+        Storage open = storage();
+        return isOver(open, asOfTimestamp) ? latest(open, escaped, asOfTimestamp) : at(open, escaped, asOfTimestamp);
+    }
+
+    /**
+     * The versions that were valid at some moment of a range of time.
+     *
+     * @param key whose
+     * @param from the first moment
+     * @param to the last one
+     * @param order the newest first, if it is not ascending
+     * @return to be closed
+     */
+    VersionedRecordIterator<byte[]> get(Bytes key, long from, long to, ResultOrder order) {
+        byte[] escaped = escaped(key);
+        Storage open = storage();
+        boolean isAscending = order == ResultOrder.ASCENDING;
+        // Of what is over the newest version of all is left, if it was valid then.
+        long first = Math.max(from, historyBegin(open));
+        synchronized (open.position()) {
+            if (isOver(open, to)) {
+                VersionedRecord<byte[]> latest = latest(open, escaped, to);
+                return Versions.of(latest == null ? List.of() : List.of(latest));
+            }
+            if (isAscending) {
+                long begin = first;
+                try (Rows rows = open.scan(List.of(VersionKeys.from(escaped, first)), false)) {
+                    KeyValue<byte[], byte[]> valid = rows.next();
+                    begin = valid == null ? first : VersionKeys.timestamp(valid.key);
+                }
+                return Versions.ascending(open.scan(List.of(VersionKeys.until(escaped, begin)), true), first, to);
+            }
+            long next = next(open, escaped, to);
+            return Versions.descending(open.scan(List.of(VersionKeys.from(escaped, to)), false), first, next);
+        }
+    }
+
+    @Override
+    public <R> QueryResult<R> query(Query<R> query, PositionBound bound, QueryConfig config) {
+        if (query instanceof MultiVersionedKeyQuery<?, ?>) {
+            return answer(query, bound, config);
+        }
+        return super.query(query, bound, config);
+    }
+
+    /** Kafka's own answer knows RocksDB's class alone; this says and does the same around it. */
+    @SuppressWarnings("unchecked")
+    private <R> QueryResult<R> answer(Query<R> query, PositionBound bound, QueryConfig config) {
+        long begin = System.nanoTime();
+        MultiVersionedKeyQuery<Bytes, byte[]> versions = (MultiVersionedKeyQuery<Bytes, byte[]>) query;
+        Position position = getPosition();
+        QueryResult<R> result;
+        synchronized (position) {
+            if (!StoreQueryUtils.isPermitted(position, bound, partition())) {
+                result = QueryResult.notUpToBound(position, bound, partition());
+            } else {
+                long from = versions.fromTime().map(Instant::toEpochMilli).orElse(Long.MIN_VALUE);
+                long to = versions.toTime().map(Instant::toEpochMilli).orElse(Long.MAX_VALUE);
+                result = (QueryResult<R>) result(versions.key(), from, to, versions.resultOrder());
+            }
+            result.setPosition(position.copy());
+        }
+        if (config.isCollectExecutionInfo()) {
+            result.addExecutionInfo("Handled in " + getClass() + " in " + (System.nanoTime() - begin) + "ns");
+        }
+        return result;
+    }
+
+    private QueryResult<VersionedRecordIterator<byte[]>> result(Bytes key, long from, long to, ResultOrder order) {
+        try {
+            return QueryResult.forResult(get(key, from, to, order));
+        } catch (RuntimeException e) {
+            return QueryResult.forFailure(FailureReason.STORE_EXCEPTION, getClass() + " failed: " + e.getMessage());
+        }
+    }
+
+    @Override
+    void restored(ConsumerRecord<byte[], byte[]> record, List<Map.Entry<byte[], byte[]>> rows) {
+        Storage open = storage();
+        if (!isOver(open, record.timestamp())) {
+            open.observe(record.timestamp());
+            add(rows, VersionKeys.escaped(record.key()), record.value(), record.timestamp());
+        }
+    }
+
+    @Override
+    void settled(Storage open, int records) {
+        List<Map.Entry<byte[], byte[]>> rows = new ArrayList<>();
+        visit(open, rows, records * VISITS_MAX);
+        if (!rows.isEmpty()) {
+            open.restore(rows);
+        }
+    }
+
+    private void add(List<Map.Entry<byte[], byte[]>> rows, byte[] escaped, byte[] value, long timestamp) {
+        rows.add(new Row(VersionKeys.version(escaped, timestamp), VersionKeys.wrapped(value)));
+        rows.add(new Row(VersionKeys.visit(segment(timestamp), escaped), Keys.NONE));
+    }
+
+    /** The newest version, if it begins at this time or before and has a value. */
+    private VersionedRecord<byte[]> latest(Storage open, byte[] escaped, long asOf) {
+        try (Rows rows = open.scan(List.of(VersionKeys.versions(escaped)), false)) {
+            KeyValue<byte[], byte[]> newest = rows.next();
+            if (newest == null || VersionKeys.isDeletion(newest.value) || VersionKeys.timestamp(newest.key) > asOf) {
+                return null;
+            }
+            return new VersionedRecord<>(VersionKeys.value(newest.value), VersionKeys.timestamp(newest.key));
+        }
+    }
+
+    /** The version of a moment, if it has a value. */
+    private VersionedRecord<byte[]> at(Storage open, byte[] escaped, long asOf) {
+        synchronized (open.position()) {
+            try (Rows rows = open.scan(List.of(VersionKeys.from(escaped, asOf)), false)) {
+                KeyValue<byte[], byte[]> version = rows.next();
+                if (version == null || VersionKeys.isDeletion(version.value)) {
+                    return null;
+                }
+                return Versions.record(version, next(open, escaped, asOf));
+            }
+        }
+    }
+
+    /** Where the next version behind this time begins, or Kafka's number for none. */
+    private static long next(Storage open, byte[] escaped, long timestamp) {
+        try (Rows rows = open.scan(List.of(VersionKeys.after(escaped, timestamp)), true)) {
+            KeyValue<byte[], byte[]> next = rows.next();
+            return next == null ? PUT_RETURN_CODE_VALID_TO_UNDEFINED : VersionKeys.timestamp(next.key);
+        }
+    }
+
+    /** Adds deletes of versions that are not seen any more, of some keys whose visits are due. */
+    private void visit(Storage open, List<Map.Entry<byte[], byte[]>> rows, int visitsMax) {
+        long due = segment(historyBegin(open));
+        if (due <= visited) {
+            return;
+        }
+        try (Rows visits = open.scan(List.of(VersionKeys.visitsBefore(due)), false)) {
+            for (int i = 0; i < visitsMax; i++) {
+                KeyValue<byte[], byte[]> visit = visits.next();
+                if (visit == null) {
+                    visited = due;
+                    return;
+                }
+                if (!remove(open, rows, VersionKeys.keyOf(visit.key))) {
+                    return;
+                }
+                rows.add(new Row(visit.key, null));
+            }
+        }
+    }
+
+    /** Whether all versions of the key that are not seen any more have been added, to be removed. */
+    private boolean remove(Storage open, List<Map.Entry<byte[], byte[]>> rows, byte[] escaped) {
+        Range past = VersionKeys.from(escaped, historyBegin(open));
+        try (Rows versions = open.scan(List.of(past), false)) {
+            // It is valid at the begin of the history. If it says that there is no value, so does its absence.
+            KeyValue<byte[], byte[]> first = versions.next();
+            int removed = 0;
+            for (KeyValue<byte[], byte[]> next = versions.next(); next != null; next = versions.next()) {
+                if (removed++ == REMOVED_MAX) {
+                    return false;
+                }
+                rows.add(new Row(next.key, null));
+            }
+            if (first != null && VersionKeys.isDeletion(first.value)) {
+                rows.add(new Row(first.key, null));
+            }
+            return true;
+        }
+    }
+
+    private boolean isLate(Storage open, long timestamp) {
+        if (!isOver(open, timestamp)) {
+            return false;
+        }
+        if (dropped != null) {
+            dropped.record();
+        }
+        LOG.warn("A record of time {} is too late for the store {}, and is passed over", timestamp, name());
+        return true;
+    }
+
+    private boolean isOver(Storage open, long timestamp) {
+        return timestamp < historyBegin(open);
+    }
+
+    /** The first moment that may be asked for. */
+    private long historyBegin(Storage open) {
+        return open.streamTime() - retention;
+    }
+
+    private long segment(long timestamp) {
+        return Math.floorDiv(timestamp, interval);
+    }
+
+    private static byte[] escaped(Bytes key) {
+        return VersionKeys.escaped(Objects.requireNonNull(key, "key cannot be null").get());
+    }
+}
