@@ -41,7 +41,7 @@ const KILLED: &[&str] = &["-Dtest=ClusterTest"];
 const MOVED: &[&str] = &["-Dtest=UpgradeTest"];
 const FULL: &[&str] = &["-Dtest=FullDiskTest"];
 
-const OPTIONS: &str = "--jar, --cluster, --upgrade, --full-disk and --example [--serve]";
+const OPTIONS: &str = "--jar, --cluster, --upgrade, --full-disk, --flink and --example [--serve]";
 
 /// Maven's words for the application in `examples/streams`, which has a broker of its own.
 const EXAMPLE: &[&str] = &[
@@ -53,6 +53,16 @@ const EXAMPLE: &[&str] = &[
     "kvilt-java,kvilt-kafka-streams,../examples/streams",
 ];
 
+/// Maven's words for the cluster of Flink whose processes are killed.
+const FLINK: &[&str] = &[
+    "-Pflink",
+    "verify",
+    "-pl",
+    "kvilt-java,kvilt-flink,kvilt-flink-cluster",
+    "-Dtest=ClusterTest",
+    "-Dsurefire.failIfNoSpecifiedTests=false",
+];
+
 /// Builds the jars, runs the tests that `words` want, and tells where the jars are.
 pub(crate) fn run(workspace: &Workspace, words: &[&str]) -> Result<()> {
     let goal = match words {
@@ -61,6 +71,7 @@ pub(crate) fn run(workspace: &Workspace, words: &[&str]) -> Result<()> {
         ["--cluster"] => [CLUSTER, KILLED].concat(),
         ["--upgrade"] => [CLUSTER, MOVED].concat(),
         ["--full-disk"] => [CLUSTER, FULL].concat(),
+        ["--flink"] => FLINK.to_vec(),
         ["--example"] | ["--example", "--serve"] => EXAMPLE.to_vec(),
         _ => bail!("`java` has no options but {OPTIONS}, one of them at most"),
     };
@@ -87,7 +98,9 @@ pub(crate) fn run(workspace: &Workspace, words: &[&str]) -> Result<()> {
     if words.is_empty() {
         example(workspace, homes.pop().flatten(), false)?;
     }
-    println!("the jars: java/kvilt-java/target/kvilt-java-*.jar, and that of kvilt-kafka-streams likewise");
+    println!(
+        "the jars: java/kvilt-java/target/kvilt-java-*.jar, and those of kvilt-kafka-streams and kvilt-flink likewise"
+    );
     Ok(())
 }
 

@@ -49,6 +49,7 @@ final class Store implements AutoCloseable {
             }
         }
         db = opened;
+        LOG.info("A store is in {}; all with a budget of {} bytes share it.", directory, budget);
     }
 
     /** Throws nothing: no row is needed any more, and what goes wrong is in the log. */

@@ -25,9 +25,11 @@ import java.util.concurrent.TimeUnit;
 import org.apache.flink.api.common.typeinfo.TypeInformation;
 import org.apache.flink.api.common.typeinfo.Types;
 import org.apache.flink.api.java.functions.KeySelector;
+import org.apache.flink.core.execution.SavepointFormatType;
 import org.apache.flink.core.testutils.OneShotLatch;
 import org.apache.flink.runtime.checkpoint.CheckpointOptions;
 import org.apache.flink.runtime.checkpoint.OperatorSubtaskState;
+import org.apache.flink.runtime.checkpoint.SavepointType;
 import org.apache.flink.runtime.state.CheckpointStreamFactory;
 import org.apache.flink.runtime.state.KeyGroupsStateHandle;
 import org.apache.flink.runtime.state.KeyedStateHandle;
@@ -44,6 +46,8 @@ import org.apache.flink.util.Collector;
 import org.junit.jupiter.api.Test;
 import org.junit.jupiter.api.Timeout;
 import org.junit.jupiter.api.io.TempDir;
+import org.junit.jupiter.params.ParameterizedTest;
+import org.junit.jupiter.params.provider.EnumSource;
 
 /** What an operator promises beside its rows, and what it says to mistakes. */
 @Timeout(60)
@@ -147,6 +151,20 @@ class OperatorTest {
             subtasks.restore(later);
             assertEquals(List.of("a=after"), rowsOf(subtasks, "ada"));
             assertEquals(List.of(), rowsOf(subtasks, "bob"));
+        }
+    }
+
+    @ParameterizedTest
+    @EnumSource(SavepointFormatType.class)
+    void savepoints_of_both_formats_have_the_rows(SavepointFormatType format) throws Exception {
+        try (Subtasks subtasks = new Subtasks(directory, 1)) {
+            put(subtasks, "ada", "a", "1");
+            OperatorSubtaskState savepoint = subtasks.task(0)
+                    .snapshotWithLocalState(1, 1, SavepointType.savepoint(format))
+                    .getJobManagerOwnedState();
+            put(subtasks, "ada", "a", "2");
+            subtasks.restore(savepoint);
+            assertEquals(List.of("a=1"), rowsOf(subtasks, "ada"));
         }
     }
 
