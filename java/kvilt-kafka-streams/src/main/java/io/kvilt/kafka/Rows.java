@@ -48,7 +48,7 @@ final class Rows implements AutoCloseable {
                     move(isBackward);
                 }
                 next++;
-                if (!Storage.isDeleted(waits.getValue())) {
+                if (!Pending.isDeleted(waits.getValue())) {
                     return new KeyValue<>(waits.getKey().clone(), waits.getValue().clone());
                 }
             }

@@ -3,7 +3,6 @@ package io.kvilt.kafka;
 import io.kvilt.Durability;
 import io.kvilt.Env;
 import io.kvilt.KeyRange;
-import io.kvilt.Keyspace;
 import io.kvilt.Kvilt;
 import io.kvilt.KviltException;
 import io.kvilt.KviltIterator;
@@ -11,19 +10,14 @@ import io.kvilt.Options;
 import io.kvilt.WriteBatch;
 import java.io.IOException;
 import java.io.UncheckedIOException;
-import java.nio.ByteBuffer;
-import java.nio.charset.StandardCharsets;
 import java.nio.file.Files;
 import java.nio.file.Path;
 import java.util.ArrayList;
-import java.util.Arrays;
 import java.util.Collection;
 import java.util.HashMap;
 import java.util.List;
 import java.util.Map;
-import java.util.NavigableMap;
 import java.util.Set;
-import java.util.concurrent.ConcurrentSkipListMap;
 import org.apache.kafka.common.TopicPartition;
 import org.apache.kafka.common.utils.Utils;
 import org.apache.kafka.streams.errors.InvalidStateStoreException;
@@ -32,7 +26,6 @@ import org.apache.kafka.streams.errors.TaskCorruptedException;
 import org.apache.kafka.streams.processor.StateStoreContext;
 import org.apache.kafka.streams.processor.internals.InternalProcessorContext;
 import org.apache.kafka.streams.query.Position;
-import org.apache.kafka.streams.state.internals.PositionSerde;
 import org.apache.kafka.streams.state.internals.StoreQueryUtils;
 import org.slf4j.Logger;
 import org.slf4j.LoggerFactory;
@@ -55,12 +48,6 @@ final class Storage implements AutoCloseable {
     /** Below the state directory of a task, as RocksDB's are in {@code rocksdb}. */
     static final String DIRECTORY = "kvilt";
 
-    /** Stands for a value that is taken away, among those that wait. */
-    private static final byte[] DELETED = new byte[0];
-
-    /** What a row that waits takes beside key and value, about. */
-    private static final int PENDING_BYTES = 96;
-
     /** What a commit writes beside rows, about. */
     private static final int COMMIT_BYTES = 1 << 10;
 
@@ -75,13 +62,6 @@ final class Storage implements AutoCloseable {
 
     private static final long PIECE_BYTES_MAX = 16 << 20;
 
-    private static final String KEYSPACE = "kafka";
-    private static final byte[] KIND = text("kind");
-    private static final byte[] POSITION = text("position");
-    private static final byte[] TIME = text("time");
-    private static final byte[] MARK = text("uncommitted");
-    private static final String OFFSET = "offset/";
-
     /** Rows from a key, included, to another, excluded; null for no end. */
     record Range(byte[] from, byte[] to) {}
 
@@ -91,14 +71,13 @@ final class Storage implements AutoCloseable {
     private final Path path;
     private final DamageNote note;
     private final Position position = Position.emptyPosition();
-    private final NavigableMap<byte[], byte[]> pending = new ConcurrentSkipListMap<>(Arrays::compareUnsigned);
+    private final Pending pending = new Pending();
     private final Gauges gauges;
 
     /** Stays when it is closed: calls that come later say so. */
     private Kvilt db;
 
-    private Keyspace own;
-    private volatile long pendingBytes;
+    private Ledger ledger;
     private boolean isMarked;
 
     /** Whether offsets do not say what the rows are. */
@@ -127,7 +106,7 @@ final class Storage implements AutoCloseable {
         Env env = Budgets.acquire(config.memoryBudget);
         try {
             open(kind, env);
-            gauges = new Gauges(context.metrics(), context.taskId().toString(), name, db, () -> pendingBytes);
+            gauges = new Gauges(context.metrics(), context.taskId().toString(), name, db, pending::bytes);
             isOpen = true;
         } catch (RuntimeException | Error e) {
             close();
@@ -218,25 +197,21 @@ final class Storage implements AutoCloseable {
             options.setEngine(config.engine);
         }
         db = Kvilt.open(options, path);
-        own = db.keyspace(KEYSPACE);
-        byte[] found = own.get(KIND);
+        ledger = new Ledger(db);
+        String found = ledger.kind();
         if (found == null) {
             // An open that did not come to its end made the directory.
             forget(changelog);
-            own.put(KIND, text(kind));
-        } else if (!Arrays.equals(found, text(kind)) && isEmpty()) {
-            own.put(KIND, text(kind));
-        } else if (!Arrays.equals(found, text(kind))) {
-            return "it is a store of kind `" + new String(found, StandardCharsets.UTF_8) + "`, not `" + kind + "`";
+            ledger.setKind(kind);
+        } else if (!found.equals(kind) && isEmpty()) {
+            ledger.setKind(kind);
+        } else if (!found.equals(kind)) {
+            return "it is a store of kind `" + found + "`, not `" + kind + "`";
         }
-        byte[] time = own.get(TIME);
-        streamTime = time == null ? -1 : ByteBuffer.wrap(time).getLong();
-        isMarked = own.get(MARK) != null;
+        streamTime = ledger.time();
+        isMarked = ledger.isMarked();
         isUncertain = isMarked && config.isExactlyOnce;
-        byte[] known = own.get(POSITION);
-        if (known != null) {
-            position.merge(PositionSerde.deserialize(ByteBuffer.wrap(known)));
-        }
+        ledger.mergeInto(position);
         return null;
     }
 
@@ -272,7 +247,7 @@ final class Storage implements AutoCloseable {
             if (config.isTransactional) {
                 byte[] waits = pending.get(key);
                 if (waits != null) {
-                    return waits == DELETED ? null : waits.clone();
+                    return Pending.isDeleted(waits) ? null : waits.clone();
                 }
             }
             // What was committed meanwhile is in the engine: it leaves the ones that wait behind that.
@@ -349,7 +324,7 @@ final class Storage implements AutoCloseable {
                 mark(batch);
             }
             for (Map.Entry<byte[], byte[]> row : rows) {
-                add(batch, row.getKey(), row.getValue() == DELETED ? null : row.getValue());
+                add(batch, row.getKey(), Pending.isDeleted(row.getValue()) ? null : row.getValue());
                 if (batch.count() >= PIECE_OPERATIONS_MAX || batch.getDataSize() >= PIECE_BYTES_MAX) {
                     db.write(batch);
                     batch.clear();
@@ -368,17 +343,14 @@ final class Storage implements AutoCloseable {
 
     private void write(byte[] key, byte[] value) {
         if (isWaiting()) {
-            // The program may use its arrays for something else.
-            byte[] before = pending.put(key.clone(), value == null ? DELETED : value.clone());
-            pendingBytes += before == null ? PENDING_BYTES + key.length : -before.length;
-            pendingBytes += value == null ? 0 : value.length;
-            if (pendingBytes > config.uncommittedBytesMax) {
+            pending.put(key, value);
+            if (pending.bytes() > config.uncommittedBytesMax) {
                 spill();
             }
             return;
         }
         if (!isMarked) {
-            own.put(MARK, MARK);
+            ledger.mark();
             isMarked = true;
         }
         if (value == null) {
@@ -393,15 +365,14 @@ final class Storage implements AutoCloseable {
      * until all is written.
      */
     private void spill() {
-        writePieces(pending.entrySet(), true);
+        writePieces(pending.rows(), true);
         pending.clear();
-        pendingBytes = 0;
     }
 
     /** The store is marked once the batch is written, and not before: if that fails, the next write tries again. */
     private void mark(WriteBatch batch) {
         if (!isMarked) {
-            batch.put(own, MARK, MARK);
+            ledger.addMark(batch);
         }
     }
 
@@ -418,11 +389,7 @@ final class Storage implements AutoCloseable {
         synchronized (position) {
             isChanged = true;
             expired = before;
-            NavigableMap<byte[], byte[]> gone = pending.headMap(before, false);
-            for (Map.Entry<byte[], byte[]> row : gone.entrySet()) {
-                pendingBytes -= PENDING_BYTES + row.getKey().length + row.getValue().length;
-            }
-            gone.clear();
+            pending.forget(before);
         }
     }
 
@@ -443,22 +410,20 @@ final class Storage implements AutoCloseable {
                 return;
             }
             // Room for all of it, as a batch that grows is copied. It takes less than what is counted for the rows.
-            int room = (int) Math.min(pendingBytes + COMMIT_BYTES, BATCH_BYTES_MAX);
+            int room = (int) Math.min(pending.bytes() + COMMIT_BYTES, BATCH_BYTES_MAX);
             try (WriteBatch batch = new WriteBatch(room)) {
-                pending.forEach((key, value) -> add(batch, key, value == DELETED ? null : value));
-                addOffsets(batch, offsets);
-                batch.put(own, POSITION, bytes(PositionSerde.serialize(position)));
-                if (streamTime >= 0) {
-                    batch.put(own, TIME, ByteBuffer.allocate(Long.BYTES).putLong(streamTime).array());
+                for (Map.Entry<byte[], byte[]> row : pending.rows()) {
+                    add(batch, row.getKey(), Pending.isDeleted(row.getValue()) ? null : row.getValue());
                 }
+                ledger.add(batch, offsets);
+                ledger.add(batch, position, streamTime);
                 if (isMarked) {
-                    batch.delete(own, MARK);
+                    ledger.removeMark(batch);
                 }
                 db.write(batch);
                 isMarked = false;
                 isUncertain = false;
                 pending.clear();
-                pendingBytes = 0;
                 if (expired != null) {
                     db.deleteRange(KeyRange.lessThan(expired));
                     expired = null;
@@ -477,31 +442,11 @@ final class Storage implements AutoCloseable {
         gauges.committed(begin);
     }
 
-    private void addOffsets(WriteBatch batch, Map<TopicPartition, Long> offsets) {
-        if (offsets == null) {
-            return;
-        }
-        if (offsets.isEmpty()) {
-            try (KviltIterator known = own.scan(KeyRange.prefix(text(OFFSET)))) {
-                known.forEachRemaining((key, value) -> batch.delete(own, key));
-            }
-        }
-        offsets.forEach((partition, offset) -> {
-            byte[] key = text(OFFSET + partition);
-            if (offset == null) {
-                batch.delete(own, key);
-            } else {
-                batch.put(own, key, ByteBuffer.allocate(Long.BYTES).putLong(offset).array());
-            }
-        });
-    }
-
     /** The offset of the last commit, or null if there is none that can be relied on. */
     Long committedOffset(TopicPartition partition) {
         check();
         try {
-            byte[] offset = isUncertain ? null : own.get(text(OFFSET + partition));
-            return offset == null ? null : ByteBuffer.wrap(offset).getLong();
+            return isUncertain ? null : ledger.offset(partition);
         } catch (RuntimeException e) {
             throw failure("read", e);
         }
@@ -518,7 +463,7 @@ final class Storage implements AutoCloseable {
                             ? KeyRange.atLeast(range.from())
                             : KeyRange.of(range.from(), range.to());
                     KviltIterator rows = isBackward ? db.scanReverse(keys) : db.scan(keys);
-                    parts.add(new Rows.Part(rows, waiting(range, isBackward)));
+                    parts.add(new Rows.Part(rows, pending.rows(range, isBackward)));
                 }
             } catch (RuntimeException e) {
                 parts.forEach(Rows.Part::close);
@@ -528,29 +473,9 @@ final class Storage implements AutoCloseable {
         return new Rows(this, parts, isBackward);
     }
 
-    /** A copy, as the scan must not see what is written later. */
-    private List<Map.Entry<byte[], byte[]>> waiting(Range range, boolean isBackward) {
-        if (pending.isEmpty()) {
-            return List.of();
-        }
-        NavigableMap<byte[], byte[]> part = pending.tailMap(range.from(), true);
-        if (range.to() != null) {
-            if (Arrays.compareUnsigned(range.from(), range.to()) >= 0) {
-                return List.of();
-            }
-            part = part.headMap(range.to(), false);
-        }
-        return new ArrayList<>((isBackward ? part.descendingMap() : part).entrySet());
-    }
-
-    /** Whether a row that waits takes its key's value away. */
-    static boolean isDeleted(byte[] waiting) {
-        return waiting == DELETED;
-    }
-
     /** Bytes of what waits for a commit, about. */
     long uncommittedBytes() {
-        return pendingBytes;
+        return pending.bytes();
     }
 
     /** How many rows there are, about; those that wait may be counted twice. */
@@ -561,7 +486,7 @@ final class Storage implements AutoCloseable {
                             .filter(keyspace -> keyspace.name().isEmpty())
                             .mapToLong(keyspace -> keyspace.rows())
                             .sum()
-                    + pending.size();
+                    + pending.count();
         } catch (RuntimeException e) {
             throw failure("count the rows of", e);
         }
@@ -628,16 +553,4 @@ final class Storage implements AutoCloseable {
     private String told(String what) {
         return "Cannot " + what + " the store " + name + " of task " + context.taskId() + " in " + path;
     }
-
-    private static byte[] text(String text) {
-        return text.getBytes(StandardCharsets.UTF_8);
-    }
-
-    private static byte[] bytes(ByteBuffer buffer) {
-        buffer.rewind();
-        byte[] bytes = new byte[buffer.remaining()];
-        buffer.get(bytes);
-        return bytes;
-    }
-
 }
