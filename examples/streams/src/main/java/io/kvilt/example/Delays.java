@@ -42,6 +42,7 @@ public final class Delays {
     private static final Duration PATIENCE = Duration.ofSeconds(60);
     private static final Duration STOP_MAX = Duration.ofSeconds(10);
     private static final int LOG_LINES = 20;
+    private static final int WORST = 5;
 
     /** As words of a question. */
     private static final String EVENING = "from=2013-01-30T22:00:00Z&to=2013-01-31T03:00:00Z";
@@ -66,16 +67,14 @@ public final class Delays {
         List<AutoCloseable> open = new ArrayList<>();
         // Ctrl-C and every other end go this way.
         Runtime.getRuntime().addShutdownHook(new Thread(() -> stop(open, directory)));
-        boolean isSame = false;
         try {
-            isSame = run(directory, open, isServing);
-        } catch (ExecutionException | RuntimeException e) {
+            System.exit(run(directory, open, isServing) ? 0 : 1);
+        } catch (Exception e) {
             e.printStackTrace();
             System.err.println("The broker's last lines:");
             List<String> lines = Files.readAllLines(directory.resolve("broker.log"));
             lines.subList(Math.max(0, lines.size() - LOG_LINES), lines.size()).forEach(System.err::println);
-        } finally {
-            System.exit(isSame ? 0 : 1);
+            System.exit(1);
         }
     }
 
@@ -97,10 +96,11 @@ public final class Delays {
         List<String> found = await(answers.address(), airports, lines.size());
         double seconds = (System.nanoTime() - begin) / 1e9;
         System.out.printf("%,d flights loaded and counted in %.1f s%n", lines.size(), seconds);
-        show("The worst hours of the month", answers.address() + "/worst?rows=5");
+        List<String> worst = show("The worst hours of the month", answers.address() + "/worst?rows=" + WORST);
         show("An evening at Newark", answers.address() + "/delays/EWR?" + EVENING);
         System.out.println();
-        boolean isSame = compare(sums(lines), found);
+        List<String> sums = sums(lines);
+        boolean isSame = compare("hours", sums, found) & compare("worst hours", worst(sums), worst);
         if (isServing) {
             System.out.println("Serving on " + answers.address() + " until Ctrl-C");
             Thread.currentThread().join();
@@ -177,6 +177,19 @@ public final class Delays {
         return sums;
     }
 
+    /** The hours with the longest mean delay, the longest first. */
+    private static List<String> worst(List<String> sums) {
+        return sums.stream()
+                .filter(row -> !row.endsWith(","))
+                .sorted(Comparator.comparing((String row) -> -mean(row.split(","))))
+                .limit(WORST)
+                .toList();
+    }
+
+    private static double mean(String[] cells) {
+        return Double.parseDouble(cells[4]) / (Integer.parseInt(cells[2]) - Integer.parseInt(cells[3]));
+    }
+
     /** The rows of all airports, once they count all flights. */
     private static List<String> await(String address, List<String> airports, int flights) throws Exception {
         long end = System.nanoTime() + PATIENCE.toNanos();
@@ -197,14 +210,14 @@ public final class Delays {
     }
 
     /** Tells each hour whose answer is not what the file says. */
-    private static boolean compare(List<String> sums, List<String> answers) {
+    private static boolean compare(String what, List<String> sums, List<String> answers) {
         if (sums.equals(answers)) {
-            System.out.printf("All %,d answers are what the file says%n", sums.size());
+            System.out.printf("All %,d %s are what the file says%n", sums.size(), what);
             return true;
         }
         tell("the file says  ", sums, answers);
         tell("the answer was ", answers, sums);
-        System.out.println("The answers are not what the file says");
+        System.out.println("The " + what + " are not what the file says");
         return false;
     }
 
@@ -213,12 +226,15 @@ public final class Delays {
         rows.stream().filter(row -> !known.contains(row)).forEach(row -> System.out.println(what + row));
     }
 
-    private static void show(String what, String question) throws Exception {
+    /** Asks, and prints a table; returns its rows without the head. */
+    private static List<String> show(String what, String question) throws IOException, InterruptedException {
         System.out.printf("%n%s: %s%n", what, question);
-        for (String row : ask(question).body().lines().toList()) {
+        List<String> rows = ask(question).body().lines().toList();
+        for (String row : rows) {
             String[] cells = row.split(",", -1);
             System.out.printf("  %-9s%-22s%8s%11s%11s%12s%11s%n", (Object[]) cells);
         }
+        return rows.subList(1, rows.size());
     }
 
     private static HttpResponse<String> ask(String question) throws IOException, InterruptedException {

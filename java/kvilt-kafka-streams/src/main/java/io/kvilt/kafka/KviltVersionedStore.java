@@ -92,8 +92,9 @@ final class KviltVersionedStore extends KviltStore implements VersionedKeyValueS
         open.observe(timestamp);
         long validTo = next(open, escaped, timestamp);
         List<Map.Entry<byte[], byte[]>> rows = new ArrayList<>();
-        add(rows, escaped, value, timestamp);
+        // First, as it may remove a deletion that the version replaces.
         visit(open, rows, VISITS_MAX);
+        add(rows, escaped, value, timestamp);
         open.putAll(rows);
         return validTo;
     }
@@ -143,7 +144,7 @@ final class KviltVersionedStore extends KviltStore implements VersionedKeyValueS
                 return Versions.of(latest == null ? List.of() : List.of(latest));
             }
             if (isAscending) {
-                long begin = first;
+                long begin;
                 try (Rows rows = open.scan(List.of(VersionKeys.from(escaped, first)), false)) {
                     KeyValue<byte[], byte[]> valid = rows.next();
                     begin = valid == null ? first : VersionKeys.timestamp(valid.key);

@@ -297,6 +297,25 @@ class VersionedStoreTest {
         store.close();
     }
 
+    @Test
+    void aPutOverADeletionThatIsAboutToBeRemovedStays() {
+        for (boolean isExactlyOnce : new boolean[] {false, true}) {
+            KviltVersionedStore store = open(new Task(directory.resolve("" + isExactlyOnce), isExactlyOnce));
+            Bytes key = Task.key("a");
+            long begin = 10_000;
+            // Keys that the next put visits before it comes to this one.
+            List.of("0", "1", "2", "3").forEach(other -> store.put(Task.key(other), Task.bytes("1"), 0));
+            store.put(key, Task.bytes("1"), 0);
+            store.delete(key, begin);
+            store.put(Task.key("b"), Task.bytes("2"), begin + RETENTION.toMillis());
+            // Now the history begins with the deletion, and this put removes it.
+            store.put(key, Task.bytes("3"), begin);
+            assertEquals("33@10000", told(store.get(key, begin)));
+            assertEquals("33@10000", told(store.get(key)));
+            store.close();
+        }
+    }
+
     private static ConsumerRecord<byte[], byte[]> record(String key, String value, long timestamp) {
         byte[] bytes = key == null ? null : Task.bytes(key);
         return new ConsumerRecord<>(

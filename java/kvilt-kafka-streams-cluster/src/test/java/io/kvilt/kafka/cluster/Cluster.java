@@ -178,6 +178,7 @@ final class Cluster implements AutoCloseable {
         return n + "-" + HexFormat.of().formatHex(filler);
     }
 
+    /** Sends events of all users in turn, and waits until brokers have them. */
     void produce(int events) {
         int end = produced + events;
         for (int i = produced; i < end; i++) {
