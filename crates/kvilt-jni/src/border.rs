@@ -38,6 +38,11 @@ use crate::{
 /// another one.
 pub(crate) const BORDER_VERSION: jint = 1;
 
+/// The class on the other side. It is looked up by `find_class`: that takes the class loader of the class that
+/// calls, or that loads this library. By its name alone the crate `jni` would take the thread's context class
+/// loader, which may know another `Native`, or none.
+pub(crate) const NATIVE: &JNIStr = jni_str!("io/kvilt/Native");
+
 /// Runs `work`, which calls nothing of Java's; if it fails or panics, throws and returns `otherwise`.
 #[inline]
 pub(crate) fn call<T>(
@@ -191,6 +196,7 @@ fn register(env: &mut Env<'_>) -> jni::errors::Result<()> {
         unsafe { NativeMethod::from_raw_parts(name, signature, function) }
     };
     let methods: Vec<NativeMethod<'_>> = methods().into_iter().map(native).collect();
+    let class = env.find_class(NATIVE)?;
     // SAFETY: all methods of `Native` are static (rule 4), and so are the functions.
-    unsafe { env.register_native_methods(jni_str!("io/kvilt/Native"), &methods) }
+    unsafe { env.register_native_methods(class, &methods) }
 }

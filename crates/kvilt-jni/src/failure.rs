@@ -5,6 +5,8 @@ use std::any::Any;
 use jni::{EnvUnowned, JValue, jni_sig, jni_str};
 use kvilt::Error;
 
+use crate::border::NATIVE;
+
 /// Why a call failed.
 #[derive(Debug)]
 pub(crate) enum Failure {
@@ -56,12 +58,8 @@ pub(crate) fn raise(env: &mut EnvUnowned<'_>, failure: &Failure) {
     let outcome = env.with_env(|env| -> jni::errors::Result<()> {
         let text = env.byte_array_from_slice(message.as_bytes())?;
         let arguments = [JValue::Object(&text)];
-        env.call_static_method(
-            jni_str!("io/kvilt/Native"),
-            jni_str!("raise"),
-            jni_sig!("([B)V"),
-            &arguments,
-        )?;
+        let class = env.find_class(NATIVE)?;
+        env.call_static_method(class, jni_str!("raise"), jni_sig!("([B)V"), &arguments)?;
         Ok(())
     });
     // The usual outcome is Java's "an exception is pending". Without memory for the text it is another one,
