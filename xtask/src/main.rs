@@ -51,11 +51,12 @@ usage: cargo xtask <command>
                  lines of formats, recovery and error paths that tests run; at least 90 % if not told; --simulated
                  adds the tests of kvilt-sim, --missed names what no test ran (llvm-tools)
 
-  java [--jar | --cluster | --upgrade | --full-disk | --example [--serve]]
+  java [--jar | --cluster | --upgrade | --full-disk | --flink | --example [--serve]]
                  the native library for Java, the jars, and all tests of java/ (a JDK, Maven); --jar: no tests;
                  --cluster: brokers and instances of Kafka Streams that are killed; --upgrade: an application that
-                 is moved from RocksDB's stores; --full-disk: one whose state has no room; --example: the one in
-                 examples/streams, with a broker of its own
+                 is moved from RocksDB's stores; --full-disk: one whose state has no room; --flink: a JobManager
+                 and TaskManagers of Flink that are killed; --example: the one in examples/streams, with a broker
+                 of its own
 
   real WHAT …    on the real operating system: round | kill | series | cut | scenes; WHAT --help says more";
 

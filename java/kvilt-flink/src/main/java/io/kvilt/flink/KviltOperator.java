@@ -106,7 +106,7 @@ public final class KviltOperator<IN, OUT> extends AbstractUdfStreamOperator<OUT,
     /**
      * Memory for all Kvilt operators of a TaskManager together, outside of Java's heap. Operators that say the same
      * number share it. Default: what {@code taskmanager.memory.task.off-heap.size} says, and 64 MiB if that is less than
-     * 1 MiB. Make room for it there: Flink and the container count only what they were told of.
+     * 1 MiB. Set it there as well: Flink sizes its containers by that.
      *
      * @param bytes bytes, at least 1 MiB
      * @return this

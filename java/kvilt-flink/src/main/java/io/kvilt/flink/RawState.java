@@ -34,7 +34,10 @@ final class RawState {
     private static final int HEAD_BYTES = 16;
     private static final int ROW_BYTES = 8;
 
-    /** A block is written when it has this many, so it exceeds them by one row at most. */
+    /**
+     * A block is written when it has this many, so it exceeds them by one row at most. As a row has 10 bytes at least,
+     * its rows fit into one batch, which may have 32,768 operations and 72 MiB.
+     */
     private static final int BLOCK_BYTES = 256 << 10;
 
     /** More than a row of the greatest length takes; a greater number is damage, and nothing is allocated for it. */

@@ -371,6 +371,29 @@ class OperatorTest {
         }
     }
 
+    /** The shortest ones, so that blocks and batches have as many as they ever have. */
+    @Test
+    void many_tiny_rows_come_back() throws Exception {
+        try (Subtasks subtasks = new Subtasks(directory, 1)) {
+            int count = 60_000;
+            subtasks.process("", (rows, out) -> {
+                for (int i = 0; i < count; i++) {
+                    rows.put(new byte[] {(byte) (i >> 8), (byte) i}, new byte[0]);
+                }
+            });
+            subtasks.restore(largeCheckpoint(subtasks));
+            subtasks.process("", (rows, out) -> {
+                int[] found = new int[1];
+                rows.scan(KeyRange.all()).forEachRemaining((key, value) -> {
+                    assertArrayEquals(new byte[] {(byte) (found[0] >> 8), (byte) found[0]}, key);
+                    assertEquals(0, value.length);
+                    found[0]++;
+                });
+                assertEquals(count, found[0]);
+            });
+        }
+    }
+
     private OperatorSubtaskState largeCheckpoint(Subtasks subtasks) throws Exception {
         return OperatorSnapshotFinalizer.create(snapshot(subtasks, new MemCheckpointStreamFactory(64 << 20)))
                 .getJobManagerOwnedState();

@@ -48,7 +48,7 @@ class ClusterTest {
     private static final int EVENTS_A_SECOND = 5_000;
     private static final int USERS = 200;
     private static final int SLOTS = 2;
-    private static final Duration PATIENCE = Duration.ofSeconds(60);
+    private static final Duration PATIENCE = Duration.ofSeconds(90);
     private static final Pattern RESTORED = Pattern.compile("\\((\\d+)/(\\d+)\\)#(\\d+) restored (\\d+) rows in");
 
     @TempDir
