@@ -38,9 +38,9 @@ use crate::{
 /// another one.
 pub(crate) const BORDER_VERSION: jint = 1;
 
-/// The class on the other side. It is looked up by `find_class`: that takes the class loader of the class that
-/// calls, or that loads this library. By its name alone the crate `jni` would take the thread's context class
-/// loader, which may know another `Native`, or none.
+/// The class on the other side. It is looked up by `find_class`: that takes the class loader of the class
+/// that calls, or that loads this library. By its name alone the crate `jni` would take the thread's context
+/// class loader, which may know another `Native`, or none.
 pub(crate) const NATIVE: &JNIStr = jni_str!("io/kvilt/Native");
 
 /// Runs `work`, which calls nothing of Java's; if it fails or panics, throws and returns `otherwise`.
