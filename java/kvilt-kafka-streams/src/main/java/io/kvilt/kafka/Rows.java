@@ -48,7 +48,7 @@ final class Rows implements AutoCloseable {
                     move(isBackward);
                 }
                 next++;
-                if (!Pending.isDeleted(waits.getValue())) {
+                if (!Uncommitted.isDeleted(waits.getValue())) {
                     return new KeyValue<>(waits.getKey().clone(), waits.getValue().clone());
                 }
             }

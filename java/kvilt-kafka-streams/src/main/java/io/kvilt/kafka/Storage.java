@@ -36,7 +36,7 @@ import org.slf4j.LoggerFactory;
  * <p>One thread writes, Kafka's; any thread reads. The lock is the position's monitor, as Kafka's queries hold it too;
  * {@link #get} takes none.
  *
- * <p>A transactional task's writes wait in {@link #pending} until the task commits. Then they go to the engine in one
+ * <p>A transactional task's writes wait in {@link #uncommitted} until the task commits. Then they go to the engine in one
  * batch with the offsets, so what a crash leaves is a commit, and the task replays from there. If they need more room
  * than they may have, they are written before, with a mark in the same batch; the next commit takes it away. A marked
  * store has no offsets for an exactly-once task, so Kafka restores it as a whole. All other writes go through, and
@@ -71,7 +71,7 @@ final class Storage implements AutoCloseable {
     private final Path path;
     private final DamageNote note;
     private final Position position = Position.emptyPosition();
-    private final Pending pending = new Pending();
+    private final Uncommitted uncommitted = new Uncommitted();
     private final Gauges gauges;
 
     /** Stays when it is closed: calls that come later say so. */
@@ -106,7 +106,7 @@ final class Storage implements AutoCloseable {
         Env env = Budgets.acquire(config.memoryBudget);
         try {
             open(kind, env);
-            gauges = new Gauges(context.metrics(), context.taskId().toString(), name, db, pending::bytes);
+            gauges = new Gauges(context.metrics(), context.taskId().toString(), name, db, uncommitted::bytes);
             isOpen = true;
         } catch (RuntimeException | Error e) {
             close();
@@ -245,9 +245,9 @@ final class Storage implements AutoCloseable {
         check();
         try {
             if (config.isTransactional) {
-                byte[] waits = pending.get(key);
+                byte[] waits = uncommitted.get(key);
                 if (waits != null) {
-                    return Pending.isDeleted(waits) ? null : waits.clone();
+                    return Uncommitted.isDeleted(waits) ? null : waits.clone();
                 }
             }
             // What was committed meanwhile is in the engine: it leaves the ones that wait behind that.
@@ -284,7 +284,7 @@ final class Storage implements AutoCloseable {
     void restore(Collection<Map.Entry<byte[], byte[]>> rows) {
         check();
         synchronized (position) {
-            if (!pending.isEmpty()) {
+            if (!uncommitted.isEmpty()) {
                 writeAll(rows, true, false);
                 return;
             }
@@ -324,7 +324,7 @@ final class Storage implements AutoCloseable {
                 mark(batch);
             }
             for (Map.Entry<byte[], byte[]> row : rows) {
-                add(batch, row.getKey(), Pending.isDeleted(row.getValue()) ? null : row.getValue());
+                add(batch, row.getKey(), Uncommitted.isDeleted(row.getValue()) ? null : row.getValue());
                 if (batch.count() >= PIECE_OPERATIONS_MAX || batch.getDataSize() >= PIECE_BYTES_MAX) {
                     db.write(batch);
                     batch.clear();
@@ -338,13 +338,13 @@ final class Storage implements AutoCloseable {
 
     /** Whether writes wait for the commit. They do behind others that wait, which a write early may have left. */
     private boolean isWaiting() {
-        return config.isTransactional && (!isMarked || !pending.isEmpty());
+        return config.isTransactional && (!isMarked || !uncommitted.isEmpty());
     }
 
     private void write(byte[] key, byte[] value) {
         if (isWaiting()) {
-            pending.put(key, value);
-            if (pending.bytes() > config.uncommittedBytesMax) {
+            uncommitted.put(key, value);
+            if (uncommitted.bytes() > config.uncommittedBytesMax) {
                 spill();
             }
             return;
@@ -365,8 +365,8 @@ final class Storage implements AutoCloseable {
      * until all is written.
      */
     private void spill() {
-        writePieces(pending.rows(), true);
-        pending.clear();
+        writePieces(uncommitted.rows(), true);
+        uncommitted.clear();
     }
 
     /** The store is marked once the batch is written, and not before: if that fails, the next write tries again. */
@@ -389,7 +389,7 @@ final class Storage implements AutoCloseable {
         synchronized (position) {
             isChanged = true;
             expired = before;
-            pending.forget(before);
+            uncommitted.forget(before);
         }
     }
 
@@ -410,10 +410,10 @@ final class Storage implements AutoCloseable {
                 return;
             }
             // Room for all of it, as a batch that grows is copied. It takes less than what is counted for the rows.
-            int room = (int) Math.min(pending.bytes() + COMMIT_BYTES, BATCH_BYTES_MAX);
+            int room = (int) Math.min(uncommitted.bytes() + COMMIT_BYTES, BATCH_BYTES_MAX);
             try (WriteBatch batch = new WriteBatch(room)) {
-                for (Map.Entry<byte[], byte[]> row : pending.rows()) {
-                    add(batch, row.getKey(), Pending.isDeleted(row.getValue()) ? null : row.getValue());
+                for (Map.Entry<byte[], byte[]> row : uncommitted.rows()) {
+                    add(batch, row.getKey(), Uncommitted.isDeleted(row.getValue()) ? null : row.getValue());
                 }
                 ledger.add(batch, offsets);
                 ledger.add(batch, position, streamTime);
@@ -423,7 +423,7 @@ final class Storage implements AutoCloseable {
                 db.write(batch);
                 isMarked = false;
                 isUncertain = false;
-                pending.clear();
+                uncommitted.clear();
                 if (expired != null) {
                     db.deleteRange(KeyRange.lessThan(expired));
                     expired = null;
@@ -463,7 +463,7 @@ final class Storage implements AutoCloseable {
                             ? KeyRange.atLeast(range.from())
                             : KeyRange.of(range.from(), range.to());
                     KviltIterator rows = isBackward ? db.scanReverse(keys) : db.scan(keys);
-                    parts.add(new Rows.Part(rows, pending.rows(range, isBackward)));
+                    parts.add(new Rows.Part(rows, uncommitted.rows(range, isBackward)));
                 }
             } catch (RuntimeException e) {
                 parts.forEach(Rows.Part::close);
@@ -475,7 +475,7 @@ final class Storage implements AutoCloseable {
 
     /** Bytes of what waits for a commit, about. */
     long uncommittedBytes() {
-        return pending.bytes();
+        return uncommitted.bytes();
     }
 
     /** How many rows there are, about; those that wait may be counted twice. */
@@ -486,7 +486,7 @@ final class Storage implements AutoCloseable {
                             .filter(keyspace -> keyspace.name().isEmpty())
                             .mapToLong(keyspace -> keyspace.rows())
                             .sum()
-                    + pending.count();
+                    + uncommitted.count();
         } catch (RuntimeException e) {
             throw failure("count the rows of", e);
         }
@@ -535,7 +535,7 @@ final class Storage implements AutoCloseable {
                 gauges.remove();
                 Budgets.release(config.memoryBudget);
             }
-            pending.clear();
+            uncommitted.clear();
             shut();
         }
     }

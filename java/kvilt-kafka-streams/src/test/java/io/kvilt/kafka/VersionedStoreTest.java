@@ -316,6 +316,33 @@ class VersionedStoreTest {
         }
     }
 
+    @Test
+    void aCrashLeavesTheVersionsAndTheTimeOfTheLastCommit() {
+        Task task = new Task(directory, true);
+        KviltVersionedStore store = open(task);
+        Bytes key = Task.key("a");
+        store.put(key, Task.bytes("1"), 10);
+        store.put(key, Task.bytes("2"), 20);
+        store.commit(Map.of(CHANGELOG, 5L));
+        store.put(key, null, 15);
+        store.put(key, Task.bytes("3"), 30);
+        // So far ahead that it removes the first version.
+        store.put(Task.key("b"), Task.bytes("1"), 1_000_000);
+        assertNull(store.get(key, 10));
+        assertEquals(NOT_PUT, store.put(key, Task.bytes("4"), 40));
+
+        store.close();
+        task.renew();
+        store = open(task);
+        assertEquals(5, store.committedOffset(CHANGELOG));
+        assertNull(store.get(Task.key("b")));
+        assertEquals(
+                List.of("31@10-20", "32@20-" + UNDEFINED),
+                told(answer(store, MultiVersionedKeyQuery.<Bytes, byte[]>withKey(key).withAscendingTimestamps())));
+        assertEquals(UNDEFINED, store.put(key, Task.bytes("4"), 40));
+        store.close();
+    }
+
     private static ConsumerRecord<byte[], byte[]> record(String key, String value, long timestamp) {
         byte[] bytes = key == null ? null : Task.bytes(key);
         return new ConsumerRecord<>(

@@ -15,7 +15,7 @@ import java.util.concurrent.ConcurrentSkipListMap;
  * <p>One thread writes, under the lock of {@link Storage}; any thread may get a value or the bytes. The arrays are
  * copies, as the program may use its own for something else.
  */
-final class Pending {
+final class Uncommitted {
     /** Stands for a value that is taken away. */
     private static final byte[] DELETED = new byte[0];
 
