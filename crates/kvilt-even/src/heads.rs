@@ -61,7 +61,7 @@ fn is_below(head: u64, wanted: u64) -> bool {
 }
 
 /// The eight bytes of `key` behind `skip`, padded with zeros, as a number with the same order.
-fn head(key: &[u8], skip: usize) -> u64 {
+pub(crate) fn head(key: &[u8], skip: usize) -> u64 {
     let rest = &key[skip.min(key.len())..];
     let mut eight = [0; 8];
     let n = rest.len().min(8);

@@ -264,3 +264,34 @@ fn gets_of_one_call_are_asked_for_ahead_while_the_drive_is_waited_for() {
     let asked = asked_ahead();
     assert!((rows.len() as u64 / 2..=rows.len() as u64).contains(&asked), "{asked} of {} rows", rows.len());
 }
+
+/// How many scans of one row each it takes until a chunk is rewritten for its order.
+fn scans_until_a_rewrite(is_waiting: bool) -> u32 {
+    let bed = Bed::scattered(1 << 20);
+    if is_waiting {
+        bed.seconds(3, LARGE, 50);
+    }
+    assert_eq!(bed.munks(), 0);
+    let rewrites = || bed.db.stats()["funk_rebalances"];
+    let before = rewrites();
+    let range = KeyRange { start: key(500), end: Some(key(501)) };
+    for scans in 1..1000 {
+        let view = bed.db.view().unwrap();
+        let mut rows = Fifty(Vec::new());
+        bed.db.scan(&view, &range, Direction::Forward, &mut rows).unwrap();
+        assert_eq!(rows.0, [key(500)]);
+        drop(view);
+        bed.spawn.step_all_until_idle();
+        if rewrites() > before {
+            return scans;
+        }
+    }
+    panic!("scans pay, but nothing is rewritten");
+}
+
+#[test]
+fn scans_pay_more_for_a_row_that_the_drive_is_waited_for() {
+    let _alone = ALONE.lock();
+    let (waiting, cached) = (scans_until_a_rewrite(true), scans_until_a_rewrite(false));
+    assert!(waiting * 3 <= cached, "{waiting} scans while the drive is waited for, else {cached}");
+}

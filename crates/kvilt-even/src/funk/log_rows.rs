@@ -48,7 +48,7 @@ impl LogRows {
         // Growing by halves would take half as much again.
         let mut rows = Rows::with_room_for(place.end - place.start)?;
         if streams {
-            log.for_each_streamed(files, place, &mut |entry, large| {
+            log.for_each_streamed(files, place.clone(), &mut |entry, large| {
                 let is_wanted = entry.kind != Kind::RangeTombstone && range.contains(entry.key);
                 match large {
                     Some(large) if is_wanted => rows.push_large(entry, large),
@@ -58,14 +58,19 @@ impl LogRows {
                     None => Ok(()),
                 }
             })?;
-            return Ok(rows.in_order());
+        } else {
+            log.for_each(files, place.start, place.end, &mut |_offset, entry, _batch| {
+                if entry.kind != Kind::RangeTombstone && range.contains(entry.key) {
+                    rows.push(entry)?;
+                }
+                Ok(())
+            })?;
         }
-        log.for_each(files, place.start, place.end, &mut |_offset, entry, _batch| {
-            if entry.kind != Kind::RangeTombstone && range.contains(entry.key) {
-                rows.push(entry)?;
-            }
-            Ok(())
-        })?;
+        // Streamed values are yet to be read.
+        if rows.large.is_empty() && files.reads.wait_for_the_drive() {
+            // A log that is about to be replaced pushes no page out of the page cache that somebody reads.
+            log.will_not_read(files, place)?;
+        }
         Ok(rows.in_order())
     }
 

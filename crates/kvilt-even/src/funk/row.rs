@@ -3,13 +3,17 @@
 
 use std::ops::Range;
 
-use kvilt_base::{EntryRef, Kind, Version};
+use kvilt_base::{EntryRef, Kind, Version, key::shared_prefix_len};
+
+use crate::heads::head;
 
 /// A record among the bytes that were kept of it and others.
 pub(super) struct Row {
     /// How many were written before it. Where its bytes lie would not tell: an empty key with an empty value
     /// has none.
     number: usize,
+    /// What tells most keys apart, once they are sorted: to compare whole ones is to wait for memory.
+    head: u64,
     key: Range<usize>,
     value: Range<usize>,
     version: Version,
@@ -23,6 +27,7 @@ impl Row {
     pub(super) fn new(number: usize, entry: &EntryRef<'_>, key: usize, value: usize) -> Self {
         Row {
             number,
+            head: 0,
             key: key..key + entry.key.len(),
             value: value..value + entry.value.len(),
             version: entry.version,
@@ -59,7 +64,50 @@ pub(super) fn sort(rows: &mut Vec<Row>, bytes: &[u8]) {
     if rows.is_sorted_by(|a, b| a.key(bytes) < b.key(bytes)) {
         return;
     }
+    let first = rows[0].key(bytes);
+    let shared = rows.iter().fold(first.len(), |len, row| shared_prefix_len(&first[..len], row.key(bytes)));
+    rows.iter_mut().for_each(|row| row.head = head(row.key(bytes), shared));
     let age = |row: &Row| (row.version, row.number);
-    rows.sort_unstable_by(|a, b| a.key(bytes).cmp(b.key(bytes)).then_with(|| age(b).cmp(&age(a))));
+    let key = |row: &Row| row.key(bytes);
+    rows.sort_unstable_by(|a, b| {
+        a.head.cmp(&b.head).then_with(|| key(a).cmp(key(b))).then_with(|| age(b).cmp(&age(a)))
+    });
     rows.dedup_by(|b, a| a.version == b.version && a.key(bytes) == b.key(bytes));
+}
+
+#[cfg(test)]
+mod tests {
+    use std::cmp::Reverse;
+
+    use kvilt_base::{Kind, Version};
+
+    use super::*;
+
+    /// Keys that heads do not tell apart: equal ones, beginnings of others, and those that differ late.
+    const KEYS: [&[u8]; 9] =
+        [b"", b"app", b"app\0", b"app\0\0", b"app12345678", b"app12345678b", b"app12345678a", b"apq", b"app"];
+
+    #[test]
+    fn rows_are_sorted_by_key_and_newest_first_whatever_keys_share() {
+        for shared in [&b""[..], b"of all keys/"] {
+            let mut bytes = Vec::new();
+            let mut rows = Vec::new();
+            for (number, version) in [3, 1, 2, 3].into_iter().enumerate() {
+                for (i, key) in KEYS.into_iter().enumerate() {
+                    let key = [shared, key].concat();
+                    let version = Version::new(1, version);
+                    let entry = EntryRef { key: &key, version, kind: Kind::Put, value: &[] };
+                    rows.push(Row::new(number * KEYS.len() + i, &entry, bytes.len(), 0));
+                    bytes.extend_from_slice(&key);
+                }
+            }
+            let told = |row: &Row| (row.key(&bytes).to_vec(), Reverse((row.version, row.number)));
+            let mut expected: Vec<_> = rows.iter().map(told).collect();
+            expected.sort();
+            // The newest of one key and version.
+            expected.dedup_by(|b, a| a.0 == b.0 && a.1.0.0 == b.1.0.0);
+            sort(&mut rows, &bytes);
+            assert_eq!(rows.iter().map(told).collect::<Vec<_>>(), expected);
+        }
+    }
 }

@@ -24,6 +24,9 @@ use crate::{files::Files, mutants};
 
 /// A log is read in pieces of this size.
 const READ_BYTES: usize = 256 << 10;
+/// Bytes behind the place where a log is read that the system is asked to fetch, while the drive is waited
+/// for.
+const READ_AHEAD_BYTES: u64 = 2 << 20;
 /// So many bytes are kept of what a thread has read a record to.
 const SCRATCH_BYTES_MAX: usize = 1 << 20;
 /// A record of more than this part of what is streamed is large: the call that reads it costs little beside
@@ -342,6 +345,15 @@ impl ChunkLog {
         Ok(())
     }
 
+    /// Tells the system that what the file has of `place` need not stay in the page cache.
+    pub(crate) fn will_not_read(&self, files: &Files, place: Range<u64>) -> Result<()> {
+        let end = place.end.min(self.end().start);
+        if place.start < end {
+            self.opened(files)?.will_not_read(place.start, end - place.start);
+        }
+        Ok(())
+    }
+
     /// Gives every live entry from offset `from` up to `upto` to `each`, in the order written, with its
     /// offset and batch. Entries that a crash cut off are left out.
     pub(crate) fn for_each(
@@ -404,7 +416,14 @@ impl ChunkLog {
         let mut piece = Large::default();
         let mut at = from;
         let mut wanted = READ_BYTES;
+        let mut asked_until = if files.reads.wait_for_the_drive() { from } else { upto };
         while at < upto {
+            if asked_until < upto && asked_until <= at + READ_AHEAD_BYTES / 2 {
+                // The drive reads the next pieces while this one is decoded.
+                let end = upto.min(at + READ_AHEAD_BYTES);
+                file.will_read(asked_until, (end - asked_until) as usize);
+                asked_until = end;
+            }
             // What is left over is better read at once than by a read of its own.
             let left = upto - at;
             let is_last = left <= (wanted + wanted / 4) as u64;
