@@ -33,14 +33,14 @@ import org.slf4j.LoggerFactory;
  * {@link VersionKeys} draws the rows.
  *
  * <p>A version is valid from its own timestamp to that of the next one. What was valid when the retention begins, or
- * later, is the history, and the newest version of a key stays for ever. What is older is not seen, at once, and removed
- * little by little: each put leaves a <i>visit</i> to its key in the segment of its timestamp, and when that segment is
- * over, puts of whatever keys look there for versions that have no use.
+ * later, is the history, and the newest version of a key stays for ever. What is older is not seen, at once, and is
+ * removed little by little: each put leaves a <i>visit</i> to its key in the segment of its timestamp, and when that
+ * segment is over, puts of whatever keys look there for versions that have no use.
  */
 final class KviltVersionedStore extends KviltStore implements VersionedKeyValueStore<Bytes, byte[]> {
     private static final Logger LOG = LoggerFactory.getLogger(KviltVersionedStore.class);
 
-    /** Keys that a put visits at most: it leaves one visit itself, so more than one is enough. */
+    /** Keys that a put visits at most. It leaves one visit itself, so two would catch up. */
     private static final int VISITS_MAX = 4;
 
     /** Versions that a visit removes at most; if there are more, the key is visited again. */
