@@ -196,14 +196,15 @@ impl Engine for Even {
         self.allow_change()?;
         check_key(key, KEY_BYTES_MAX)?;
         check_value(new.unwrap_or_default())?;
-        match &self.store.commit {
+        let swapped = match &self.store.commit {
             None => self.store.apply_swap(Change { key, value: new }, expected, if_full([new])),
             Some(log) => {
                 let owned = |bytes: Option<&[u8]>| bytes.map(<[u8]>::to_vec);
                 let deed = Deed::Swap { key: key.to_vec(), expected: owned(expected), new: owned(new) };
                 self.store.commit(log, deed)
             }
-        }
+        };
+        swapped.or_else(|error| self.unless_closed(error))
     }
 
     fn delete_range(&self, range: &KeyRange) -> Result<()> {

@@ -40,7 +40,7 @@ fn number_of(view: &ReadView) -> u64 {
 impl Engine for Kvell {
     fn get_with(&self, key: &[u8], at: Option<&ReadView>, found: &mut dyn FnMut(&[u8])) -> Result<bool> {
         self.home.allow_read()?;
-        self.store.get(key, at.map(number_of), found)
+        self.store.unless_closed(self.store.get(key, at.map(number_of), found))
     }
 
     fn get_many(
@@ -50,7 +50,7 @@ impl Engine for Kvell {
         found: &mut dyn FnMut(usize, Option<&[u8]>),
     ) -> Result<()> {
         self.home.allow_read()?;
-        self.store.get_many(keys, at.map(number_of), found)
+        self.store.unless_closed(self.store.get_many(keys, at.map(number_of), found))
     }
 
     fn put(&self, key: &[u8], value: &[u8]) -> Result<()> {
@@ -70,7 +70,8 @@ impl Engine for Kvell {
 
     fn compare_and_swap(&self, key: &[u8], expected: Option<&[u8]>, new: Option<&[u8]>) -> Result<Swap> {
         self.home.allow_write()?;
-        self.store.with_room(&mut || self.store.compare_and_swap(key, expected, new))
+        self.store
+            .unless_closed(self.store.with_room(&mut || self.store.compare_and_swap(key, expected, new)))
     }
 
     fn delete_range(&self, range: &KeyRange) -> Result<()> {
@@ -93,7 +94,7 @@ impl Engine for Kvell {
         rows: &mut dyn Rows,
     ) -> Result<Scanned> {
         self.home.allow_read()?;
-        self.store.scan(number_of(view), range, direction, rows)
+        self.store.unless_closed(self.store.scan(number_of(view), range, direction, rows))
     }
 
     fn sync(&self) -> Result<()> {
@@ -105,7 +106,7 @@ impl Engine for Kvell {
     fn checkpoint_to(&self, directory: &Path) -> Result<()> {
         self.home.allow_write()?;
         self.store.ensure_open()?;
-        copy::checkpoint_to(&self.store, directory)
+        self.store.unless_closed(copy::checkpoint_to(&self.store, directory))
     }
 
     fn stats(&self) -> Stats {
@@ -115,13 +116,16 @@ impl Engine for Kvell {
     fn layout(&self) -> Result<Layout> {
         self.home.allow_read()?;
         self.store.ensure_open()?;
-        layout(&self.store)
+        self.store.unless_closed(layout(&self.store))
     }
 
     fn check(&self, progress: &mut dyn FnMut(Progress) -> bool) -> Result<CheckReport> {
         self.home.allow_read()?;
         self.store.ensure_open()?;
-        check::check(&self.store, progress)
+        let report = check::check(&self.store, progress);
+        // What it missed of a store that was closed meanwhile is no finding.
+        self.store.ensure_open()?;
+        report
     }
 
     fn close(&self) -> Result<()> {

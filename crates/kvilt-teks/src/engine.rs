@@ -42,7 +42,7 @@ impl Teks {
 impl Engine for Teks {
     fn get_with(&self, key: &[u8], at: Option<&ReadView>, found: &mut dyn FnMut(&[u8])) -> Result<bool> {
         self.home.allow_read()?;
-        self.store.get(key, at.map(ReadView::version), found)
+        self.store.unless_closed(self.store.get(key, at.map(ReadView::version), found))
     }
 
     fn put(&self, key: &[u8], value: &[u8]) -> Result<()> {
@@ -62,7 +62,7 @@ impl Engine for Teks {
 
     fn compare_and_swap(&self, key: &[u8], expected: Option<&[u8]>, new: Option<&[u8]>) -> Result<Swap> {
         self.home.allow_write()?;
-        self.store.compare_and_swap(key, expected, new)
+        self.store.unless_closed(self.store.compare_and_swap(key, expected, new))
     }
 
     fn delete_range(&self, range: &KeyRange) -> Result<()> {
@@ -85,7 +85,7 @@ impl Engine for Teks {
         rows: &mut dyn Rows,
     ) -> Result<Scanned> {
         self.home.allow_read()?;
-        self.store.scan(view.version(), range, direction, rows)
+        self.store.unless_closed(self.store.scan(view.version(), range, direction, rows))
     }
 
     fn sync(&self) -> Result<()> {
@@ -97,7 +97,7 @@ impl Engine for Teks {
     fn checkpoint_to(&self, directory: &Path) -> Result<()> {
         self.home.allow_write()?;
         self.store.ensure_open()?;
-        copy::checkpoint_to(&self.store, directory)
+        self.store.unless_closed(copy::checkpoint_to(&self.store, directory))
     }
 
     fn stats(&self) -> Stats {
@@ -107,13 +107,16 @@ impl Engine for Teks {
     fn layout(&self) -> Result<Layout> {
         self.home.allow_read()?;
         self.store.ensure_open()?;
-        self.store.layout()
+        self.store.unless_closed(self.store.layout())
     }
 
     fn check(&self, progress: &mut dyn FnMut(Progress) -> bool) -> Result<CheckReport> {
         self.home.allow_read()?;
         self.store.ensure_open()?;
-        check::check(&self.store, progress)
+        let report = check::check(&self.store, progress);
+        // What it missed of a store that was closed meanwhile is no finding.
+        self.store.ensure_open()?;
+        report
     }
 
     fn close(&self) -> Result<()> {

@@ -152,6 +152,15 @@ impl Store {
 
     // States.
 
+    /// What a call came to: one that failed because the store was closed meanwhile says that, and not which
+    /// file was gone.
+    pub(crate) fn unless_closed<T>(&self, result: Result<T>) -> Result<T> {
+        result.or_else(|error| {
+            self.ensure_open()?;
+            Err(error)
+        })
+    }
+
     pub(crate) fn ensure_open(&self) -> Result<()> {
         match self.is_closed.load(Ordering::Acquire) {
             true => Err(Error::new(ErrorKind::Closed, "the store was closed")),

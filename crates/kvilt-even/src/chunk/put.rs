@@ -90,6 +90,8 @@ impl Store {
                 continue;
             }
             if let Some(expected) = expected {
+                // One that finds another value asks for no room, which would say so.
+                self.poison.allow_write()?;
                 let state = chunk.state(&pin()).clone();
                 if let Some(actual) = self.newest_differs(&state, change.key, expected)? {
                     return Ok(Swap::Differs(actual));

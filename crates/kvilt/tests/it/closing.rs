@@ -104,30 +104,61 @@ fn the_last_handle_dropped_by_another_thread_closes_as_well() {
     }
 }
 
+/// Calls that read files, until one fails.
+fn read_until_closed(db: &Db, reader: usize) -> kvilt::Error {
+    let keys: Vec<String> = (0..64).map(|i| format!("{:05}", i * 45)).collect();
+    loop {
+        let failed = match reader {
+            0 => db.iter().find_map(Result::err),
+            1 => keys.iter().find_map(|key| db.get(key).err()),
+            2 => db.get_many(&keys).err(),
+            3 => keys.iter().find_map(|key| db.compare_and_swap(key, Some(b"other"), Some(b"new")).err()),
+            _ => db.check().err(),
+        };
+        if let Some(error) = failed {
+            return error;
+        }
+    }
+}
+
 #[test]
 fn readers_of_a_store_that_is_closed_come_to_an_end() {
-    let dir = tempfile::tempdir().unwrap();
-    let db = open(dir.path(), Durability::default());
-    for i in 0..3000u32 {
-        db.put(format!("{i:05}"), [7; 100]).unwrap();
-    }
-    let begun = Barrier::new(3);
-    std::thread::scope(|scope| {
-        for _ in 0..2 {
-            scope.spawn(|| {
-                begun.wait();
-                loop {
-                    let end = db.iter().find_map(Result::err);
-                    if let Some(error) = end {
-                        assert_eq!(error.kind(), ErrorKind::Closed, "{error}");
-                        break;
-                    }
+    const READERS: usize = 5;
+    let engines = [
+        kvilt::Engine::default(),
+        kvilt::Engine::Kvell(Default::default()),
+        kvilt::Engine::Teks(Default::default()),
+    ];
+    for engine in engines {
+        for round in 0..6 {
+            let durability = MODES[round % 2];
+            let dir = tempfile::tempdir().unwrap();
+            // Most rows are in files only.
+            let env = Env::new(1 << 20).unwrap();
+            let builder = Db::builder(dir.path()).env(&env).durability(durability);
+            let db = builder.engine(engine.clone()).open().unwrap();
+            for first in (0..3000u32).step_by(100) {
+                let mut batch = WriteBatch::new();
+                for i in first..first + 100 {
+                    batch.put(format!("{i:05}"), vec![7; 100 + round * 100]);
                 }
+                db.write(batch).unwrap();
+            }
+            let begun = Barrier::new(READERS + 1);
+            std::thread::scope(|scope| {
+                for reader in 0..READERS {
+                    let (db, begun, engine) = (&db, &begun, &engine);
+                    scope.spawn(move || {
+                        begun.wait();
+                        let error = read_until_closed(db, reader);
+                        assert_eq!(error.kind(), ErrorKind::Closed, "{engine:?}, reader {reader}: {error}");
+                    });
+                }
+                begun.wait();
+                db.close().unwrap();
             });
         }
-        begun.wait();
-        db.close().unwrap();
-    });
+    }
 }
 
 /// Names of files with rows, in order.

@@ -137,6 +137,7 @@ fn after_close_every_call_says_so() {
     let errors = [
         db.put("k", "v").unwrap_err(),
         db.get("k").unwrap_err(),
+        db.compare_and_swap("k", Some(b"other"), Some(b"new")).unwrap_err(),
         ks.delete("k").unwrap_err(),
         snapshot.get("k").unwrap_err(),
         db.snapshot().get("k").unwrap_err(),

@@ -5,6 +5,7 @@ import static org.junit.jupiter.api.Assertions.assertEquals;
 import static org.junit.jupiter.api.Assertions.assertFalse;
 import static org.junit.jupiter.api.Assertions.assertNull;
 import static org.junit.jupiter.api.Assertions.assertThrows;
+import static org.junit.jupiter.api.Assertions.assertTimeoutPreemptively;
 import static org.junit.jupiter.api.Assertions.assertTrue;
 
 import io.kvilt.Env;
@@ -228,8 +229,14 @@ class CommitTest {
             store.commit(Map.of(CHANGELOG, 1L));
         }
         assertEquals(budget, shared.memoryBudget());
-        // Stores that fill at once may be over it for a moment; docs/guide/tuning.md has the bound.
-        assertTrue(shared.memoryUsed() <= budget * 1.15, shared.memoryUsed() + " bytes");
+        // Stores that fill at once may be over it until their background has run; docs/guide/tuning.md has the
+        // bound.
+        assertTrue(shared.memoryUsed() <= budget * 1.15 + (64 << 20), shared.memoryUsed() + " bytes");
+        assertTimeoutPreemptively(Duration.ofMinutes(1), () -> {
+            while (shared.memoryUsed() > budget * 1.15) {
+                Thread.onSpinWait();
+            }
+        });
         for (KviltKeyValueStore store : stores) {
             assertEquals(50, Task.told(store.all()).size());
             store.close();
