@@ -52,6 +52,10 @@ const SHARE_READ_WHOLE: u64 = 4;
 /// The orders of a chunk's logs take this part of the budget at most, unless they are there already.
 const ORDERS_PART: u64 = 8;
 
+/// Bytes of a sorted file that a rewrite asks the system for before it reads them, at most, while the drive
+/// is waited for.
+const REWRITE_AHEAD_BYTES_MAX: usize = 8 << 20;
+
 /// What is made instead of orders that would take more takes this part, all logs together.
 const PIECES_PART: u64 = 16;
 
@@ -275,8 +279,11 @@ impl Funk {
         for part in self.parts.iter().rev() {
             match &part.file {
                 PartFile::Table(table) => {
-                    let table = table.table(files)?;
-                    sources.push(Box::new(table.source_with(range, direction, reading.large_values)?));
+                    let source = table.table(files)?.source_with(range, direction, reading.large_values)?;
+                    if reading.asks_ahead() {
+                        source.will_read(REWRITE_AHEAD_BYTES_MAX);
+                    }
+                    sources.push(Box::new(source));
                 }
                 PartFile::Log(log) => reading.log(log, log.len(), part.share_bytes, &mut sources)?,
             }
@@ -353,9 +360,18 @@ impl<'f> Reading<'_, 'f> {
             let Reading { range, direction, files, .. } = *self;
             let (log, rows) = (Arc::clone(log), self.rows_of(share_bytes));
             let wanted = ascent::Wanted { rows, large_values: self.large_values };
-            sources.push(Box::new(AscentSource::new(log, files, range, direction, ascent_end, wanted)?));
+            let source = AscentSource::new(log, files, range, direction, ascent_end, wanted)?;
+            if self.asks_ahead() {
+                source.will_read(REWRITE_AHEAD_BYTES_MAX as u64)?;
+            }
+            sources.push(Box::new(source));
         }
         Ok(())
+    }
+
+    /// Whether all of a sorted file is asked for at once: a rewrite would wait for each of its reads.
+    fn asks_ahead(&self) -> bool {
+        matches!(self.purpose, Purpose::Rewrite { .. }) && self.files.reads.wait_for_the_drive()
     }
 
     /// Adds the sources of the part of a log whose records lie in the order of time.

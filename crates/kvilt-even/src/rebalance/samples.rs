@@ -26,6 +26,9 @@ use crate::{
 /// At most this many times as many records are read where most of them lie in siblings' ranges.
 const SHARED_MAX: u64 = 4;
 
+/// Samples that the drive is asked for at once while it is waited for.
+const TOGETHER: usize = 64;
+
 /// One record of many.
 pub(super) struct Sample {
     pub(super) key: Vec<u8>,
@@ -46,6 +49,15 @@ struct Places<'f> {
     index: Arc<ChargedIndex>,
     records: Vec<Record>,
     end: u64,
+}
+
+/// A record that was chosen as a sample, and not read yet.
+struct Chosen<'p> {
+    log: &'p Arc<ChunkLog>,
+    offset: u64,
+    /// How many records it stands for.
+    records: f64,
+    is_newest: bool,
 }
 
 impl Places<'_> {
@@ -76,7 +88,7 @@ impl Store {
         let weight = |len: u64| u128::from(len) * u128::from(records) + u128::from(bytes);
         let step =
             (2 * u128::from(records) * u128::from(bytes) / u128::from(wanted(records) * shared)).max(1);
-        let mut of_chunk = Vec::new();
+        let mut chosen = Vec::new();
         let mut passed = step / 2;
         for (age, of) in places.iter().enumerate() {
             for (record, len) in of.lengths() {
@@ -92,7 +104,23 @@ impl Store {
                     let mut newer = places[..age].iter();
                     !newer.any(|newer| newer.index.index.offsets(&pin, record.hash).next().is_some())
                 };
-                let sample = of.log.key_at(&self.files, record.offset, |entry, len| {
+                chosen.push(Chosen { log: of.log, offset: record.offset, records, is_newest });
+            }
+        }
+        self.read_samples(chunk, &chosen)
+    }
+
+    /// Reads what was chosen; what is a sibling's is left out.
+    fn read_samples(&self, chunk: &Chunk, chosen: &[Chosen<'_>]) -> Result<Vec<Sample>> {
+        let mut of_chunk = Vec::new();
+        for together in chosen.chunks(TOGETHER) {
+            if self.files.reads.wait_for_the_drive() {
+                together
+                    .iter()
+                    .try_for_each(|record| record.log.will_read_key(&self.files, record.offset))?;
+            }
+            for &Chosen { log, offset, records, is_newest } in together {
+                let sample = log.key_at(&self.files, offset, |entry, len| {
                     chunk.range.contains(entry.key).then(|| Sample {
                         key: entry.key.to_vec(),
                         version: entry.version,

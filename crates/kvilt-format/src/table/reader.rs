@@ -117,6 +117,11 @@ impl Table {
         true
     }
 
+    /// Has the system fetch bytes of the file.
+    pub(super) fn will_read(&self, offset: u64, len: usize) {
+        self.file.will_read(offset, len);
+    }
+
     /// Whether the filter allows that it has an entry of `key`; true if it has no filter. Reads nothing.
     pub fn may_have(&self, key: &[u8]) -> bool {
         self.filter.as_ref().is_none_or(|filter| filter.may_contain(bloom::hash(key)))

@@ -183,6 +183,15 @@ impl Source for TableSource {
 }
 
 impl TableSource {
+    /// Has the system fetch what is left to read, up to `bytes_max`.
+    pub fn will_read(&self, bytes_max: usize) {
+        let index = self.table.index();
+        if !self.blocks.is_empty() {
+            let bytes = index.stored_span(self.blocks.start, self.blocks.end);
+            self.table.will_read(index.offset(self.blocks.start), bytes.min(bytes_max));
+        }
+    }
+
     fn begin_forward(&mut self) -> Result<()> {
         if self.begin_large(self.blocks.start)? {
             return Ok(());

@@ -144,6 +144,15 @@ impl<'f> AscentSource<'f> {
         Ok(source)
     }
 
+    /// Has the system fetch what is left to read, up to `bytes_max`.
+    pub(crate) fn will_read(&self, bytes_max: u64) -> Result<()> {
+        if self.left.is_empty() {
+            return Ok(());
+        }
+        let place = self.log.with_ascent(|ascent| ascent.place_of(&self.left, self.end));
+        self.log.will_read(self.files, place.start..place.end.min(place.start + bytes_max))
+    }
+
     fn read_until_there_is_a_row(&mut self) -> Result<()> {
         while self.ready.is_empty() && !self.left.is_empty() {
             let together = self.next_together().min(self.left.len());

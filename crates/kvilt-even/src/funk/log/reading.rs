@@ -192,6 +192,11 @@ impl ChunkLog {
         )
     }
 
+    /// Has the system fetch what [`ChunkLog::key_at`] reads.
+    pub(crate) fn will_read_key(&self, files: &Files, offset: u64) -> Result<()> {
+        self.will_read(files, offset..offset + KEY_BYTES as u64)
+    }
+
     /// Whether its records are so large, on average, that each is better read by itself.
     pub(crate) fn has_large_records(&self, files: &Files) -> bool {
         self.mean_record_bytes() > large_record_bytes(files) && self.records.load(Ordering::Relaxed) > 0
@@ -416,7 +421,8 @@ impl ChunkLog {
         let mut piece = Large::default();
         let mut at = from;
         let mut wanted = READ_BYTES;
-        let mut asked_until = if files.reads.wait_for_the_drive() { from } else { upto };
+        let is_one_piece = upto - from <= (READ_BYTES + READ_BYTES / 4) as u64;
+        let mut asked_until = if !is_one_piece && files.reads.wait_for_the_drive() { from } else { upto };
         while at < upto {
             if asked_until < upto && asked_until <= at + READ_AHEAD_BYTES / 2 {
                 // The drive reads the next pieces while this one is decoded.
