@@ -24,6 +24,8 @@ import java.util.zip.CRC32C;
  * <p>Numbers are big-endian. The key of a row is the engine's without its key group. Checksums are CRC-32C: that of the
  * head covers the rest of it; that of a block its key group, its number (from 0), its length and its rows, so no block
  * can stand in for another one; that of the end its key group, the number of blocks, the 0, and the number of rows.
+ *
+ * <p>Each later version has the same head, so that its checksum can be tested before the version is believed.
  */
 final class RawState {
     /** {@code KviltFlk}. */
@@ -145,19 +147,20 @@ final class RawState {
         long magic = fields.getLong();
         if (magic != MAGIC) {
             throw new IOException(String.format(
-                    "the raw keyed state of key group %d is not Kvilt's, it begins with %016x: another operator wrote"
-                            + " it under this uid; give KviltOperator a uid of its own, and start with"
+                    "the raw keyed state of key group %d does not begin as Kvilt's, but with %016x: it is damaged, or"
+                            + " another operator wrote it under this uid. Try another checkpoint or savepoint first."
+                            + " If another operator wrote it, give KviltOperator a uid of its own, and start with"
                             + " allowNonRestoredState if that state is not needed any more",
                     group, magic));
         }
         int version = fields.getShort() & 0xffff;
-        if (version != VERSION) {
-            throw new IOException("the raw keyed state of key group " + group + " has version " + version
-                    + ", and this Kvilt reads " + VERSION + ": use the kvilt-flink that wrote it, or a newer one");
-        }
         int writtenGroup = fields.getShort() & 0xffff;
         if (fields.getInt() != headChecksum(fields)) {
             throw damage(group, "the checksum of its head is wrong");
+        }
+        if (version != VERSION) {
+            throw new IOException("the raw keyed state of key group " + group + " has version " + version
+                    + ", and this Kvilt reads " + VERSION + ": use the kvilt-flink that wrote it, or a newer one");
         }
         if (writtenGroup != group) {
             throw damage(group, "it was written as that of key group " + writtenGroup);

@@ -456,7 +456,7 @@ class OperatorTest {
             flipped[bytes.length - 20] ^= 1;
             assertTrue(restored(handle, flipped).contains("is damaged: the checksum of block 0"), restored(handle, flipped));
             assertTrue(restored(handle, Arrays.copyOf(bytes, bytes.length - 3)).contains("it ends"));
-            assertTrue(restored(handle, new byte[bytes.length]).contains("is not Kvilt's"));
+            assertTrue(restored(handle, new byte[bytes.length]).contains("does not begin as Kvilt's"));
         }
         assertEquals(0, left().length);
     }

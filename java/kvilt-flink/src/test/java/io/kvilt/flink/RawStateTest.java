@@ -7,9 +7,11 @@ import static org.junit.jupiter.api.Assertions.assertTrue;
 import java.io.ByteArrayInputStream;
 import java.io.ByteArrayOutputStream;
 import java.io.IOException;
+import java.nio.ByteBuffer;
 import java.nio.charset.StandardCharsets;
 import java.util.Arrays;
 import java.util.HexFormat;
+import java.util.zip.CRC32C;
 import org.junit.jupiter.api.Test;
 
 /** The bytes of a key group: written and read, and refused when they are not what was written. */
@@ -59,10 +61,13 @@ class RawStateTest {
     void every_flipped_bit_is_refused() throws IOException {
         byte[] bytes = written(7, 3, 5);
         for (int bit = 0; bit < bytes.length * 8; bit++) {
+            int at = bit;
             byte[] damaged = bytes.clone();
             damaged[bit / 8] ^= (byte) (1 << bit % 8);
             String message = refused(damaged, 7);
             assertTrue(message.contains("key group 7"), message);
+            assertTrue(message.contains("is damaged"), () -> "bit " + at + ": " + message);
+            assertTrue(message.contains("another checkpoint or savepoint"), message);
         }
     }
 
@@ -95,6 +100,9 @@ class RawStateTest {
         assertTrue(refused("anything of at least 16 bytes".getBytes(StandardCharsets.UTF_8), 7).contains("uid"));
         byte[] newer = written(7, 1, 1);
         newer[9] = 2;
+        CRC32C checksum = new CRC32C();
+        checksum.update(newer, 0, 12);
+        ByteBuffer.wrap(newer).putInt(12, (int) checksum.getValue());
         assertTrue(refused(newer, 7).contains("has version 2"), refused(newer, 7));
     }
 }
