@@ -3,6 +3,7 @@ package io.kvilt.flink;
 import io.kvilt.Env;
 import java.util.HashMap;
 import java.util.Map;
+import java.util.Set;
 
 /** Memory budgets that the operators of a TaskManager share, by their size. Any thread may use it. */
 final class Budgets {
@@ -33,5 +34,10 @@ final class Budgets {
             OPEN.remove(bytes);
             budget.env.close();
         }
+    }
+
+    /** Sizes of the budgets that stores use now. */
+    static synchronized Set<Long> sizes() {
+        return Set.copyOf(OPEN.keySet());
     }
 }

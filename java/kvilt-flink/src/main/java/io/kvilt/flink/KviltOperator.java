@@ -63,6 +63,9 @@ public final class KviltOperator<IN, OUT> extends AbstractUdfStreamOperator<OUT,
     private static final String TIMERS = "kvilt-timers";
     private static final long BUDGET_BYTES_MIN = 1 << 20;
 
+    /** What Flink fills in where a local run, as that of an IDE, says nothing: no memory that anybody has planned. */
+    private static final long BUDGET_BYTES_UNPLANNED = 1L << 40;
+
     /** If neither the operator nor the TaskManager says how much. */
     private static final long BUDGET_BYTES_DEFAULT = 64 << 20;
 
@@ -105,8 +108,9 @@ public final class KviltOperator<IN, OUT> extends AbstractUdfStreamOperator<OUT,
 
     /**
      * Memory for all Kvilt operators of a TaskManager together, outside of Java's heap. Operators that say the same
-     * number share it. Default: what {@code taskmanager.memory.task.off-heap.size} says, and 64 MiB if that is less than
-     * 1 MiB. Set it there as well: Flink sizes its containers by that.
+     * number share it. Default: what {@code taskmanager.memory.task.off-heap.size} says, and 64 MiB if that is less
+     * than 1 MiB, or at least 1 TiB, which Flink fills in for a local run. Set it there as well: Flink sizes its
+     * containers by that.
      *
      * @param bytes bytes, at least 1 MiB
      * @return this
@@ -178,7 +182,8 @@ public final class KviltOperator<IN, OUT> extends AbstractUdfStreamOperator<OUT,
         long offHeap = machine.getConfiguration()
                 .get(TaskManagerOptions.TASK_OFF_HEAP_MEMORY)
                 .getBytes();
-        return offHeap < BUDGET_BYTES_MIN ? BUDGET_BYTES_DEFAULT : offHeap;
+        boolean isPlanned = offHeap >= BUDGET_BYTES_MIN && offHeap < BUDGET_BYTES_UNPLANNED;
+        return isPlanned ? offHeap : BUDGET_BYTES_DEFAULT;
     }
 
     private void restore(Iterable<KeyGroupStatePartitionStreamProvider> inputs) throws Exception {
