@@ -6,7 +6,9 @@ import java.io.File;
 import java.io.IOException;
 import java.util.Objects;
 import java.util.concurrent.RunnableFuture;
+import org.apache.flink.api.common.ExecutionConfig.ClosureCleanerLevel;
 import org.apache.flink.api.common.TaskInfo;
+import org.apache.flink.api.java.ClosureCleaner;
 import org.apache.flink.configuration.TaskManagerOptions;
 import org.apache.flink.runtime.checkpoint.CheckpointOptions;
 import org.apache.flink.runtime.checkpoint.CheckpointType;
@@ -88,10 +90,19 @@ public final class KviltOperator<IN, OUT> extends AbstractUdfStreamOperator<OUT,
     /**
      * An operator that calls a function for each event.
      *
-     * @param function the function, which is sent to the subtasks
+     * @param function the function, which is sent to the subtasks. An inner class that does not use its enclosing
+     *     instance is separated from it, as Flink does with functions of its own.
+     * @throws org.apache.flink.api.common.InvalidProgramException if the function cannot be serialized
      */
     public KviltOperator(KviltFunction<IN, OUT> function) {
-        super(function);
+        super(cleaned(function));
+    }
+
+    private static <F> F cleaned(F function) {
+        ClosureCleaner.clean(function, ClosureCleanerLevel.RECURSIVE, true);
+        // The cleaner leaves lambdas as they are, and does not look whether they can be serialized.
+        ClosureCleaner.ensureSerializable(function);
+        return function;
     }
 
     /**
