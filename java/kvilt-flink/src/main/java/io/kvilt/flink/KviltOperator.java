@@ -40,8 +40,9 @@ import org.apache.flink.streaming.runtime.streamrecord.StreamRecord;
  * <pre>{@code
  * events.keyBy(Event::user)
  *         .transform("timeline", TypeInformation.of(Visit.class), new KviltOperator<>((rows, event, out) -> {
- *             rows.put(time(event.time()), event.bytes());
- *             try (KeyedIterator hour = rows.scan(KeyRange.of(time(event.time() - HOUR), time(event.time())))) {
+ *             rows.put(key(event.time(), event.id()), event.bytes());
+ *             byte[] from = key(Math.max(0, event.time() - HOUR));
+ *             try (KeyedIterator hour = rows.scan(KeyRange.of(from, key(event.time() + 1)))) {
  *                 ...
  *             }
  *         }))
@@ -108,6 +109,9 @@ public final class KviltOperator<IN, OUT> extends AbstractUdfStreamOperator<OUT,
     /**
      * Where each subtask makes its directory, on every machine. Default: the working directory of the TaskManager, as
      * Flink's RocksDB has it ({@code process.taskmanager.working-dir}, else {@code io.tmp.dirs}).
+     *
+     * <p>A process that is killed leaves its directories, whose names begin with {@code kvilt-}. Nobody removes them in
+     * a directory that is set here.
      *
      * @param directory a directory of a local file system, which is made if it is not there
      * @return this

@@ -18,20 +18,22 @@ import org.junit.jupiter.params.provider.EnumSource;
 
 /** The example of {@code docs/guide/scale.md}, as a job. */
 class GuideTest {
-    private static final long HOUR = 60;
+    private static final long HOUR = 3_600_000;
     private static final long DAY = 24 * HOUR;
 
     /** What Flink sends in its own format. */
     public static final class Event {
         public String user;
         public long time;
+        public long id;
         public long amount;
 
         public Event() {}
 
-        Event(String user, long time, long amount) {
+        Event(String user, long time, long id, long amount) {
             this.user = user;
             this.time = time;
+            this.id = id;
             this.amount = amount;
         }
 
@@ -43,13 +45,19 @@ class GuideTest {
             return time;
         }
 
+        long id() {
+            return id;
+        }
+
         long amount() {
             return amount;
         }
     }
 
-    private static byte[] bytes(long number) {
-        return ByteBuffer.allocate(Long.BYTES).putLong(number).array();
+    private static byte[] bytes(long... numbers) {
+        ByteBuffer bytes = ByteBuffer.allocate(Long.BYTES * numbers.length);
+        bytes.asLongBuffer().put(numbers);
+        return bytes.array();
     }
 
     private static long number(byte[] bytes) {
@@ -65,22 +73,26 @@ class GuideTest {
         StreamExecutionEnvironment job = StreamExecutionEnvironment.createLocalEnvironment(1, new Configuration());
         job.setRuntimeMode(mode);
         DataStream<Event> events = job.fromData(
-                new Event("ada", 10_000, 1),
-                new Event("bob", 10_000, 10),
-                new Event("ada", 10_030, 2),
-                new Event("ada", 10_061, 4),
-                new Event("bob", 10_061, 20),
-                new Event("ada", 20_000, 8));
+                // In the first hour of all, and two in one millisecond.
+                new Event("ada", 10_000, 1, 1),
+                new Event("ada", 10_000, 2, 2),
+                new Event("bob", 10_000, 3, 10),
+                new Event("ada", 10_000 + HOUR, 4, 4),
+                new Event("ada", 10_001 + HOUR, 5, 8),
+                // One that comes late, and one of the next day.
+                new Event("ada", 10_000 + HOUR / 2, 6, 16),
+                new Event("bob", 10_001 + DAY, 7, 20));
         DataStream<String> visits = events.keyBy(Event::user)
                 .transform("timeline", Types.STRING, new KviltOperator<>((rows, event, out) -> {
-                    rows.put(bytes(event.time()), bytes(event.amount()));
+                    rows.put(bytes(event.time(), event.id()), bytes(event.amount()));
+                    KeyRange range = KeyRange.of(bytes(Math.max(0, event.time() - HOUR)), bytes(event.time() + 1));
                     long sum = 0;
-                    try (KeyedIterator hour = rows.scan(KeyRange.atLeast(bytes(event.time() - HOUR)))) {
+                    try (KeyedIterator hour = rows.scan(range)) {
                         for (; hour.isValid(); hour.next()) {
                             sum += number(hour.value());
                         }
                     }
-                    rows.deleteRange(KeyRange.lessThan(bytes(event.time() - DAY)));
+                    rows.deleteRange(KeyRange.lessThan(bytes(Math.max(0, event.time() - DAY))));
                     out.collect(event.user() + " has spent " + sum + " in the hour to " + event.time());
                 }))
                 .uid("timeline");
@@ -91,11 +103,12 @@ class GuideTest {
         assertEquals(
                 List.of(
                         "ada has spent 1 in the hour to 10000",
-                        "ada has spent 3 in the hour to 10030",
-                        "ada has spent 6 in the hour to 10061",
-                        "ada has spent 8 in the hour to 20000",
+                        "ada has spent 12 in the hour to 3610001",
+                        "ada has spent 19 in the hour to 1810000",
+                        "ada has spent 3 in the hour to 10000",
+                        "ada has spent 7 in the hour to 3610000",
                         "bob has spent 10 in the hour to 10000",
-                        "bob has spent 20 in the hour to 10061"),
+                        "bob has spent 20 in the hour to 86410001"),
                 told.stream().sorted().toList());
     }
 }
