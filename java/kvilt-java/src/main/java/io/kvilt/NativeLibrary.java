@@ -13,6 +13,9 @@ import java.util.Locale;
  * <p>A jar has a folder for each target, {@code io/kvilt/native/linux-x86_64} and so on. The system property
  * {@code kvilt.library.path} names a library to load instead; {@code kvilt.tmpdir} a directory to copy to, should the
  * usual one be mounted so that nothing in it may be executed.
+ *
+ * <p>Java gives a file to one class loader only. Where two have these classes, as in servers of several applications,
+ * each has its own copy; a library that is named is loaded where it lies if it can be, and else copied, too.
  */
 final class NativeLibrary {
     private NativeLibrary() {}
@@ -20,7 +23,7 @@ final class NativeLibrary {
     static void load() {
         String path = System.getProperty("kvilt.library.path");
         if (path != null) {
-            System.load(Path.of(path).toAbsolutePath().toString());
+            loadNamed(Path.of(path).toAbsolutePath());
         } else {
             loadFromJar(target());
         }
@@ -32,6 +35,20 @@ final class NativeLibrary {
         }
     }
 
+    private static void loadNamed(Path named) {
+        try {
+            System.load(named.toString());
+        } catch (UnsatisfiedLinkError e) {
+            // Another class loader may have the file. Whatever else it is, the copy fails likewise.
+            try (InputStream library = Files.newInputStream(named)) {
+                copyAndLoad(library);
+            } catch (IOException | UnsatisfiedLinkError also) {
+                e.addSuppressed(also);
+                throw e;
+            }
+        }
+    }
+
     private static void loadFromJar(String target) {
         String resource = "native/" + target + "/" + System.mapLibraryName("kvilt_jni");
         try (InputStream library = NativeLibrary.class.getResourceAsStream(resource)) {
@@ -40,19 +57,23 @@ final class NativeLibrary {
                         + "); build it there by `cargo build --release -p kvilt-jni`,"
                         + " and name the file by -Dkvilt.library.path");
             }
-            Path copy = temporary();
-            try {
-                Files.copy(library, copy, StandardCopyOption.REPLACE_EXISTING);
-                loadCopy(copy);
-            } finally {
-                removeLoaded(copy);
-            }
+            copyAndLoad(library);
         } catch (IOException e) {
             UnsatisfiedLinkError error = new UnsatisfiedLinkError(
                     "the native library of Kvilt could not be copied out of the jar: " + e
                             + "; -Dkvilt.tmpdir names another directory");
             error.initCause(e);
             throw error;
+        }
+    }
+
+    private static void copyAndLoad(InputStream library) throws IOException {
+        Path copy = temporary();
+        try {
+            Files.copy(library, copy, StandardCopyOption.REPLACE_EXISTING);
+            loadCopy(copy);
+        } finally {
+            removeLoaded(copy);
         }
     }
 

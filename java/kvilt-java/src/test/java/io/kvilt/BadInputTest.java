@@ -4,6 +4,7 @@ import static io.kvilt.ReadsAndWritesTest.b;
 import static org.junit.jupiter.api.Assertions.assertArrayEquals;
 import static org.junit.jupiter.api.Assertions.assertEquals;
 import static org.junit.jupiter.api.Assertions.assertFalse;
+import static org.junit.jupiter.api.Assertions.assertNotSame;
 import static org.junit.jupiter.api.Assertions.assertNull;
 import static org.junit.jupiter.api.Assertions.assertThrows;
 import static org.junit.jupiter.api.Assertions.assertTrue;
@@ -11,7 +12,10 @@ import static org.junit.jupiter.api.Assumptions.assumeTrue;
 
 import io.kvilt.KviltException.Kind;
 import java.io.IOException;
+import java.io.InputStream;
 import java.io.RandomAccessFile;
+import java.net.URL;
+import java.net.URLClassLoader;
 import java.nio.ByteBuffer;
 import java.nio.file.Files;
 import java.nio.file.Path;
@@ -330,6 +334,34 @@ class BadInputTest {
             restore("kvilt.tmpdir", before);
             restore("kvilt.library.path", library);
             unmount(mount);
+        }
+    }
+
+    @Test
+    void aNamedLibraryServesTwoClassLoaders() throws Exception {
+        String name = System.mapLibraryName("kvilt_jni");
+        Path library = directory.resolve(name);
+        try (InputStream own = Native.class.getResourceAsStream("native/" + NativeLibrary.target() + "/" + name)) {
+            Files.copy(own, library);
+        }
+        URL[] classes = {Native.class.getProtectionDomain().getCodeSource().getLocation()};
+        String before = System.setProperty("kvilt.library.path", library.toString());
+        try (URLClassLoader one = new URLClassLoader(classes, ClassLoader.getPlatformClassLoader());
+                URLClassLoader other = new URLClassLoader(classes, ClassLoader.getPlatformClassLoader())) {
+            for (ClassLoader loader : List.of(one, other)) {
+                Class<?> kvilt = Class.forName("io.kvilt.Kvilt", true, loader);
+                assertNotSame(Kvilt.class, kvilt);
+                Path store = directory.resolve("store" + loader.hashCode());
+                try (AutoCloseable db = (AutoCloseable) kvilt.getMethod("open", Path.class).invoke(null, store)) {
+                    kvilt.getMethod("put", byte[].class, byte[].class).invoke(db, b("a"), b("1"));
+                    assertArrayEquals(b("1"), (byte[]) kvilt.getMethod("get", byte[].class).invoke(db, b("a")));
+                }
+            }
+            System.setProperty("kvilt.library.path", directory.resolve("none.so").toString());
+            UnsatisfiedLinkError e = assertThrows(UnsatisfiedLinkError.class, NativeLibrary::load);
+            assertTrue(e.getMessage().contains("none.so"), e.getMessage());
+        } finally {
+            restore("kvilt.library.path", before);
         }
     }
 
