@@ -98,6 +98,9 @@ public final class KviltStores {
     /**
      * A versioned store, with segments of the length that Kafka's would have.
      *
+     * <p>A longer retention does not bring back what a shorter one removed: the history grows from then on, unless the
+     * segments have another length, too, so that the store is restored.
+     *
      * @param name the name of the store
      * @param historyRetention how long what was valid can be asked for, in the time of the records; records that are
      *     later than this are passed over
@@ -111,6 +114,8 @@ public final class KviltStores {
 
     /**
      * A versioned store: for {@link Stores#versionedKeyValueStoreBuilder}, and for tables of the DSL.
+     *
+     * <p>A longer retention does not bring back what a shorter one removed: the history grows from then on.
      *
      * @param name the name of the store
      * @param historyRetention how long what was valid can be asked for, in the time of the records; records that are

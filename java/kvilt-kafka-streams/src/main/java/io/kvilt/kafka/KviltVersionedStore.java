@@ -52,6 +52,15 @@ final class KviltVersionedStore extends KviltStore implements VersionedKeyValueS
     /** Visits of all segments before it are done. */
     private long visited;
 
+    /**
+     * Behind the last visit that was done. No later one comes before it, and a scan from there steps over no visit that
+     * was taken away since the commit.
+     */
+    private byte[] visitsFrom;
+
+    /** The youngest version that was removed of the key whose visit is not done; null for none. Likewise. */
+    private byte[] removedTo;
+
     private Sensor dropped;
 
     KviltVersionedStore(String name, long retention, long interval) {
@@ -75,6 +84,8 @@ final class KviltVersionedStore extends KviltStore implements VersionedKeyValueS
     @Override
     void opened(Storage storage, StateStoreContext context) {
         visited = Long.MIN_VALUE;
+        visitsFrom = Keys.NONE;
+        removedTo = null;
         if (context.metrics() instanceof StreamsMetricsImpl metrics) {
             dropped = TaskMetrics.droppedRecordsSensor(
                     Thread.currentThread().getName(), context.taskId().toString(), metrics);
@@ -120,7 +131,12 @@ final class KviltVersionedStore extends KviltStore implements VersionedKeyValueS
     public VersionedRecord<byte[]> get(Bytes key, long asOfTimestamp) {
         byte[] escaped = escaped(key);
         Storage open = storage();
-        return isOver(open, asOfTimestamp) ? latest(open, escaped, asOfTimestamp) : at(open, escaped, asOfTimestamp);
+        // The lock keeps a put from moving the begin of the history and removing what is asked for.
+        synchronized (open.position()) {
+            return isOver(open, asOfTimestamp)
+                    ? latest(open, escaped, asOfTimestamp)
+                    : at(open, escaped, asOfTimestamp);
+        }
     }
 
     /**
@@ -136,9 +152,9 @@ final class KviltVersionedStore extends KviltStore implements VersionedKeyValueS
         byte[] escaped = escaped(key);
         Storage open = storage();
         boolean isAscending = order == ResultOrder.ASCENDING;
-        // Of what is over the newest version of all is left, if it was valid then.
-        long first = Math.max(from, historyBegin(open));
         synchronized (open.position()) {
+            // Of what is over the newest version of all is left, if it was valid then.
+            long first = Math.max(from, historyBegin(open));
             if (isOver(open, to)) {
                 VersionedRecord<byte[]> latest = latest(open, escaped, to);
                 return Versions.of(latest == null ? List.of() : List.of(latest));
@@ -256,7 +272,7 @@ final class KviltVersionedStore extends KviltStore implements VersionedKeyValueS
         if (due <= visited) {
             return;
         }
-        try (Rows visits = open.scan(List.of(VersionKeys.visitsBefore(due)), false)) {
+        try (Rows visits = open.scan(List.of(VersionKeys.visits(visitsFrom, due)), false)) {
             for (int i = 0; i < visitsMax; i++) {
                 KeyValue<byte[], byte[]> visit = visits.next();
                 if (visit == null) {
@@ -267,28 +283,43 @@ final class KviltVersionedStore extends KviltStore implements VersionedKeyValueS
                     return;
                 }
                 rows.add(new Row(visit.key, null));
+                visitsFrom = VersionKeys.behind(visit.key);
             }
         }
     }
 
-    /** Whether all versions of the key that are not seen any more have been added, to be removed. */
+    /**
+     * Whether all versions of the key that are not seen any more have been added, to be removed.
+     *
+     * <p>The oldest come first, so what is left when the limit stops it is all that was valid from some moment on. The
+     * history may begin earlier again, by a longer retention or a stream time that a crash took back: then no version
+     * stands in for younger ones that are gone.
+     */
     private boolean remove(Storage open, List<Map.Entry<byte[], byte[]>> rows, byte[] escaped) {
         Range past = VersionKeys.from(escaped, historyBegin(open));
-        try (Rows versions = open.scan(List.of(past), false)) {
-            // It is valid at the begin of the history. If it says that there is no value, so does its absence.
-            KeyValue<byte[], byte[]> first = versions.next();
-            int removed = 0;
-            for (KeyValue<byte[], byte[]> next = versions.next(); next != null; next = versions.next()) {
-                if (removed++ == REMOVED_MAX) {
-                    return false;
+        byte[] end = removedTo == null ? past.to() : removedTo;
+        // It is valid at the begin of the history. If it says that there is no value, so does its absence.
+        KeyValue<byte[], byte[]> first;
+        try (Rows versions = open.scan(List.of(new Range(past.from(), end)), false)) {
+            first = versions.next();
+        }
+        if (first != null) {
+            try (Rows older = open.scan(List.of(new Range(VersionKeys.behind(first.key), end)), true)) {
+                int removed = 0;
+                for (KeyValue<byte[], byte[]> next = older.next(); next != null; next = older.next()) {
+                    if (removed++ == REMOVED_MAX) {
+                        return false;
+                    }
+                    rows.add(new Row(next.key, null));
+                    removedTo = next.key;
                 }
-                rows.add(new Row(next.key, null));
             }
-            if (first != null && VersionKeys.isDeletion(first.value)) {
+            if (VersionKeys.isDeletion(first.value)) {
                 rows.add(new Row(first.key, null));
             }
-            return true;
         }
+        removedTo = null;
+        return true;
     }
 
     private boolean isLate(Storage open, long timestamp) {

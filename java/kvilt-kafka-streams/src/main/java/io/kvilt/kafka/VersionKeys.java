@@ -80,7 +80,8 @@ final class VersionKeys {
         return new Range(version(escaped, Long.MAX_VALUE), behind(version(escaped, timestamp)));
     }
 
-    private static byte[] behind(byte[] row) {
+    /** The first row that may come behind this one. */
+    static byte[] behind(byte[] row) {
         return Arrays.copyOf(row, row.length + 1);
     }
 
@@ -92,9 +93,9 @@ final class VersionKeys {
                 .array();
     }
 
-    /** The visits of segments before this one. */
-    static Range visitsBefore(long segment) {
-        return new Range(Keys.NONE, visit(segment, Keys.NONE));
+    /** The visits from a row on, of segments before this one. */
+    static Range visits(byte[] from, long segment) {
+        return new Range(from, visit(segment, Keys.NONE));
     }
 
     /** The key of a visit, escaped. */

@@ -5,6 +5,8 @@ import static org.junit.jupiter.api.Assertions.assertNull;
 import static org.junit.jupiter.api.Assertions.assertThrows;
 import static org.junit.jupiter.api.Assertions.assertTrue;
 
+import com.sun.management.ThreadMXBean;
+import java.lang.management.ManagementFactory;
 import java.nio.file.Path;
 import java.time.Duration;
 import java.time.Instant;
@@ -40,6 +42,7 @@ import org.apache.kafka.streams.query.PositionBound;
 import org.apache.kafka.streams.query.Query;
 import org.apache.kafka.streams.query.QueryConfig;
 import org.apache.kafka.streams.query.QueryResult;
+import org.apache.kafka.streams.query.ResultOrder;
 import org.apache.kafka.streams.query.VersionedKeyQuery;
 import org.apache.kafka.streams.state.Stores;
 import org.apache.kafka.streams.state.VersionedKeyValueStore;
@@ -283,6 +286,91 @@ class VersionedStoreTest {
         assertNull(store.get(Task.key("deleted")));
         assertEquals("00000000000000000000@7", told(store.get(Task.key("key7"), 8)));
         store.close();
+    }
+
+    @Test
+    void aLongerRetentionShowsTheHistoryFromSomeMomentOnAndNoOlderVersions() {
+        for (boolean isExactlyOnce : new boolean[] {false, true}) {
+            Task task = new Task(directory.resolve("" + isExactlyOnce), isExactlyOnce);
+            KviltVersionedStore store = open(task);
+            Bytes key = Task.key("a");
+            for (int i = 0; i <= 200; i++) {
+                store.put(key, Task.bytes("v"), i);
+            }
+            // One visit, which removes some of the versions.
+            store.put(Task.key("b"), Task.bytes("v"), RETENTION.toMillis() + 10_000);
+            store.commit(Map.of(CHANGELOG, 5L));
+            store.close();
+            task.renew();
+            store = task.open(new KviltVersionedStore("store", 10 * RETENTION.toMillis(), 2_000));
+            assertEquals(5, store.committedOffset(CHANGELOG));
+            int gone = 0;
+            while (store.get(key, gone) == null) {
+                gone++;
+            }
+            assertTrue(gone > 0 && gone < 200, gone + " versions are gone");
+            for (int i = gone; i < 200; i++) {
+                VersionedRecord<byte[]> record = store.get(key, i);
+                assertEquals(i, record.timestamp());
+                assertEquals(i + 1, record.validTo().orElse(UNDEFINED));
+            }
+            store.close();
+        }
+    }
+
+    @Test
+    void aGetThatWaitsForAPutAsksTheHistoryOfAfterwards() throws Exception {
+        KviltVersionedStore store = open(new Task(directory, true));
+        Bytes key = Task.key("a");
+        for (int i = 0; i <= 200; i++) {
+            store.put(key, Task.bytes("v"), i);
+        }
+        List<String> seen = Collections.synchronizedList(new ArrayList<>());
+        Thread reader = new Thread(() -> {
+            seen.add(told(store.get(key, 100)));
+            seen.addAll(told(store.get(key, 100, Long.MAX_VALUE, ResultOrder.ASCENDING)));
+        });
+        synchronized (store.getPosition()) {
+            reader.start();
+            while (reader.getState() != Thread.State.BLOCKED) {
+                assertTrue(reader.isAlive());
+                Thread.onSpinWait();
+            }
+            store.put(Task.key("b"), Task.bytes("v"), RETENTION.toMillis() + 10_000);
+        }
+        reader.join();
+        assertEquals(List.of("null", "76@200-" + UNDEFINED), seen);
+        store.close();
+    }
+
+    /** What each of some puts takes of the heap, freed or not: it grows with each row that is looked at. */
+    private static long bytesPerPut(KviltVersionedStore store, int puts) {
+        ThreadMXBean threads = (ThreadMXBean) ManagementFactory.getThreadMXBean();
+        long before = threads.getCurrentThreadAllocatedBytes();
+        for (int i = 0; i < puts; i++) {
+            store.put(Task.key("other"), Task.bytes("v"), 10 * RETENTION.toMillis());
+        }
+        return (threads.getCurrentThreadAllocatedBytes() - before) / puts;
+    }
+
+    @Test
+    void aPutDoesNotLookAtWhatOthersRemovedSinceTheCommit() {
+        for (boolean isOneKey : new boolean[] {false, true}) {
+            Task task = new Task(directory.resolve("" + isOneKey), true);
+            // All of it is one segment. Each put removes the old versions of 4 keys, or 64 of one.
+            KviltVersionedStore store =
+                    task.open(new KviltVersionedStore("store", RETENTION.toMillis(), RETENTION.toMillis()));
+            int versions = isOneKey ? 64 * 400 : 4 * 800;
+            for (int i = 0; i < versions; i++) {
+                store.put(Task.key(isOneKey ? "a" : "key" + i), Task.bytes("v"), isOneKey ? i : 0);
+            }
+            store.commit(Map.of(CHANGELOG, 5L));
+            long early = bytesPerPut(store, 100);
+            bytesPerPut(store, 200);
+            long late = bytesPerPut(store, 100);
+            assertTrue(late < 2 * early, early + " bytes for each of the first puts, and then " + late);
+            store.close();
+        }
     }
 
     @Test
