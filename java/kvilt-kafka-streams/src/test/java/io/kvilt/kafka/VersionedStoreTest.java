@@ -35,6 +35,7 @@ import org.apache.kafka.streams.errors.ProcessorStateException;
 import org.apache.kafka.streams.kstream.Consumed;
 import org.apache.kafka.streams.kstream.Joined;
 import org.apache.kafka.streams.kstream.Materialized;
+import org.apache.kafka.streams.processor.StateStore;
 import org.apache.kafka.streams.processor.internals.ProcessorRecordContext;
 import org.apache.kafka.streams.query.MultiVersionedKeyQuery;
 import org.apache.kafka.streams.query.Position;
@@ -163,7 +164,7 @@ class VersionedStoreTest {
         return task.open(store);
     }
 
-    private static <R> R answer(KviltVersionedStore store, Query<R> query) {
+    private static <R> R answer(StateStore store, Query<R> query) {
         QueryResult<R> result = store.query(query, PositionBound.unbounded(), PLAIN);
         assertTrue(result.isSuccess(), () -> result.getFailureMessage());
         return result.getResult();
@@ -341,6 +342,26 @@ class VersionedStoreTest {
         reader.join();
         assertEquals(List.of("null", "76@200-" + UNDEFINED), seen);
         store.close();
+    }
+
+    @Test
+    void aVersionThatEndedBeforeTheHistoryIsNotAmongSeveral() {
+        KviltVersionedStore ours = open(new Task(directory.resolve("ours"), true));
+        VersionedKeyValueStore<Bytes, byte[]> theirs = theirs(new Task(directory.resolve("theirs"), false));
+        MultiVersionedKeyQuery<Bytes, byte[]> query = MultiVersionedKeyQuery.<Bytes, byte[]>withKey(Task.key("a"))
+                .withAscendingTimestamps();
+        List.of(ours, theirs).forEach(store -> {
+            store.put(Task.key("a"), Task.bytes("1"), 2_050);
+            store.put(Task.key("a"), Task.bytes("2"), 2_100);
+            store.put(Task.key("a"), Task.bytes("3"), 2_200);
+            store.put(Task.key("b"), Task.bytes("1"), 2_200 + RETENTION.toMillis());
+        });
+        assertEquals(List.of("33@2200-" + UNDEFINED), told(answer(ours, query)));
+        // Kafka's segment that begins at 2000 lives, with the versions that ended in it.
+        assertEquals(
+                List.of("31@2050-2100", "32@2100-2200", "33@2200-" + UNDEFINED), told(answer(theirs, query)));
+        ours.close();
+        theirs.close();
     }
 
     /** What each of some puts takes of the heap, freed or not: it grows with each row that is looked at. */
