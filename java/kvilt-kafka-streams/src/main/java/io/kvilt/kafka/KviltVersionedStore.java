@@ -3,9 +3,11 @@ package io.kvilt.kafka;
 import io.kvilt.kafka.Storage.Range;
 import java.time.Instant;
 import java.util.ArrayList;
+import java.util.HashSet;
 import java.util.List;
 import java.util.Map;
 import java.util.Objects;
+import java.util.Set;
 import org.apache.kafka.clients.consumer.ConsumerRecord;
 import org.apache.kafka.common.metrics.Sensor;
 import org.apache.kafka.common.utils.Bytes;
@@ -43,7 +45,7 @@ final class KviltVersionedStore extends KviltStore implements VersionedKeyValueS
     /** Keys that a put visits at most. It leaves one visit itself, so two would catch up. */
     private static final int VISITS_MAX = 4;
 
-    /** Versions that a visit removes at most; if there are more, the key is visited again. */
+    /** Versions that a visit of a put removes at most; if there are more, the key is visited again. */
     private static final int REMOVED_MAX = 64;
 
     private final long retention;
@@ -104,7 +106,7 @@ final class KviltVersionedStore extends KviltStore implements VersionedKeyValueS
         long validTo = next(open, escaped, timestamp);
         List<Map.Entry<byte[], byte[]>> rows = new ArrayList<>();
         // First, as it may remove a deletion that the version replaces.
-        visit(open, rows, VISITS_MAX);
+        visit(open, rows, 1);
         add(rows, escaped, value, timestamp);
         open.putAll(rows);
         return validTo;
@@ -223,7 +225,7 @@ final class KviltVersionedStore extends KviltStore implements VersionedKeyValueS
     @Override
     void settled(Storage open, int records) {
         List<Map.Entry<byte[], byte[]>> rows = new ArrayList<>();
-        visit(open, rows, records * VISITS_MAX);
+        visit(open, rows, records);
         if (!rows.isEmpty()) {
             open.restore(rows);
         }
@@ -266,20 +268,25 @@ final class KviltVersionedStore extends KviltStore implements VersionedKeyValueS
         }
     }
 
-    /** Adds deletes of versions that are not seen any more, of some keys whose visits are due. */
-    private void visit(Storage open, List<Map.Entry<byte[], byte[]>> rows, int visitsMax) {
+    /** Adds deletes of versions that are not seen any more, of some keys whose visits are due: as many as puts may. */
+    private void visit(Storage open, List<Map.Entry<byte[], byte[]>> rows, int puts) {
         long due = segment(historyBegin(open));
         if (due <= visited) {
             return;
         }
         try (Rows visits = open.scan(List.of(VersionKeys.visits(visitsFrom, due)), false)) {
-            for (int i = 0; i < visitsMax; i++) {
+            int rowsMax = puts * VISITS_MAX * (REMOVED_MAX + 1);
+            // Whose rows are added, and not yet removed: another visit, of a later segment, would add them again.
+            Set<Bytes> visitedKeys = new HashSet<>();
+            for (int i = 0; i < puts * VISITS_MAX && rows.size() < rowsMax; i++) {
                 KeyValue<byte[], byte[]> visit = visits.next();
                 if (visit == null) {
                     visited = due;
                     return;
                 }
-                if (!remove(open, rows, VersionKeys.keyOf(visit.key))) {
+                byte[] escaped = VersionKeys.keyOf(visit.key);
+                // All puts may be of one key.
+                if (visitedKeys.add(Bytes.wrap(escaped)) && !remove(open, rows, escaped, puts * REMOVED_MAX)) {
                     return;
                 }
                 rows.add(new Row(visit.key, null));
@@ -295,7 +302,7 @@ final class KviltVersionedStore extends KviltStore implements VersionedKeyValueS
      * history may begin earlier again, by a longer retention or a stream time that a crash took back: then no version
      * stands in for younger ones that are gone.
      */
-    private boolean remove(Storage open, List<Map.Entry<byte[], byte[]>> rows, byte[] escaped) {
+    private boolean remove(Storage open, List<Map.Entry<byte[], byte[]>> rows, byte[] escaped, int removedMax) {
         Range past = VersionKeys.from(escaped, historyBegin(open));
         byte[] end = removedTo == null ? past.to() : removedTo;
         // It is valid at the begin of the history. If it says that there is no value, so does its absence.
@@ -307,7 +314,7 @@ final class KviltVersionedStore extends KviltStore implements VersionedKeyValueS
             try (Rows older = open.scan(List.of(new Range(VersionKeys.behind(first.key), end)), true)) {
                 int removed = 0;
                 for (KeyValue<byte[], byte[]> next = older.next(); next != null; next = older.next()) {
-                    if (removed++ == REMOVED_MAX) {
+                    if (removed++ == removedMax) {
                         return false;
                     }
                     rows.add(new Row(next.key, null));

@@ -486,6 +486,23 @@ class VersionedStoreTest {
     }
 
     @Test
+    void aStandbyThatRestoresOneKeyAloneKeepsUp() {
+        Task task = new Task(directory, true).withChangelog("store");
+        KviltVersionedStore store = open(task);
+        for (int batch = 0; batch < 100; batch++) {
+            List<ConsumerRecord<byte[], byte[]>> records = new ArrayList<>();
+            for (int i = 0; i < 500; i++) {
+                records.add(record("a", "v", (batch * 500 + i) * 100L));
+            }
+            task.context().restoreWithHeaders("store", records);
+        }
+        // Ten versions a second for 60 seconds, and what two batches bring.
+        long rows = store.storage().rows();
+        assertTrue(rows < 1700, rows + " rows");
+        store.close();
+    }
+
+    @Test
     void queriesAreBoundByPositionsAndClosedIteratorsSaySo() {
         Task task = new Task(directory, true);
         KviltVersionedStore store = open(task);
