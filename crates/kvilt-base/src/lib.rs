@@ -35,6 +35,7 @@ pub mod merge;
 pub mod mutant;
 pub mod queue;
 pub mod rows;
+pub mod sampling;
 pub mod settings;
 pub mod stats;
 pub mod steps;

@@ -9,7 +9,7 @@
 
 use std::sync::Arc;
 
-use kvilt_base::{Kind, Result, Version};
+use kvilt_base::{Kind, Result, Version, sampling::step};
 use kvilt_format::log::HEADER_BYTES;
 use kvilt_sync::published::pin;
 
@@ -86,8 +86,7 @@ impl Store {
         // A record's weight is its share of the records and its share of the bytes, each times `records *
         // bytes`.
         let weight = |len: u64| u128::from(len) * u128::from(records) + u128::from(bytes);
-        let step =
-            (2 * u128::from(records) * u128::from(bytes) / u128::from(wanted(records) * shared)).max(1);
+        let step = step(wanted(records) * shared, records, 2 * u128::from(records) * u128::from(bytes));
         let mut chosen = Vec::new();
         let mut passed = step / 2;
         for (age, of) in places.iter().enumerate() {

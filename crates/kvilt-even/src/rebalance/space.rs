@@ -86,8 +86,8 @@ const SAMPLES_OF_FEW: u64 = 1024;
 const UNCERTAIN_PART: u64 = 2;
 /// … and this part of them may be more dead than is thought.
 const UNCERTAIN_PART_MIN: u64 = 8;
-/// Blocks of a table that a count reads: tables of an earlier run may hold versions that a view kept.
-const SAMPLED_BLOCKS: usize = 4;
+/// Rows of a table that a count reads, about: tables may hold versions that a rewrite kept for a view.
+const SAMPLED_ROWS: u64 = 64;
 
 /// What the keeper of space and puts tell each other.
 #[derive(Default)]
@@ -535,7 +535,7 @@ impl Store {
                     wiped += table.approximate_bytes_in(&piece.intersection(&chunk.range));
                 });
             }
-            let newest = part.share_bytes * table.sampled_newest_permille(SAMPLED_BLOCKS)? / 1000;
+            let newest = part.share_bytes * table.sampled_newest_permille(SAMPLED_ROWS)? / 1000;
             let left = newest.saturating_sub(killed as u64).saturating_sub(wiped);
             live_bytes += left;
             squares += u128::from(left) * u128::from(table.weighted_row_bytes(self.config.block_bytes));

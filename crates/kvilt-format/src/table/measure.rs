@@ -3,7 +3,7 @@
 //! Where it stands: the keeper of space asks what range deletes wiped, and how much of a table is live.
 //! Always true: answers come from the block index and at most a few blocks.
 
-use kvilt_base::{KeyRange, Kind, Result, Version};
+use kvilt_base::{KeyRange, Kind, Result, Version, sampling::step};
 
 use super::{
     block::{Cursor, Layout},
@@ -13,6 +13,8 @@ use super::{
 /// Blocks of more bytes than this are not read for an estimate. Only a row that long, or `block_bytes` as
 /// large, makes one.
 const LARGE_BLOCK_BYTES: usize = 64 << 10;
+/// An estimate reads at least this many blocks: rows of one block are often alike.
+const SAMPLED_BLOCKS_MIN: u64 = 4;
 
 impl Table {
     /// Stored bytes of the blocks that hold entries of `range`. One that the range cuts counts half; one of a
@@ -34,43 +36,54 @@ impl Table {
         bytes
     }
 
-    /// Thousandths of the table's bytes that are of puts that are their keys' newest entries, from about
-    /// `blocks` blocks that lie at equal distances. A large block counts as one row, and is not read.
+    /// Thousandths of the table's bytes that are of puts that are their keys' newest entries, from blocks
+    /// that hold about `rows` rows. A large block counts as one row, and is not read.
     ///
     /// Errors: `Corrupted`, `Io`.
-    pub fn sampled_newest_permille(&self, blocks: usize) -> Result<u64> {
+    pub fn sampled_newest_permille(&self, rows: u64) -> Result<u64> {
         let index = self.index();
         if index.len() == 0 {
             return Ok(0);
         }
-        let (start, end) = (index.offset(0), index.offset(index.len()));
-        let wanted = blocks.clamp(1, index.len()) as u64;
-        let mut permille = 0;
-        for number in 0..wanted {
-            let block = index.block_at(start + (end - start) / wanted * number);
-            permille += self.newest_permille_of(block)?;
+        let blocks = index.len() as u64;
+        let wanted =
+            (rows.saturating_mul(blocks) / self.entries().max(1)).max(SAMPLED_BLOCKS_MIN).min(blocks);
+        if wanted == blocks {
+            let (mut all, mut newest) = (0, 0);
+            for block in 0..index.len() {
+                all += index.stored_len(block) as u64;
+                newest += self.newest_permille_of(block)? * index.stored_len(block) as u64;
+            }
+            return Ok(newest / all.max(1));
         }
-        Ok(permille / wanted)
+        let (start, end) = (index.offset(0), index.offset(index.len()));
+        let step = step(wanted, blocks, u128::from(end - start)) as u64;
+        let (mut permille, mut read) = (0, 0);
+        for offset in (start + step / 2..end).step_by(step as usize) {
+            permille += self.newest_permille_of(index.block_at(offset))?;
+            read += 1;
+        }
+        // Of a damaged index blocks may be empty.
+        Ok(u64::checked_div(permille, read).unwrap_or(0))
     }
 
     fn newest_permille_of(&self, block: usize) -> Result<u64> {
+        // Where versions of one key go on in the next block, the separator has a version.
+        let is_continued = block > 0 && self.index().separator(block - 1).1 > Version::ZERO;
         if self.is_large(block) {
-            // Where versions of one key go on in the next block, the separator has a version.
-            let is_older = block > 0 && self.index().separator(block - 1).1 > Version::ZERO;
-            return Ok(if is_older { 0 } else { 1000 });
+            return Ok(if is_continued { 0 } else { 1000 });
         }
         let (mut all, mut newest) = (0, 0);
         let mut last_key: Option<Vec<u8>> = None;
-        if let Some(before) = block.checked_sub(1).filter(|&before| !self.is_large(before)) {
-            self.for_each_key(before, |key| key.clone_into(last_key.get_or_insert_default()))?;
-        }
         self.for_each_entry(block, |cursor| {
             let bytes = (cursor.key.len() + cursor.value.len()) as u64;
+            let is_newest = match &last_key {
+                Some(last) => *last != cursor.key,
+                None => !is_continued,
+            };
             all += bytes;
-            if last_key.as_deref() != Some(cursor.key.as_slice()) {
-                cursor.key.clone_into(last_key.get_or_insert_default());
-                newest += if cursor.kind == Kind::Put { bytes } else { 0 };
-            }
+            newest += if is_newest && cursor.kind == Kind::Put { bytes } else { 0 };
+            cursor.key.clone_into(last_key.get_or_insert_default());
         })?;
         Ok((newest * 1000).checked_div(all).unwrap_or(1000))
     }
@@ -126,10 +139,6 @@ impl Table {
             None => index.len() - 1,
         };
         Some((first, last))
-    }
-
-    fn for_each_key(&self, block: usize, mut visit: impl FnMut(&[u8])) -> Result<()> {
-        self.for_each_entry(block, |cursor| visit(&cursor.key))
     }
 
     fn for_each_entry(&self, block: usize, mut visit: impl FnMut(&Cursor)) -> Result<()> {

@@ -685,11 +685,27 @@ fn rows_are_measured_without_reading_long_ones() {
     assert!((24..40).contains(&open(&alike, options).weighted_row_bytes(256)));
     let versions = |key: &Row| [9, 5, 4, 2].map(|version| (key.0.clone(), version, Some(vec![1; 20])));
     let table = open(&alike.iter().flat_map(versions).collect::<Vec<_>>(), options);
-    let permille = table.sampled_newest_permille(8).unwrap();
+    let permille = table.sampled_newest_permille(64).unwrap();
     assert!((200..=330).contains(&permille), "{permille} thousandths of four versions");
     let large = |version| (b"k200".to_vec(), version, Some(vec![2; 100_000]));
     let permille =
         open(&[large(9), large(7), large(5), large(3)], options).sampled_newest_permille(8).unwrap();
     assert_eq!(permille, 250, "of four versions of a large row, one is the newest");
     assert_eq!(open(&[], options).sampled_newest_permille(8).unwrap(), 0);
+}
+
+/// Places at equal distances met only newest entries where each row has a block of its own and all keys have
+/// as many versions: half of such a table was dead, and was taken for live.
+#[test]
+fn samples_of_a_table_do_not_follow_its_pattern() {
+    let options = TableOptions { block_bytes: 256, ..TableOptions::default() };
+    for versions in [2, 3, 4, 8] {
+        let versions_of = |key: u64| (1..=versions).rev().map(move |version| (key, version));
+        let row =
+            |(key, version): (u64, u64)| (format!("k{key:03}").into_bytes(), version, Some(vec![1; 400]));
+        let table = open(&(0..240).flat_map(versions_of).map(row).collect::<Vec<_>>(), options);
+        let permille = table.sampled_newest_permille(64).unwrap();
+        let right = 1000 / versions;
+        assert!((right - 80..=right + 80).contains(&permille), "{permille} of {versions} versions");
+    }
 }

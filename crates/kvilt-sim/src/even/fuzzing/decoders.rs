@@ -126,7 +126,7 @@ pub fn table(input: &[u8]) {
     let verified = table.verify(&mut |_| true);
     let forward = rows(table.source(&KeyRange::all(), Direction::Forward));
     let backward = rows(table.source(&KeyRange::all(), Direction::Backward));
-    let _ = table.sampled_newest_permille(GETS_MAX);
+    let _ = table.sampled_newest_permille(GETS_MAX as u64);
     let _ = table.get(&[how], Version::NEWEST, |_, _, _| {});
     let Ok(entries) = verified else { return };
     let (Ok(forward), Ok(mut backward)) = (forward, backward) else { panic!("verified and unreadable") };
