@@ -40,9 +40,11 @@ impl Store {
             return Ok(false);
         }
         let tombstones = state.funk.tombstones(&self.files, &self.versions)?;
-        let views = self.kept_views();
         let purpose = Purpose::Rewrite { log_upto: upto, streams: false };
         let mut entries = state.funk.entries(&chunk.range, Direction::Forward, &self.files, purpose)?;
+        // Behind the entries: orders of logs that a scan has made may have puts behind `upto`. A view that is
+        // opened from here on sees those, and one that was opened before them is among these.
+        let views = self.kept_views();
         let mut run = RunBuilder::new(self.chunk_bytes(&state) as usize)?;
         let most = self.munk_share() / 2;
         let mut is_too_large = false;
