@@ -106,8 +106,12 @@ impl Ledger {
     /// The ledger of one of `count` children that has this many live bytes; an equal part if that is not
     /// known.
     pub(crate) fn divided(&self, count: usize, live_bytes: Option<u64>) -> Self {
-        // Rounded up: one delete of few rows counts in each child.
-        let part = |figure: &AtomicU64| AtomicU64::new(figure.load(Relaxed).div_ceil(count.max(1) as u64));
+        let part = |figure: &AtomicU64| {
+            let figure = figure.load(Relaxed);
+            // A range delete counts in each child; and so does one delete of few rows, as they are rounded up.
+            let others = figure % RANGE_DELETE_CHANGES;
+            AtomicU64::new(figure - others + others.div_ceil(count.max(1) as u64))
+        };
         let live = self.live.load(Relaxed);
         let equal = || if live == UNKNOWN { UNKNOWN } else { live / count.max(1) as u64 };
         Ledger {
@@ -404,6 +408,20 @@ mod tests {
         ledger.enter(Count { live_bytes: 1_000, ..ledger.begin_count() });
         ledger.append(100, 5, 5, 20);
         assert!(ledger.live_bytes().unwrap() > 1_000, "as before");
+    }
+
+    /// In pieces its mark was taken for half a trillion deletes of rows: all was thought to be dead, and nothing
+    /// to be in doubt.
+    #[test]
+    fn a_range_delete_beside_a_split_counts_whole_in_each_child() {
+        let ledger = Ledger::new(Some(100_000));
+        ledger.append(100, 5, 5, 100);
+        ledger.enter(Count { live_bytes: 100_000, row_bytes: Some(100), ..ledger.begin_count() });
+        ledger.append(20, 1, 1, 10);
+        ledger.range_deleted();
+        let child = ledger.divided(2, None);
+        assert!(child.live_bytes().unwrap() > 49_000, "{:?}", child.live_bytes());
+        assert!(child.is_count_due(1 << 10, false) && child.is_doubtful(50_000));
     }
 
     /// One row of a megabyte among a thousand of a hundred bytes.
