@@ -157,6 +157,11 @@ impl RowCache {
         self.tables().shards[place.shard].lock().get(place.hash, key, shard_bytes_max)
     }
 
+    /// Whether a row whose key and value have this many bytes is not too large.
+    pub fn takes(&self, row_bytes: usize) -> bool {
+        is_taken(row_bytes, self.shard_bytes_max.load(Ordering::Relaxed))
+    }
+
     /// To be taken before the chunk's state is loaded and the row is read (S-51).
     pub fn ticket(&self, key: &[u8]) -> Ticket {
         // Acquire: pairs with the end of a write, so that a row read under this ticket includes that write.
@@ -169,7 +174,7 @@ impl RowCache {
     pub fn fill(&self, ticket: Ticket, key: &[u8], row: Option<Value>) -> bool {
         let shard_bytes_max = self.shard_bytes_max.load(Ordering::Relaxed);
         let row_bytes = key.len() + row.as_ref().map_or(0, |value| value.len());
-        if row_bytes > ROW_BYTES_MAX || row_bytes + shard::ROW_OVERHEAD_BYTES > shard_bytes_max {
+        if !is_taken(row_bytes, shard_bytes_max) {
             return false;
         }
         // Allocated before the lock.
@@ -247,12 +252,17 @@ impl RowCache {
     fn put_back(&self, shard: &mut Shard, place: Place, (key, value): (&[u8], Option<&[u8]>), list: List) {
         let row_bytes = key.len() + value.map_or(0, <[u8]>::len);
         let shard_bytes_max = self.shard_bytes_max.load(Ordering::Relaxed);
-        if row_bytes > ROW_BYTES_MAX || row_bytes + shard::ROW_OVERHEAD_BYTES > shard_bytes_max {
+        if !is_taken(row_bytes, shard_bytes_max) {
             return;
         }
         let (added, replaced) = shard.insert(place.hash, key.into(), value.map(Value::copied), list);
         self.count(added, replaced + shard.trim(shard_bytes_max));
     }
+}
+
+/// Whether a shard that may have `shard_bytes_max` takes a row of this many bytes.
+fn is_taken(row_bytes: usize, shard_bytes_max: usize) -> bool {
+    row_bytes <= ROW_BYTES_MAX && row_bytes + shard::ROW_OVERHEAD_BYTES <= shard_bytes_max
 }
 
 /// A write of one key on its way; see [`RowCache::writing`].

@@ -163,13 +163,20 @@ impl Store {
             if state.munk.is_some() || state.cold_id != chunk_cold_id {
                 continue;
             }
-            let mut row = None;
-            let answer =
-                self.find_in_files(&state, key, view, &mut |value| row = Some(Value::copied(value)))?;
+            let (mut row, mut is_given) = (None, false);
+            let answer = self.find_in_files(&state, key, view, &mut |value| {
+                if self.row_cache.takes(cold_key.len() + value.len()) {
+                    row = Some(Value::copied(value));
+                } else {
+                    // There is no other copy of a large value.
+                    found(value);
+                    is_given = true;
+                }
+            })?;
             if let Some(value) = &row {
                 found(value);
             }
-            if !answer.passed_batch {
+            if !answer.passed_batch && !is_given {
                 self.row_cache.fill(ticket, &cold_key, row);
             }
             return Ok(answer.is_found);
