@@ -31,6 +31,11 @@ const SKETCH_FACTOR: usize = 2;
 /// Slots are given back when there are more than this many for each row.
 const SLOTS_A_ROW_MAX: usize = 4;
 
+/// A call moves or lets go this many rows at most, but one that changes the limit, which comes again and again:
+/// when the limit falls far, no reader is to let go all that is too much. The largest row takes the place of
+/// fewer.
+const ROWS_AT_ONCE: usize = 1024;
+
 /// A list of rows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum List {
@@ -133,7 +138,7 @@ impl Shard {
         Some((self.vacate(slot), list))
     }
 
-    /// Lets rows go until `bytes_max` is kept; returns the bytes freed.
+    /// Lets rows go until `bytes_max` is kept, or so many that it is nearer by far; returns the bytes freed.
     pub(super) fn trim(&mut self, bytes_max: usize) -> usize {
         self.demote(bytes_max);
         // Rows that are counted before the first has to go are known by then.
@@ -141,10 +146,13 @@ impl Shard {
             self.fit_sketch(bytes_max);
         }
         let mut freed = 0;
-        while self.ends(List::Window).bytes > bytes_max / WINDOW_PART {
+        for _ in 0..ROWS_AT_ONCE {
+            if self.ends(List::Window).bytes <= bytes_max / WINDOW_PART {
+                break;
+            }
             freed += self.contest(bytes_max - bytes_max / WINDOW_PART);
         }
-        freed + self.let_go(bytes_max, usize::MAX)
+        freed + self.let_go(bytes_max, ROWS_AT_ONCE)
     }
 
     /// Lets the next rows go, at most this many, while there are more than `bytes_max` bytes; returns the
@@ -217,7 +225,10 @@ impl Shard {
     /// Protected rows beyond their part come back to probation, the oldest first.
     fn demote(&mut self, bytes_max: usize) {
         let protected_max = (bytes_max - bytes_max / WINDOW_PART) / 5 * PROTECTED_FIFTHS;
-        while self.ends(List::Protected).bytes > protected_max {
+        for _ in 0..ROWS_AT_ONCE {
+            if self.ends(List::Protected).bytes <= protected_max {
+                break;
+            }
             let oldest = self.ends(List::Protected).oldest;
             self.unlink(oldest);
             self.link(oldest, List::Probation);
