@@ -402,7 +402,16 @@ impl<'f> Reading<'_, 'f> {
                 let orders = log.orders(files, place, (u64::MAX, None))?.expect("there is no limit");
                 LogRows::read_share(log, files, &orders, range, (share_bytes, streams))?
             }
-            Purpose::Rewrite { .. } => LogRows::read(log, files, place, range, streams)?,
+            Purpose::Rewrite { .. } => {
+                let rows = LogRows::read(log, files, place.clone(), range, streams)?;
+                // A log that is about to be replaced pushes no page out of the page cache that somebody reads;
+                // one that siblings share is read by their gets and scans.
+                let is_own = share_bytes >= place.end;
+                if is_own && !rows.streams() && files.reads.wait_for_the_drive() {
+                    log.will_not_read(files, place)?;
+                }
+                rows
+            }
         };
         sources.push(Box::new(rows));
         Ok(())

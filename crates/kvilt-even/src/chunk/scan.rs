@@ -88,8 +88,8 @@ impl Store {
                     reached
                 }
                 None => {
-                    if self.is_order_due(chunk, &state.funk) {
-                        self.want(chunk);
+                    if self.is_order_due(chunk, &state.funk) && !self.has_replaced_much() {
+                        self.want_for_readers(chunk);
                     }
                     // Reading files takes its time, and a pin would keep all memory that is replaced
                     // meanwhile.

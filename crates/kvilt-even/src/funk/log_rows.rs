@@ -48,7 +48,7 @@ impl LogRows {
         // Growing by halves would take half as much again.
         let mut rows = Rows::with_room_for(place.end - place.start)?;
         if streams {
-            log.for_each_streamed(files, place.clone(), &mut |entry, large| {
+            log.for_each_streamed(files, place, &mut |entry, large| {
                 let is_wanted = entry.kind != Kind::RangeTombstone && range.contains(entry.key);
                 match large {
                     Some(large) if is_wanted => rows.push_large(entry, large),
@@ -66,12 +66,12 @@ impl LogRows {
                 Ok(())
             })?;
         }
-        // Streamed values are yet to be read.
-        if rows.large.is_empty() && files.reads.wait_for_the_drive() {
-            // A log that is about to be replaced pushes no page out of the page cache that somebody reads.
-            log.will_not_read(files, place)?;
-        }
         Ok(rows.in_order())
+    }
+
+    /// Whether some values are yet to be read.
+    pub(crate) fn streams(&self) -> bool {
+        !self.large.is_empty()
     }
 
     /// The rows of `range` that `orders` of `log` tell of, and of the log no more than what lies between some

@@ -276,7 +276,7 @@ impl Store {
     }
 
     /// Whether no more files should be replaced that need not be.
-    pub(super) fn has_replaced_much(&self) -> bool {
+    pub(crate) fn has_replaced_much(&self) -> bool {
         self.space.has_replaced_much.load(Ordering::Relaxed) && self.has_workers()
     }
 
