@@ -404,8 +404,8 @@ impl<'f> Reading<'_, 'f> {
             }
             Purpose::Rewrite { .. } => {
                 let rows = LogRows::read(log, files, place.clone(), range, streams)?;
-                // A log that is about to be replaced pushes no page out of the page cache that somebody reads;
-                // one that siblings share is read by their gets and scans.
+                // A log that is about to be replaced pushes no page out of the page cache that somebody
+                // reads; one that siblings share is read by their gets and scans.
                 let is_own = share_bytes >= place.end;
                 if is_own && !rows.streams() && files.reads.wait_for_the_drive() {
                     log.will_not_read(files, place)?;

@@ -108,7 +108,8 @@ impl Ledger {
     pub(crate) fn divided(&self, count: usize, live_bytes: Option<u64>) -> Self {
         let part = |figure: &AtomicU64| {
             let figure = figure.load(Relaxed);
-            // A range delete counts in each child; and so does one delete of few rows, as they are rounded up.
+            // A range delete counts in each child; and so does one delete of few rows, as they are rounded
+            // up.
             let others = figure % RANGE_DELETE_CHANGES;
             AtomicU64::new(figure - others + others.div_ceil(count.max(1) as u64))
         };
@@ -410,8 +411,8 @@ mod tests {
         assert!(ledger.live_bytes().unwrap() > 1_000, "as before");
     }
 
-    /// In pieces its mark was taken for half a trillion deletes of rows: all was thought to be dead, and nothing
-    /// to be in doubt.
+    /// In pieces its mark was taken for half a trillion deletes of rows: all was thought to be dead, and
+    /// nothing to be in doubt.
     #[test]
     fn a_range_delete_beside_a_split_counts_whole_in_each_child() {
         let ledger = Ledger::new(Some(100_000));

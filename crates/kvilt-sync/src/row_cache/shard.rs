@@ -31,9 +31,9 @@ const SKETCH_FACTOR: usize = 2;
 /// Slots are given back when there are more than this many for each row.
 const SLOTS_A_ROW_MAX: usize = 4;
 
-/// A call moves or lets go this many rows at most, but one that changes the limit, which comes again and again:
-/// when the limit falls far, no reader is to let go all that is too much. The largest row takes the place of
-/// fewer.
+/// A call moves or lets go this many rows at most, but one that changes the limit, which comes again and
+/// again: when the limit falls far, no reader is to let go all that is too much. The largest row takes the
+/// place of fewer.
 const ROWS_AT_ONCE: usize = 1024;
 
 /// A list of rows.
@@ -138,7 +138,7 @@ impl Shard {
         Some((self.vacate(slot), list))
     }
 
-    /// Lets rows go until `bytes_max` is kept, or so many that it is nearer by far; returns the bytes freed.
+    /// Lets rows go until `bytes_max` is kept, or a bound on rows is reached; returns the bytes freed.
     pub(super) fn trim(&mut self, bytes_max: usize) -> usize {
         self.demote(bytes_max);
         // Rows that are counted before the first has to go are known by then.

@@ -425,7 +425,8 @@ impl ChunkLog {
         let mut asked_until = if !is_one_piece && files.reads.wait_for_the_drive() { from } else { upto };
         while at < upto {
             if asked_until < upto && asked_until <= at + READ_AHEAD_BYTES / 2 {
-                // The drive reads the next pieces while this one is decoded; not a large value that was passed.
+                // The drive reads the next pieces while this one is decoded; not a large value that was
+                // passed.
                 let (from, end) = (asked_until.max(at), upto.min(at + READ_AHEAD_BYTES));
                 file.will_read(from, (end - from) as usize);
                 asked_until = end;

@@ -107,8 +107,8 @@ impl Store {
         }
     }
 
-    /// The share of this store, which has `rows` bytes of them: all stores with this budget have as much as one
-    /// would have alone, or a small part of that each if they are many.
+    /// The share of this store, which has `rows` bytes of them: all stores with this budget have as much as
+    /// one would have alone, or a small part of that each if they are many.
     fn row_share(&self, rows: u64) -> u64 {
         let all = self.config.row_cache_bytes;
         let own = rows.min(all);
