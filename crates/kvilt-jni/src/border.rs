@@ -23,9 +23,9 @@ use std::{
 
 use jni::{
     Env, EnvUnowned, JavaVM, NativeMethod, Outcome, jni_str,
-    objects::JByteBuffer,
+    objects::{JByteArray, JByteBuffer},
     strings::JNIStr,
-    sys::{JNI_ERR, JNI_VERSION_1_8, jint, jlong},
+    sys::{JNI_ERR, JNI_VERSION_1_8, JNINativeInterface__1_1, jint, jlong, jvalue},
 };
 use kvilt::Error;
 
@@ -115,6 +115,54 @@ pub(crate) fn with_memory<R>(
     let memory = unsafe { slice::from_raw_parts_mut(address as *mut u8, capacity as usize) };
     let (taken, room) = memory.split_at_mut(at as usize);
     work(taken, room)
+}
+
+/// Makes an array of Java's. Without memory for it, Java's error is pending. The crate `jni` would catch that
+/// error and look its class up, for which there is no memory either: it tried again and again until the stack
+/// was used up, and the process died.
+pub(crate) fn byte_array<'l>(env: &Env<'l>, bytes: &[u8]) -> Result<JByteArray<'l>, Failure> {
+    let len = jint::try_from(bytes.len())
+        .map_err(|_| Error::invalid("a result has more than 2 GiB: ask for less at once"))?;
+    let (raw, functions) = (env.get_raw(), functions(env));
+    // SAFETY: `env` is this thread's, and nothing has been thrown: who calls would have returned.
+    let array = unsafe { (functions.NewByteArray)(raw, len) };
+    if array.is_null() {
+        return Err(jni::errors::Error::JavaException.into());
+    }
+    // SAFETY: the array is new and has as many bytes.
+    unsafe { (functions.SetByteArrayRegion)(raw, array, 0, len, bytes.as_ptr().cast()) };
+    // SAFETY: a local reference of this thread's, to an array of bytes.
+    Ok(unsafe { JByteArray::from_raw(env, array) })
+}
+
+/// Calls `Native.raise`, which throws the exception of the kind, so that kinds are known to Java in one place.
+/// What Java throws on the way there, for want of memory, stays instead, as in [`byte_array`].
+pub(crate) fn throw(env: &Env<'_>, message: &str) {
+    let Ok(text) = byte_array(env, message.as_bytes()) else { return };
+    let (raw, functions) = (env.get_raw(), functions(env));
+    // SAFETY: `env` is this thread's, nothing has been thrown, and the name ends in a zero; so below.
+    let class = unsafe { (functions.FindClass)(raw, NATIVE.as_ptr()) };
+    if class.is_null() {
+        return;
+    }
+    // SAFETY: as above, of the class that was found.
+    let method = unsafe { (functions.GetStaticMethodID)(raw, class, c"raise".as_ptr(), c"([B)V".as_ptr()) };
+    if method.is_null() {
+        return;
+    }
+    let arguments = [jvalue { l: text.as_raw() }];
+    // SAFETY: as above; the method is static, and an array of bytes is its parameter.
+    unsafe { (functions.CallStaticVoidMethodA)(raw, class, method, arguments.as_ptr()) };
+}
+
+/// What Java's native interface has had since its version 1.1.
+fn functions<'e>(env: &'e Env<'_>) -> &'e JNINativeInterface__1_1 {
+    // SAFETY: Java gave it, for as long as this thread is attached.
+    let table = unsafe { *env.get_raw() };
+    // SAFETY: as above.
+    let table = unsafe { &*table };
+    // SAFETY: every version has these.
+    unsafe { &table.v1_1 }
 }
 
 /// Where a direct buffer lies; an error if it is no direct one.

@@ -2,17 +2,17 @@
 
 use std::any::Any;
 
-use jni::{EnvUnowned, JValue, jni_sig, jni_str};
+use jni::EnvUnowned;
 use kvilt::Error;
 
-use crate::border::NATIVE;
+use crate::border::throw;
 
 /// Why a call failed.
 #[derive(Debug)]
 pub(crate) enum Failure {
     /// An error of the store's, which becomes an exception with its kind and its whole text.
     Store(Error),
-    /// Java's own, such as no memory for an array; if it has thrown, that stays.
+    /// Java's own; if it has thrown, as without memory for an array, that stays.
     Java(jni::errors::Error),
     /// A bug here or below.
     Panic(String),
@@ -51,19 +51,14 @@ impl Failure {
     }
 }
 
-/// Throws: `Native.raise` makes the exception of the kind, so that kinds are known to Java in one place.
+/// Throws: when it returns, an exception is pending, or the call would look as if it had succeeded.
 #[cold]
 pub(crate) fn raise(env: &mut EnvUnowned<'_>, failure: &Failure) {
     let Some(message) = failure.message() else { return };
     let outcome = env.with_env(|env| -> jni::errors::Result<()> {
-        let text = env.byte_array_from_slice(message.as_bytes())?;
-        let arguments = [JValue::Object(&text)];
-        let class = env.find_class(NATIVE)?;
-        env.call_static_method(class, jni_str!("raise"), jni_sig!("([B)V"), &arguments)?;
+        throw(env, &message);
         Ok(())
     });
-    // The usual outcome is Java's "an exception is pending". Without memory for the text it is another one,
-    // which Java has thrown, too.
     drop(outcome.into_outcome());
 }
 

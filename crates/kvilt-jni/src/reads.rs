@@ -92,7 +92,7 @@ pub(crate) extern "system" fn read_large<'l>(
             None => view.keyspace.get(key),
             Some(moment) => moment.get(key),
         })?;
-        Ok(value.map(|value| env.byte_array_from_slice(&value)).transpose()?.unwrap_or_default())
+        Ok(value.map(|value| border::byte_array(env, &value)).transpose()?.unwrap_or_default())
     })
 }
 
@@ -111,6 +111,6 @@ pub(crate) extern "system" fn get_many<'l>(
         for value in &values {
             packed::push(&mut answer, value.as_deref())?;
         }
-        Ok(env.byte_array_from_slice(&answer)?)
+        border::byte_array(env, &answer)
     })
 }

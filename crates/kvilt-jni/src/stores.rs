@@ -9,7 +9,7 @@ use jni::{
 };
 use kvilt::{Damage, Db, Env, Error, Result, Unit};
 
-use crate::{View, border, failure::Failure, packed, settings};
+use crate::{View, border, packed, settings};
 
 /// Which border this library has.
 pub(crate) extern "system" fn version(_: EnvUnowned<'_>, _: JClass<'_>) -> jint {
@@ -251,7 +251,7 @@ fn answer<'l>(
 ) -> JByteArray<'l> {
     border::call_java(env, JByteArray::null(), |env| {
         let bytes = border::with(view, give)?;
-        Ok::<_, Failure>(env.byte_array_from_slice(&bytes)?)
+        border::byte_array(env, &bytes)
     })
 }
 

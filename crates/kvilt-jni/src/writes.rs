@@ -128,7 +128,7 @@ pub(crate) extern "system" fn compare_and_swap<'l>(
         let Swap::Differs(found) = swap else { return Ok(JByteArray::null()) };
         let mut answer = Vec::new();
         packed::push(&mut answer, found.as_deref())?;
-        Ok(env.byte_array_from_slice(&answer)?)
+        border::byte_array(env, &answer)
     })
 }
 

@@ -65,6 +65,13 @@ class StressTest {
         assertTrue(output.contains("it goes on"), output::toString);
     }
 
+    /** An error that found no room in the heap was lost, and the call looked as if it had succeeded. */
+    @Test
+    void without_room_for_an_exception_a_call_fails_all_the_same() throws Exception {
+        List<String> output = run(NoHeap.class, "-Xmx32m", "-XX:+UseSerialGC");
+        assertTrue(output.contains("it goes on"), output::toString);
+    }
+
     private static long figure(List<String> output, String name) {
         String line = output.stream().filter(l -> l.startsWith(name + ": ")).findFirst().orElseThrow();
         return Long.parseLong(line.substring(name.length() + 2));
@@ -90,6 +97,59 @@ class StressTest {
         assertEquals(0, process.exitValue(), lines::toString);
         assertFalse(lines.isEmpty());
         return lines;
+    }
+
+    /** Calls that fail, or whose result does not fit, while the heap has no room for anything. */
+    static final class NoHeap {
+        public static void main(String[] arguments) {
+            byte[] key = {1};
+            byte[] longKey = new byte[100_000];
+            byte[] value = new byte[1_000_000];
+            try (Kvilt db = Kvilt.open(Path.of(arguments[0], "store"))) {
+                db.put(key, value);
+                List<byte[]> keys = List.of(key);
+                Runnable[] calls = {
+                    () -> db.put(longKey, key), () -> db.get(key), () -> db.delete(longKey), () -> db.getMany(keys)
+                };
+                boolean[] hasFailed = new boolean[calls.length];
+                // Classes are loaded, and what is pooled is there.
+                for (int i = 0; i < calls.length; i++) {
+                    tried(calls[i]);
+                }
+                Object[] hoard = null;
+                for (int bytes = 1 << 20; bytes > 0; bytes /= 2) {
+                    try {
+                        while (true) {
+                            hoard = new Object[] {hoard, new byte[bytes]};
+                        }
+                    } catch (OutOfMemoryError full) {
+                        continue;
+                    }
+                }
+                for (int i = 0; i < calls.length; i++) {
+                    hasFailed[i] = tried(calls[i]);
+                }
+                hoard = null;
+                for (boolean failed : hasFailed) {
+                    if (!failed) {
+                        throw new AssertionError(Arrays.toString(hasFailed));
+                    }
+                }
+                if (!Arrays.equals(value, db.get(key))) {
+                    throw new AssertionError();
+                }
+                System.out.println("it goes on");
+            }
+        }
+
+        private static boolean tried(Runnable call) {
+            try {
+                call.run();
+                return false;
+            } catch (Throwable error) {
+                return true;
+            }
+        }
     }
 
     /** Calls that need more direct memory than is left, and again when it is there. */
