@@ -1,9 +1,13 @@
 package io.kvilt.flink;
 
 import static org.junit.jupiter.api.Assertions.assertEquals;
+import static org.junit.jupiter.api.Assertions.assertTrue;
 
 import io.kvilt.KeyRange;
+import java.io.IOException;
 import java.nio.ByteBuffer;
+import java.nio.file.Files;
+import java.nio.file.Path;
 import java.util.ArrayList;
 import java.util.List;
 import org.apache.flink.api.common.RuntimeExecutionMode;
@@ -12,14 +16,15 @@ import org.apache.flink.configuration.Configuration;
 import org.apache.flink.streaming.api.datastream.DataStream;
 import org.apache.flink.streaming.api.environment.StreamExecutionEnvironment;
 import org.apache.flink.util.CloseableIterator;
+import org.junit.jupiter.api.Test;
 import org.junit.jupiter.api.Timeout;
 import org.junit.jupiter.params.ParameterizedTest;
 import org.junit.jupiter.params.provider.EnumSource;
 
 /** The example of {@code docs/guide/scale.md}, as a job. */
 class GuideTest {
-    private static final long HOUR = 3_600_000;
-    private static final long DAY = 24 * HOUR;
+    static final long HOUR = 3_600_000;
+    static final long DAY = 24 * HOUR;
 
     /** What Flink sends in its own format. */
     public static final class Event {
@@ -110,5 +115,24 @@ class GuideTest {
                         "bob has spent 10 in the hour to 10000",
                         "bob has spent 20 in the hour to 86410001"),
                 told.stream().sorted().toList());
+    }
+
+    @Test
+    void the_example_of_the_guide_is_the_one_that_is_run() throws IOException {
+        String guide = Files.readString(Path.of("..", "..", "docs", "guide", "scale.md"));
+        int flink = guide.indexOf("## Flink");
+        int start = guide.indexOf("```java", flink) + "```java".length();
+        String example = guide.substring(start, guide.indexOf("```", start));
+        String here = squeezed(Files.readString(Path.of("src/test/java/io/kvilt/flink/GuideTest.java")));
+        String[] pieces = example.strip().split("\n\n");
+        assertEquals(4, pieces.length);
+        for (String piece : pieces) {
+            assertTrue(here.contains(squeezed(piece)), piece);
+        }
+    }
+
+    /** Without comments and white space. */
+    private static String squeezed(String java) {
+        return java.replaceAll("//.*", "").replaceAll("\\s", "");
     }
 }
