@@ -135,8 +135,8 @@ pub(crate) fn byte_array<'l>(env: &Env<'l>, bytes: &[u8]) -> Result<JByteArray<'
     Ok(unsafe { JByteArray::from_raw(env, array) })
 }
 
-/// Calls `Native.raise`, which throws the exception of the kind, so that kinds are known to Java in one place.
-/// What Java throws on the way there, for want of memory, stays instead, as in [`byte_array`].
+/// Calls `Native.raise`, which throws the exception of the kind, so that kinds are known to Java in one
+/// place. What Java throws on the way there, for want of memory, stays instead, as in [`byte_array`].
 pub(crate) fn throw(env: &Env<'_>, message: &str) {
     let Ok(text) = byte_array(env, message.as_bytes()) else { return };
     let (raw, functions) = (env.get_raw(), functions(env));

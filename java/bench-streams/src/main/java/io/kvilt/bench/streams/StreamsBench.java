@@ -212,7 +212,11 @@ public final class StreamsBench {
         Path java = Path.of(System.getProperty("java.home"), "bin", "java");
         Process process = new ProcessBuilder(
                         java.toString(),
+                        // Java's own memory is resident before anything is measured.
+                        "-XX:+UseSerialGC",
+                        "-Xms96m",
                         "-Xmx96m",
+                        "-XX:+AlwaysPreTouch",
                         "-cp",
                         System.getProperty("java.class.path"),
                         StreamsBench.class.getName(),
