@@ -39,8 +39,8 @@ public final class KviltConfig {
      * commit before that.
      *
      * <p>Stores are transactional by {@code enable.transactional.statestores=true}, from Kafka 4.4 on. Older ones do
-     * not tell a store of an exactly-once task when the task commits, so nothing is held back, and what a crash leaves
-     * is restored as a whole, as it is with RocksDB.
+     * not tell a store of an exactly-once task when the task commits, so there the line changes nothing: nothing is
+     * held back, and what a crash leaves is restored as a whole, as it is with RocksDB.
      */
     public static final String UNCOMMITTED_BYTES_MAX_CONFIG = "kvilt.uncommitted.bytes.max";
 
@@ -66,6 +66,12 @@ public final class KviltConfig {
 
     private static final String TRANSACTIONAL_CONFIG = "enable.transactional.statestores";
 
+    /** Whether Kafka knows that setting. One that does not would leave writes waiting until the task is closed. */
+    private static final boolean HAS_TRANSACTIONS = StreamsConfig.configDef().names().contains(TRANSACTIONAL_CONFIG);
+
+    /** For tests alone, which commit by themselves: takes Kafka for one that knows it. */
+    static final String HAS_TRANSACTIONS_CONFIG = "__kvilt.has.transactions__";
+
     KviltConfig(Map<String, ?> configs) {
         memoryBudget = number(configs, MEMORY_BUDGET_BYTES_CONFIG, 0, MEMORY_BYTES_MIN, Long.MAX_VALUE);
         uncommittedBytesMax = number(
@@ -85,7 +91,13 @@ public final class KviltConfig {
         // Every guarantee but at_least_once needs that nothing is seen of a task that did not commit.
         Object guarantee = configs.get(StreamsConfig.PROCESSING_GUARANTEE_CONFIG);
         isExactlyOnce = guarantee != null && !StreamsConfig.AT_LEAST_ONCE.equals(guarantee.toString());
-        isTransactional = isExactlyOnce && Boolean.parseBoolean(text(configs, TRANSACTIONAL_CONFIG, "false"));
+        isTransactional = isExactlyOnce
+                && isTrue(configs, TRANSACTIONAL_CONFIG)
+                && (HAS_TRANSACTIONS || isTrue(configs, HAS_TRANSACTIONS_CONFIG));
+    }
+
+    private static boolean isTrue(Map<String, ?> configs, String name) {
+        return Boolean.parseBoolean(text(configs, name, "false"));
     }
 
     private static String text(Map<String, ?> configs, String name, String otherwise) {

@@ -120,9 +120,11 @@ class CommitTest {
         store.close();
     }
 
-    @Test
-    void where_kafka_tells_of_no_commit_a_crashed_exactly_once_store_has_no_offset() {
-        Task task = new Task(directory, true).with("enable.transactional.statestores", "false");
+    @ParameterizedTest
+    @ValueSource(strings = {"enable.transactional.statestores", KviltConfig.HAS_TRANSACTIONS_CONFIG})
+    void where_kafka_tells_of_no_commit_a_crashed_exactly_once_store_has_no_offset(String missing) {
+        // Both lines that are tested are older than 4.4, so the setting alone does nothing.
+        Task task = new Task(directory, true).with(missing, "false");
         KviltKeyValueStore store = open(task);
         store.commit(Map.of(CHANGELOG, 5L));
         store = reopen(task, store);

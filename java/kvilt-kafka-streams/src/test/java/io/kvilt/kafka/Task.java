@@ -33,6 +33,7 @@ final class Task {
         if (isExactlyOnce) {
             properties.put(StreamsConfig.PROCESSING_GUARANTEE_CONFIG, StreamsConfig.EXACTLY_ONCE_V2);
             properties.put("enable.transactional.statestores", "true");
+            properties.put(KviltConfig.HAS_TRANSACTIONS_CONFIG, "true");
         }
     }
 

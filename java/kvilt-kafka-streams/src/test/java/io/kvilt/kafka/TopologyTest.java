@@ -110,6 +110,7 @@ class TopologyTest {
         properties.put("__emit.interval.ms.kstreams.windowed.aggregation__", 0L);
         properties.put(StreamsConfig.DSL_STORE_SUPPLIERS_CLASS_CONFIG, suppliers);
         properties.put("enable.transactional.statestores", true);
+        properties.put(KviltConfig.HAS_TRANSACTIONS_CONFIG, true);
         properties.put(KviltConfig.MEMORY_BUDGET_BYTES_CONFIG, 64 << 20);
         return properties;
     }
