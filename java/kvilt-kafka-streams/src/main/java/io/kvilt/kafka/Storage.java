@@ -203,7 +203,8 @@ final class Storage implements AutoCloseable {
             // An open that did not come to its end made the directory.
             forget(changelog);
             ledger.setKind(kind);
-        } else if (!found.equals(kind) && isEmpty()) {
+        } else if (!found.equals(kind) && changelog == null && isEmpty()) {
+            // With a changelog, its offset and time would keep rows from being restored that the changelog has.
             ledger.setKind(kind);
         } else if (!found.equals(kind)) {
             return "it is a store of kind `" + found + "`, not `" + kind + "`";

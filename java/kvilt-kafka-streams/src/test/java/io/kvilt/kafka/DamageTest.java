@@ -228,6 +228,37 @@ class DamageTest {
     }
 
     @Test
+    void a_store_of_another_kind_that_is_empty_is_restored_too() {
+        Task task = new Task(directory, false).withChangelog("window");
+        KviltWindowStore windows = windows(task, Duration.ofMinutes(10));
+        windows.put(Task.key("a"), Task.bytes("1"), 0);
+        // The window is over, so the store has no row; the changelog has it still.
+        windows.put(Task.key("a"), null, Duration.ofHours(1).toMillis());
+        windows.commit(Map.of(new TopicPartition("test-window-changelog", 0), 2L));
+        assertEquals(0, windows.storage().rows());
+        windows.close();
+
+        task.renew();
+        windows = windows(task, Duration.ofDays(1));
+        assertNull(windows.committedOffset(new TopicPartition("test-window-changelog", 0)));
+        assertEquals(-1, windows.storage().streamTime());
+        windows.close();
+    }
+
+    private static KviltWindowStore windows(Task task, Duration retention) {
+        return (KviltWindowStore)
+                task.open(KviltStores.window("window", retention, Duration.ofSeconds(1), false).get());
+    }
+
+    @Test
+    void a_store_of_another_kind_that_has_no_changelog_opens_if_it_is_empty() {
+        Task task = new Task(directory, false);
+        open(task).close();
+        task.renew();
+        task.open(KviltStores.timestampedKeyValue("store").get()).close();
+    }
+
+    @Test
     void what_kafka_noted_of_a_rocksdb_store_is_not_believed_of_ours() throws IOException {
         Task task = new Task(directory, false).withChangelog("store");
         KeyValueStore<Bytes, byte[]> rocks =
