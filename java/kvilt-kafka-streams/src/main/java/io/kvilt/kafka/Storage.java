@@ -460,18 +460,30 @@ final class Storage implements AutoCloseable {
         synchronized (position) {
             try {
                 for (Range range : ranges) {
-                    KeyRange keys = range.to() == null
-                            ? KeyRange.atLeast(range.from())
-                            : KeyRange.of(range.from(), range.to());
-                    KviltIterator rows = isBackward ? db.scanReverse(keys) : db.scan(keys);
-                    parts.add(new Rows.Part(rows, uncommitted.rows(range, isBackward)));
+                    parts.add(part(range, isBackward));
                 }
+                return new Rows(this, parts, isBackward);
             } catch (RuntimeException e) {
                 parts.forEach(Rows.Part::close);
                 throw failure("scan", e);
+            } catch (Error e) {
+                parts.forEach(Rows.Part::close);
+                throw e;
             }
         }
-        return new Rows(this, parts, isBackward);
+    }
+
+    private Rows.Part part(Range range, boolean isBackward) {
+        KeyRange keys =
+                range.to() == null ? KeyRange.atLeast(range.from()) : KeyRange.of(range.from(), range.to());
+        List<Map.Entry<byte[], byte[]>> waiting = uncommitted.rows(range, isBackward);
+        KviltIterator rows = isBackward ? db.scanReverse(keys) : db.scan(keys);
+        try {
+            return new Rows.Part(rows, waiting);
+        } catch (Throwable e) {
+            rows.close();
+            throw e;
+        }
     }
 
     /** Bytes of what waits for a commit, about. */

@@ -31,56 +31,66 @@ abstract class Versions implements VersionedRecordIterator<byte[]> {
     }
 
     /**
-     * Those that rows have, the newest first.
+     * Those that rows have, the newest first. If this throws, the rows are closed.
      *
      * @param first no version that ended before or at this moment
      * @param validTo where the first one ends
      */
     static Versions descending(Rows rows, long first, long validTo) {
-        return new Versions(rows::close) {
-            private long end = validTo;
+        try {
+            return new Versions(rows::close) {
+                private long end = validTo;
 
-            @Override
-            VersionedRecord<byte[]> advance() {
-                for (KeyValue<byte[], byte[]> row = rows.next(); row != null; row = rows.next()) {
-                    long ends = end;
-                    if (ends != NONE && ends <= first) {
-                        return null;
+                @Override
+                VersionedRecord<byte[]> advance() {
+                    for (KeyValue<byte[], byte[]> row = rows.next(); row != null; row = rows.next()) {
+                        long ends = end;
+                        if (ends != NONE && ends <= first) {
+                            return null;
+                        }
+                        end = VersionKeys.timestamp(row.key);
+                        if (!VersionKeys.isDeletion(row.value)) {
+                            return record(row, ends);
+                        }
                     }
-                    end = VersionKeys.timestamp(row.key);
-                    if (!VersionKeys.isDeletion(row.value)) {
-                        return record(row, ends);
-                    }
+                    return null;
                 }
-                return null;
-            }
-        };
+            };
+        } catch (Throwable e) {
+            rows.close();
+            throw e;
+        }
     }
 
     /**
-     * Those that rows have, the oldest first.
+     * Those that rows have, the oldest first. If this throws, the rows are closed.
      *
      * @param first no version that ended before or at this moment
      * @param to no version that began behind this moment
      */
     static Versions ascending(Rows rows, long first, long to) {
-        return new Versions(rows::close) {
-            private KeyValue<byte[], byte[]> row = rows.next();
+        try {
+            return new Versions(rows::close) {
+                private KeyValue<byte[], byte[]> row = rows.next();
 
-            @Override
-            VersionedRecord<byte[]> advance() {
-                while (row != null && VersionKeys.timestamp(row.key) <= to) {
-                    KeyValue<byte[], byte[]> version = row;
-                    row = rows.next();
-                    long ends = row == null ? NONE : VersionKeys.timestamp(row.key);
-                    boolean isSeen = ends == NONE || ends > first;
-                    if (isSeen && !VersionKeys.isDeletion(version.value)) {
-                        return record(version, ends);
+                @Override
+                VersionedRecord<byte[]> advance() {
+                    while (row != null && VersionKeys.timestamp(row.key) <= to) {
+                        KeyValue<byte[], byte[]> version = row;
+                        row = rows.next();
+                        long ends = row == null ? NONE : VersionKeys.timestamp(row.key);
+                        boolean isSeen = ends == NONE || ends > first;
+                        if (isSeen && !VersionKeys.isDeletion(version.value)) {
+                            return record(version, ends);
+                        }
                     }
+                    return null;
                 }
-                return null;
-            }
-        };
+            };
+        } catch (Throwable e) {
+            rows.close();
+            throw e;
+        }
     }
 
     /** A row as Kafka has it. */

@@ -4,6 +4,9 @@ import static org.junit.jupiter.api.Assertions.assertEquals;
 import static org.junit.jupiter.api.Assertions.assertNull;
 import static org.junit.jupiter.api.Assertions.assertThrows;
 import static org.junit.jupiter.api.Assertions.assertTrue;
+import static org.mockito.Mockito.mock;
+import static org.mockito.Mockito.verify;
+import static org.mockito.Mockito.when;
 
 import com.sun.management.ThreadMXBean;
 import java.lang.management.ManagementFactory;
@@ -527,6 +530,14 @@ class VersionedStoreTest {
         assertThrows(NullPointerException.class, () -> store.put(null, new byte[1], 3));
         store.close();
         assertThrows(RuntimeException.class, () -> store.get(Task.key("a")));
+    }
+
+    @Test
+    void rowsOfVersionsThatCannotBeReadAreClosed() {
+        Rows rows = mock(Rows.class);
+        when(rows.next()).thenThrow(new ProcessorStateException("no such file"));
+        assertThrows(ProcessorStateException.class, () -> Versions.ascending(rows, 0, 1));
+        verify(rows).close();
     }
 
     @Test
