@@ -90,10 +90,13 @@ public abstract sealed class KviltReader implements AutoCloseable permits KviltW
      * Copies the key's value to a buffer: from its position on, and its limit becomes the end of the value. Two direct
      * buffers cost the least.
      *
+     * <p>A buffer over memory of an {@code Arena} that other threads may close must stay open until the call returns.
+     *
      * @param key the key: what remains in the buffer, which is taken from it
      * @param value where the value goes, if it fits as a whole; else the buffer stays as it is
      * @return the length of the value, which may be more than there was room for, or {@link #NOT_FOUND}
      * @throws KviltException as {@link #get(byte[])}
+     * @throws IllegalStateException if the reader is closed, or the arena of a buffer is
      */
     public final int get(ByteBuffer key, ByteBuffer value) {
         if (value.isReadOnly()) {
@@ -107,6 +110,8 @@ public abstract sealed class KviltReader implements AutoCloseable permits KviltW
         int room = Math.max(0, value.limit() - valueAt);
         int found;
         if (key.isDirect() && value.isDirect()) {
+            touch(key, keyAt, length);
+            touch(value, valueAt, room);
             int stripe = handle.enter();
             try {
                 found = (int) Native.getDirect(handle.number, key, keyAt, length, value, valueAt, room);
@@ -250,6 +255,16 @@ public abstract sealed class KviltReader implements AutoCloseable permits KviltW
     @Override
     public void close() {
         handle.close();
+    }
+
+    /**
+     * Throws if this thread may not use the memory of a direct buffer. From Java 22 on it may be that of an arena that
+     * was closed or is another thread's; Java checks that where it reads a byte, and the native side cannot.
+     */
+    static void touch(ByteBuffer buffer, int at, int length) {
+        if (length > 0) {
+            buffer.get(at);
+        }
     }
 
     /** Reads the key at the begin of the scratch memory; the value lies behind it, if it is that short. */

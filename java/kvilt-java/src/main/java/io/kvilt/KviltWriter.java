@@ -49,9 +49,12 @@ public abstract sealed class KviltWriter extends KviltReader permits Kvilt, Keys
     /**
      * Gives the key a value, in place of the one it had. Two direct buffers cost the least for long values.
      *
+     * <p>A buffer over memory of an {@code Arena} that other threads may close must stay open until the call returns.
+     *
      * @param key the key: what remains in the buffer, which is taken from it
      * @param value the value: what remains in the buffer, which is taken from it
      * @throws KviltException see the class
+     * @throws IllegalStateException if the writer is closed, or the arena of a buffer is
      */
     public final void put(ByteBuffer key, ByteBuffer value) {
         // Once each: the native side does not check them, and another thread may move them.
@@ -62,6 +65,8 @@ public abstract sealed class KviltWriter extends KviltReader permits Kvilt, Keys
         int keyLength = Math.max(0, keyEnd - keyAt);
         int valueLength = Math.max(0, valueEnd - valueAt);
         if (key.isDirect() && value.isDirect()) {
+            touch(key, keyAt, keyLength);
+            touch(value, valueAt, valueLength);
             int stripe = handle.enter();
             try {
                 Native.putDirect(handle.number, key, keyAt, keyLength, value, valueAt, valueLength);

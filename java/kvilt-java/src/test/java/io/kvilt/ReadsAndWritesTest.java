@@ -21,6 +21,9 @@ import java.util.Random;
 import org.junit.jupiter.api.AfterEach;
 import org.junit.jupiter.api.BeforeEach;
 import org.junit.jupiter.api.Test;
+import org.junit.jupiter.api.condition.EnabledForJreRange;
+import org.junit.jupiter.api.condition.JRE;
+import org.junit.jupiter.api.function.Executable;
 import org.junit.jupiter.api.io.TempDir;
 
 /** The API, method by method. */
@@ -133,6 +136,30 @@ class ReadsAndWritesTest {
         }
         ByteBuffer fixed = ByteBuffer.allocateDirect(10).asReadOnlyBuffer();
         assertThrows(ReadOnlyBufferException.class, () -> db.get(direct(key), fixed));
+    }
+
+    @Test
+    @EnabledForJreRange(min = JRE.JAVA_22)
+    void memoryOfAClosedArenaIsNotRead() throws ReflectiveOperationException {
+        // By reflection, as these classes are compiled for Java 17.
+        Class<?> arenas = Class.forName("java.lang.foreign.Arena");
+        Object arena = arenas.getMethod("ofConfined").invoke(null);
+        Object memory = arenas.getMethod("allocate", long.class).invoke(arena, 1 << 20);
+        ByteBuffer buffer = (ByteBuffer)
+                Class.forName("java.lang.foreign.MemorySegment").getMethod("asByteBuffer").invoke(memory);
+        ByteBuffer other = direct(b("k"));
+        db.put(other.duplicate(), buffer.duplicate());
+        assertEquals(1 << 20, db.get(other.duplicate(), buffer.duplicate()));
+        arenas.getMethod("close").invoke(arena);
+        List<Executable> calls = List.of(
+                () -> db.put(buffer.duplicate(), other.duplicate()),
+                () -> db.put(other.duplicate(), buffer.duplicate()),
+                () -> db.get(buffer.duplicate().limit(9), other.duplicate()),
+                () -> db.get(other.duplicate(), buffer.duplicate()));
+        for (Executable call : calls) {
+            assertEquals("Already closed", assertThrows(IllegalStateException.class, call).getMessage());
+        }
+        assertEquals(1 << 20, db.get(b("k")).length);
     }
 
     @Test
