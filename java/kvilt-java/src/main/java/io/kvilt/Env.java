@@ -25,7 +25,13 @@ public final class Env implements AutoCloseable {
      * @throws KviltException {@code INVALID_ARGUMENT} if that is less
      */
     public Env(long memoryBudget) {
-        handle = Handle.shared(this, Native.openEnv(memoryBudget), "an environment", Native::freeEnv, null);
+        long number = Native.openEnv(memoryBudget);
+        try {
+            handle = Handle.shared(this, number, "an environment", Native::freeEnv, null);
+        } catch (Throwable e) {
+            Native.freeEnv(number);
+            throw e;
+        }
     }
 
     /**

@@ -21,6 +21,9 @@ import java.util.function.LongConsumer;
  * zero for good but for calls that have seen it, and these use nothing. Why it is let go of at all: whoever counts down
  * looks at the stripes after that, if it is closed, and the last one to do so finds them all zero.
  *
+ * <p>The native side is the caller's until the factory method returns. If that throws, the caller lets go of it, and
+ * nobody else does.
+ *
  * <p>It must not know the Java object whose it is, or that would never become unreachable.
  */
 final class Handle implements Runnable {
@@ -57,8 +60,8 @@ final class Handle implements Runnable {
     private final Handle parent;
     private final Throwable opened;
 
-    /** What is closed with it; not null for a store only. */
-    private Set<Handle> children;
+    /** What is closed with it; not null for a store only. Tests look at it. */
+    Set<Handle> children;
 
     /** What a store does when it is closed, once. */
     private LongConsumer end;
@@ -66,9 +69,9 @@ final class Handle implements Runnable {
     private Cleaner.Cleanable cleanable;
     private volatile boolean isClosed;
 
-    /** Only by {@link #IS_FREE}: whether the native side was let go of. */
+    /** Only by {@link #IS_FREE}: whether the native side was let go of, or is still the caller's. */
     @SuppressWarnings("unused")
-    private boolean isFree;
+    private boolean isFree = true;
 
     private Handle(long number, String name, LongConsumer free, int stripes, Handle parent) {
         this.number = number;
@@ -99,13 +102,24 @@ final class Handle implements Runnable {
     }
 
     private Handle watch(Object owner) {
-        cleanable = CLEANER.register(owner, this);
-        if (parent != null) {
-            parent.children.add(this);
-            if (parent.isClosed) {
-                // The store was closed meanwhile, and may have looked for its children before.
-                shut();
+        try {
+            cleanable = CLEANER.register(owner, this);
+            if (parent != null) {
+                parent.children.add(this);
             }
+        } catch (Throwable e) {
+            // The cleaner finds nothing to do.
+            isClosed = true;
+            if (parent != null) {
+                parent.children.remove(this);
+            }
+            throw e;
+        }
+        // A store that closes meanwhile frees nothing before this. It sets its `isClosed` before it looks at its
+        // children, so either it finds that this one is not free, or the line below finds that it is closed.
+        IS_FREE.setVolatile(this, false);
+        if (parent != null && parent.isClosed) {
+            shut();
         }
         return this;
     }

@@ -40,7 +40,18 @@ public final class Kvilt extends KviltWriter {
                 env.handle.leave(stripe);
             }
         }
-        this.handle = Handle.store(this, number, "the store " + path, Native::close, Native::freeView);
+        try {
+            this.handle = Handle.store(this, number, "the store " + path, Native::close, Native::freeView);
+        } catch (Throwable e) {
+            // Or the directory would stay busy.
+            try {
+                Native.close(number);
+            } catch (RuntimeException also) {
+                e.addSuppressed(also);
+            }
+            Native.freeView(number);
+            throw e;
+        }
     }
 
     /**
@@ -124,7 +135,13 @@ public final class Kvilt extends KviltWriter {
     public Keyspace keyspace(String name) {
         int stripe = handle.enter();
         try {
-            return new Keyspace(this, name, Native.keyspace(handle.number, name.getBytes(StandardCharsets.UTF_8)));
+            long number = Native.keyspace(handle.number, name.getBytes(StandardCharsets.UTF_8));
+            try {
+                return new Keyspace(this, name, number);
+            } catch (Throwable e) {
+                Native.freeView(number);
+                throw e;
+            }
         } finally {
             handle.leave(stripe);
         }

@@ -104,21 +104,39 @@ public final class KviltIterator implements AutoCloseable {
             to = range.to.length;
             buffer.put(HEAD_BYTES + range.from.length, range.to);
         }
-        Handle view = reader.handle;
-        int stripe = view.enter();
         try {
-            rows = Native.scan(
-                    view.number, block.address, block.capacity, range.from.length, to, way, bytes, expected);
-            long number = buffer.getLong(0);
-            if (number != 0) {
-                handle = Handle.single(this, number, "an iterator of " + reader, Native::freeScan, store);
-            }
-        } finally {
-            view.leave(stripe);
+            open(range.from.length, to, way, bytes, expected);
+        } catch (Throwable e) {
+            giveBack();
+            throw e;
         }
         isBackward = (way & BACKWARD) != 0;
         isBegin = true;
         isEnd = buffer.getInt(12) != 0;
+    }
+
+    /** Asks for the first rows; the bounds lie in the block. */
+    private void open(int from, int to, int way, int bytes, int expected) {
+        Handle view = reader.handle;
+        int stripe = view.enter();
+        try {
+            rows = Native.scan(view.number, block.address, block.capacity, from, to, way, bytes, expected);
+            long number = buffer.getLong(0);
+            if (number != 0) {
+                handle = own(number);
+            }
+        } finally {
+            view.leave(stripe);
+        }
+    }
+
+    private Handle own(long number) {
+        try {
+            return Handle.single(this, number, "an iterator of " + reader, Native::freeScan, store);
+        } catch (Throwable e) {
+            Native.freeScan(number);
+            throw e;
+        }
     }
 
     /** At no row. */
@@ -134,7 +152,12 @@ public final class KviltIterator implements AutoCloseable {
         KviltIterator iterator = new KviltIterator(reader, range, isBackward ? BACKWARD : 0, bytes, rows);
         long needed = iterator.buffer.getLong(16);
         if (needed != 0) {
-            iterator.refill(needed, 0, 0, AT_BOUND | (isBackward ? BACKWARD : 0));
+            try {
+                iterator.refill(needed, 0, 0, AT_BOUND | (isBackward ? BACKWARD : 0));
+            } catch (Throwable e) {
+                iterator.close();
+                throw e;
+            }
         }
         if (expected <= 0) {
             iterator.grow();

@@ -220,7 +220,7 @@ public abstract sealed class KviltWriter extends KviltReader permits Kvilt, Keys
     public final Snapshot getSnapshot() {
         int stripe = handle.enter();
         try {
-            return new Snapshot(store(), Native.snapshot(handle.number));
+            return Snapshot.of(store(), Native.snapshot(handle.number));
         } finally {
             handle.leave(stripe);
         }

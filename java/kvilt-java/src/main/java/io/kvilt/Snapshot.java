@@ -9,9 +9,19 @@ package io.kvilt;
 public final class Snapshot extends KviltReader {
     private final Kvilt store;
 
-    Snapshot(Kvilt store, long number) {
+    private Snapshot(Kvilt store, long number) {
         this.store = store;
         this.handle = Handle.shared(this, number, "a snapshot of " + store, Native::freeView, store.handle);
+    }
+
+    /** One that the native side has taken; if it cannot be made, that is let go of. */
+    static Snapshot of(Kvilt store, long number) {
+        try {
+            return new Snapshot(store, number);
+        } catch (Throwable e) {
+            Native.freeView(number);
+            throw e;
+        }
     }
 
     @Override
@@ -31,7 +41,7 @@ public final class Snapshot extends KviltReader {
         try {
             int other = keyspace.handle.enter();
             try {
-                return new Snapshot(store, Native.snapshotOf(handle.number, keyspace.handle.number));
+                return of(store, Native.snapshotOf(handle.number, keyspace.handle.number));
             } finally {
                 keyspace.handle.leave(other);
             }

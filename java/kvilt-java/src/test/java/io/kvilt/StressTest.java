@@ -166,13 +166,21 @@ class StressTest {
                 for (int i = 0; i < 1000; i++) {
                     db.put(String.format("row%04d", i).getBytes(), new byte[100]);
                 }
+                KviltIterator other = db.scan(KeyRange.prefix("row".getBytes()));
                 KviltIterator rows = db.scan(KeyRange.prefix("row".getBytes()));
+                // Its block is one that the next iterator takes.
+                other.close();
                 List<ByteBuffer> hoard = new ArrayList<>();
                 fails(() -> {
                     while (true) {
                         hoard.add(ByteBuffer.allocateDirect(4 << 10));
                     }
                 });
+                // That block is too small for this row. What was opened for it is closed, and gives the block back.
+                fails(() -> db.scan(KeyRange.prefix(key)));
+                check(db.handle.children.size() == 1);
+                KviltIterator next = db.scan(KeyRange.prefix("row".getBytes()));
+                check(number(next) == 0);
                 // The first block is there, the second one is larger.
                 fails(() -> {
                     while (true) {
@@ -197,6 +205,7 @@ class StressTest {
                 }
                 check(row == 999);
                 rows.close();
+                next.close();
                 System.out.println("it goes on");
             }
         }
