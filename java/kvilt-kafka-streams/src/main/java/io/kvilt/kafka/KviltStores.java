@@ -25,6 +25,10 @@ import org.apache.kafka.streams.state.internals.VersionedKeyValueToBytesStoreAda
  *
  * <p>Changelogs have the same records as those of RocksDB stores: an application that had these is moved by removing
  * its local state, and restores.
+ *
+ * <p>Keys of more than 64 KiB and values of more than 64 MiB are refused, so a changelog that has such records cannot
+ * be restored. For keys the limit is 20 bytes less in a window store, 24 in a session store and 11 in a versioned one,
+ * where each zero byte of a key counts twice.
  */
 public final class KviltStores {
     private KviltStores() {}
