@@ -266,6 +266,7 @@ impl Store {
             && cut.log_start.is_none();
         if is_idle && durable.manifest.is_some() {
             durable.witness.sync()?;
+            self.files.pool.iter().for_each(|pool| pool.give_back(true));
             // What nobody could give up before may be given up by now.
             self.structure.lock().journals.checkpoint_failed(&self.files);
             let is_swept = self.sweep(durable, cut.made_before, false);
@@ -288,7 +289,10 @@ impl Store {
             return Err(error);
         }
         self.structure.lock().journals.checkpoint_done(&self.files, cut.version);
-        self.files.pool.iter().for_each(|pool| pool.look_at_clock(self.world.clock.now()));
+        self.files.pool.iter().for_each(|pool| {
+            pool.look_at_clock(self.world.clock.now());
+            pool.give_back(false);
+        });
         self.keep_dirty(&dirty, cut.version);
         self.let_go_of_logs();
         durable.has_old_commit_logs = false;

@@ -249,6 +249,14 @@ impl Pool {
         }
     }
 
+    /// Takes out of the process's memory what no buffer has used since the last call, or, if `is_all`, what
+    /// none uses now.
+    pub(crate) fn give_back(&self, is_all: bool) {
+        let Some(opened) = self.opened.get() else { return };
+        let segments = opened.segments.lock().all.clone();
+        segments.iter().for_each(|segment| segment.give_back(is_all));
+    }
+
     fn opened(&self) -> Option<&Opened> {
         if let Some(opened) = self.opened.get() {
             return Some(opened);

@@ -31,6 +31,7 @@ use std::{
 
 use kvilt_base::Mapping;
 use parking_lot::Mutex;
+use rustix::mm::{Advice, madvise};
 
 use crate::Home;
 
@@ -64,6 +65,10 @@ struct Pages {
     used: Vec<u64>,
     /// Used since the system wrote them back.
     touched: Vec<u64>,
+    /// Used since the last [`Segment::give_back`].
+    recent: Vec<u64>,
+    /// Mapped, since they were used and not given back.
+    mapped: Vec<u64>,
     /// How many times a page, of the table too, came to be touched.
     touches: u64,
 }
@@ -102,7 +107,13 @@ impl Segment {
         let shape = Shape::of_bytes(mapping.len());
         let none = vec![0; shape.pages.div_ceil(u64::BITS as usize)];
         // Forgetting touches the table.
-        let pages = Pages { used: none.clone(), touched: none, touches: shape.table_pages as u64 };
+        let pages = Pages {
+            used: none.clone(),
+            touched: none.clone(),
+            recent: none.clone(),
+            mapped: none,
+            touches: shape.table_pages as u64,
+        };
         let segment = Segment {
             mapping,
             shape,
@@ -127,6 +138,8 @@ impl Segment {
             let first = free_run(&known.used, self.shape.pages, pages)?;
             for (word, bit) in (first..first + pages).map(bit) {
                 known.used[word] |= bit;
+                known.recent[word] |= bit;
+                known.mapped[word] |= bit;
                 known.touches += u64::from(known.touched[word] & bit == 0);
                 known.touched[word] |= bit;
             }
@@ -160,6 +173,29 @@ impl Segment {
         known.touched.clone_from(&known.used);
         let used: u64 = known.used.iter().map(|word| u64::from(word.count_ones())).sum();
         known.touches += used + if used > 0 { self.shape.table_pages as u64 } else { 0 };
+    }
+
+    /// Takes out of the process's memory what no buffer has used since the last call, or, if `is_all`, what
+    /// none uses now. The file keeps the bytes, and a page that is used again is mapped again.
+    pub fn give_back(&self, is_all: bool) {
+        let idle = {
+            let known = &mut *self.pages.lock();
+            let recent = std::mem::replace(&mut known.recent, known.used.clone());
+            let mut idle = vec![0; known.used.len()];
+            for (word, idle) in idle.iter_mut().enumerate() {
+                let kept = known.used[word] | if is_all { 0 } else { recent[word] };
+                *idle = known.mapped[word] & !kept;
+                known.mapped[word] &= kept;
+            }
+            idle
+        };
+        for run in runs(&idle) {
+            let begin = base(&self.mapping, self.shape, run.start);
+            // SAFETY: whole pages of the mapping, which stays. It is shared with a file, which has what was
+            // written there: whoever reads or writes a page afterwards, or just now, finds the same bytes.
+            // Refused, they stay until the mapping is dropped.
+            let _ = unsafe { madvise(begin.cast(), run.len() * PAGE_BYTES, Advice::LinuxDontNeed) };
+        }
     }
 
     fn entry(&self, page: usize, field: Field) -> &AtomicU64 {
@@ -198,6 +234,18 @@ fn free_run(used: &[u64], pages: usize, wanted: usize) -> Option<usize> {
         }
     }
     None
+}
+
+/// The runs of pages whose bit is set.
+fn runs(bits: &[u64]) -> Vec<Range<usize>> {
+    let mut runs: Vec<Range<usize>> = Vec::new();
+    for page in (0..bits.len() * 64).filter(|page| bits[page / 64] >> (page % 64) & 1 == 1) {
+        match runs.last_mut().filter(|run| run.end == page) {
+            Some(run) => run.end += 1,
+            None => runs.push(page..page + 1),
+        }
+    }
+    runs
 }
 
 /// A run of pages, which its owner fills from the beginning. Given back when dropped, unless the segment is
@@ -434,6 +482,57 @@ mod tests {
         assert!(segment.slot(1, place).is_none());
         drop((kept, three, five));
         assert_eq!(segment.slot(segment.buffer_bytes_max(), place).unwrap().first, 0);
+    }
+
+    /// Bytes of the mapping that are in this process's memory.
+    fn resident_bytes(mapping: &Mapping) -> usize {
+        let begin = format!("{:x}-", mapping.base() as usize);
+        let maps = std::fs::read_to_string("/proc/self/smaps").unwrap();
+        let of_it = maps.lines().skip_while(|line| !line.starts_with(&begin));
+        let line = of_it.into_iter().find_map(|line| line.strip_prefix("Rss:")).unwrap();
+        line.trim().strip_suffix(" kB").unwrap().parse::<usize>().unwrap() << 10
+    }
+
+    #[test]
+    #[cfg(target_os = "linux")]
+    fn pages_that_no_buffer_uses_are_given_back_and_their_bytes_stay_in_the_file() {
+        let (mapping, file) = mapping(200);
+        let segment = Segment::new(Arc::clone(&mapping));
+        let place = Place { log: 7, offset: 0 };
+        let fill = |slot: &Slot, byte| {
+            // SAFETY: the slot's own bytes, which nobody else has.
+            unsafe { slot.base().write_bytes(byte, slot.capacity()) };
+        };
+        let [first, second, third] = [1, 2, 3].map(|byte| {
+            let slot = segment.slot(50 * PAGE_BYTES, place).unwrap();
+            fill(&slot, byte);
+            slot
+        });
+        let resident = |pages: usize| assert_eq!(resident_bytes(&mapping), (4 + pages) * PAGE_BYTES);
+        let byte_at = |page: usize| {
+            let mut byte = [0];
+            file.read_exact_at(&mut byte, ((4 + page) * PAGE_BYTES) as u64).unwrap();
+            byte[0]
+        };
+        drop(second);
+        segment.give_back(false);
+        resident(150);
+        segment.give_back(false);
+        resident(100);
+        assert_eq!([byte_at(0), byte_at(50), byte_at(100)], [1, 2, 3]);
+        // Those that are used again come back, and what is used stays whatever is asked.
+        let second = segment.slot(10 * PAGE_BYTES, place).unwrap();
+        fill(&second, 4);
+        segment.give_back(true);
+        resident(110);
+        drop((first, second));
+        segment.give_back(true);
+        resident(50);
+        assert_eq!([byte_at(0), byte_at(50), byte_at(60), byte_at(100)], [1, 4, 2, 3]);
+        drop(third);
+        segment.give_back(true);
+        resident(0);
+        assert_eq!(byte_at(149), 3);
     }
 
     /// What a child frees of what its parent had replaced may be a new buffer of the parent's by then.
