@@ -66,7 +66,7 @@ impl LogRows {
                 Ok(())
             })?;
         }
-        Ok(rows.in_order())
+        rows.in_order()
     }
 
     /// Whether some values are yet to be read.
@@ -113,7 +113,7 @@ impl LogRows {
                 }
             }
         }
-        Ok(rows.in_order())
+        rows.in_order()
     }
 }
 
@@ -158,11 +158,13 @@ impl Rows {
         Ok(())
     }
 
-    fn in_order(self) -> LogRows {
+    fn in_order(self) -> Result<LogRows> {
         let Rows { bytes, mut rows, large } = self;
-        row::sort(&mut rows, bytes.as_slice());
+        row::sort(&mut rows, bytes.as_slice(), &mut |row| {
+            row.streamed_at().map_or(Ok(()), |at| large[at].verify())
+        })?;
         let mut remaining = rows.into_iter();
-        LogRows { bytes, large, current: remaining.next(), remaining }
+        Ok(LogRows { bytes, large, current: remaining.next(), remaining })
     }
 }
 

@@ -3,7 +3,7 @@
 
 use std::ops::Range;
 
-use kvilt_base::{EntryRef, Kind, Version, key::shared_prefix_len};
+use kvilt_base::{EntryRef, Kind, Result, Version, key::shared_prefix_len};
 
 use crate::heads::head;
 
@@ -59,10 +59,15 @@ impl Row {
 }
 
 /// Puts rows, which are in the order written, into that of a source: by key ascending, version descending. Of
-/// records that no view can tell apart the newest stays.
-pub(super) fn sort(rows: &mut Vec<Row>, bytes: &[u8]) {
+/// records that no view can tell apart the newest stays. Each of the others goes to `verify` when it is
+/// dropped: what it is dropped for, its key and its version, has to be right.
+pub(super) fn sort(
+    rows: &mut Vec<Row>,
+    bytes: &[u8],
+    verify: &mut dyn FnMut(&Row) -> Result<()>,
+) -> Result<()> {
     if rows.is_sorted_by(|a, b| a.key(bytes) < b.key(bytes)) {
-        return;
+        return Ok(());
     }
     let first = rows[0].key(bytes);
     let shared = rows.iter().fold(first.len(), |len, row| shared_prefix_len(&first[..len], row.key(bytes)));
@@ -72,7 +77,15 @@ pub(super) fn sort(rows: &mut Vec<Row>, bytes: &[u8]) {
     rows.sort_unstable_by(|a, b| {
         a.head.cmp(&b.head).then_with(|| key(a).cmp(key(b))).then_with(|| age(b).cmp(&age(a)))
     });
-    rows.dedup_by(|b, a| a.version == b.version && a.key(bytes) == b.key(bytes));
+    let mut verified = Ok(());
+    rows.dedup_by(|b, a| {
+        let is_dropped = a.version == b.version && a.key(bytes) == b.key(bytes);
+        if is_dropped && verified.is_ok() {
+            verified = verify(b);
+        }
+        is_dropped
+    });
+    verified
 }
 
 #[cfg(test)]
@@ -105,9 +118,20 @@ mod tests {
             let mut expected: Vec<_> = rows.iter().map(told).collect();
             expected.sort();
             // The newest of one key and version.
-            expected.dedup_by(|b, a| a.0 == b.0 && a.1.0.0 == b.1.0.0);
-            sort(&mut rows, &bytes);
+            let mut expected_dropped = 0;
+            expected.dedup_by(|b, a| {
+                let is_dropped = a.0 == b.0 && a.1.0.0 == b.1.0.0;
+                expected_dropped += usize::from(is_dropped);
+                is_dropped
+            });
+            let mut dropped = Vec::new();
+            sort(&mut rows, &bytes, &mut |row| {
+                dropped.push(told(row));
+                Ok(())
+            })
+            .unwrap();
             assert_eq!(rows.iter().map(told).collect::<Vec<_>>(), expected);
+            assert!(dropped.len() == expected_dropped && dropped.iter().all(|row| !expected.contains(row)));
         }
     }
 }

@@ -68,9 +68,14 @@ impl Rows {
         rows
     }
 
-    /// Puts the rows in order, which were pushed in the order written.
-    pub(in crate::funk) fn sort(&mut self) {
-        row::sort(&mut self.rows, &self.bytes);
+    /// Puts the rows in order, which were pushed in the order written. Large ones that it drops are verified
+    /// now if they were not when they were read.
+    pub(in crate::funk) fn sort(&mut self, large_values: LargeValues) -> Result<()> {
+        let Rows { bytes, rows, large } = self;
+        row::sort(rows, bytes, &mut |row| match row.streamed_at() {
+            Some(at) if large_values == LargeValues::Streamed => large[at].verify(),
+            _ => Ok(()),
+        })
     }
 }
 
@@ -197,7 +202,7 @@ impl<'f> AscentSource<'f> {
             {
                 self.charge = Some(self.files.budget.charge(parts::LOG_BUFFERS, place.end - place.start));
                 self.read = Rows::of_window(records, &self.range);
-                self.read.sort();
+                self.read.sort(self.large_values)?;
                 self.divide();
                 return Ok(());
             }
@@ -225,7 +230,7 @@ impl<'f> AscentSource<'f> {
         if self.direction == Direction::Backward {
             self.waiting.clone().for_each(|at| self.read.push_row_of(&before, at));
         }
-        self.read.sort();
+        self.read.sort(self.large_values)?;
         self.divide();
         Ok(())
     }

@@ -2,7 +2,8 @@
 
 use std::{collections::BTreeMap, sync::Arc};
 
-use kvilt_base::{EntryRef, Kind, LargeValues, Merge, Source, Version};
+use kvilt_base::{EntryRef, ErrorKind, FileName, Kind, LargeValues, Merge, Result, Source, Version};
+use kvilt_format::names::LOG;
 use kvilt_io::MemoryDisk;
 
 use super::*;
@@ -394,29 +395,26 @@ fn large_records_are_read_when_their_turn_comes() {
 }
 
 /// What a rewrite gets of a log, each value copied from wherever it is, and how many of them were streamed.
-fn rewritten(script: &Script) -> (Rows, usize) {
-    script.log.sync(&script.store.files).unwrap();
+fn rewritten(script: &Script) -> Result<(Rows, usize)> {
+    script.log.sync(&script.store.files)?;
     let parts = vec![Part { file: PartFile::Log(Arc::clone(&script.log)), share_bytes: script.log.len() }];
     let funk = Funk { parts, log: None };
     let purpose = Purpose::Rewrite { log_upto: 0, streams: true };
-    let mut entries =
-        funk.entries(&KeyRange::all(), Direction::Forward, &script.store.files, purpose).unwrap();
+    let mut entries = funk.entries(&KeyRange::all(), Direction::Forward, &script.store.files, purpose)?;
     let (mut found, mut streamed) = (Rows::new(), 0);
     while let Some(EntryRef { key, version, value, .. }) = entries.entry() {
         let mut bytes = value.to_vec();
         if let Some(value) = entries.streamed() {
             streamed += 1;
-            value
-                .copy(&mut |piece| {
-                    bytes.extend_from_slice(piece);
-                    Ok(())
-                })
-                .unwrap();
+            value.copy(&mut |piece| {
+                bytes.extend_from_slice(piece);
+                Ok(())
+            })?;
         }
         found.insert(key.to_vec(), (version, Some(bytes)));
-        entries.advance().unwrap();
+        entries.advance()?;
     }
-    (found, streamed)
+    Ok((found, streamed))
 }
 
 /// A log without order was read as a whole where its records are small on average, with all large ones that
@@ -432,8 +430,80 @@ fn large_values_of_logs_without_order_stay_in_the_file() {
                 script.append(&format!("{j:06}/{i}"), Some(b"small"));
             }
         }
-        let (found, streamed) = rewritten(&script);
+        let (found, streamed) = rewritten(&script).unwrap();
         assert_eq!(found, script.rows);
         assert_eq!(streamed, 6, "{small_rows} small rows between two");
+    }
+}
+
+/// The older of two large records of one key and version was dropped unread. If its key was another one
+/// before it was damaged, the log was removed, that row was gone, and nothing was reported.
+#[test]
+fn a_rewrite_reports_a_large_record_whose_damaged_key_is_that_of_a_newer_one() {
+    let key = |i: u8| format!("{i:06}");
+    for (numbers, small_rows) in [([0, 1, 2, 3], 0), ([3, 2, 1, 0], 100)] {
+        let mut script = Script::new();
+        for j in (0..small_rows).rev() {
+            script.append(&format!("{j:06}/"), Some(b"small"));
+        }
+        let mut offsets = Vec::new();
+        for i in numbers {
+            offsets.push(script.log.len());
+            // Puts between two views share a version.
+            script.version -= u64::from(i == numbers[2]);
+            script.append(&key(i), Some(&vec![i; (1 << 20) + 1]));
+        }
+        let unordered_bytes = if small_rows == 0 { 0 } else { script.log.len() - HEADER_BYTES as u64 };
+        assert_eq!(script.log.unordered_bytes(), unordered_bytes);
+        assert!(rewritten(&script).unwrap() == (script.rows.clone(), 4));
+
+        let (name, offset) = (FileName::Of(LOG, script.log.number()), offsets[1]);
+        let file = script.store.files.open(name).unwrap();
+        let mut beginning = [0; 64];
+        file.read_exact_at(offset, &mut beginning).unwrap();
+        let undamaged = key(numbers[1]);
+        let at = beginning.windows(undamaged.len()).position(|bytes| bytes == undamaged.as_bytes()).unwrap();
+        file.write_all_at(offset + at as u64, key(numbers[2]).as_bytes()).unwrap();
+        let error = rewritten(&script).map(|(rows, _)| rows.len()).unwrap_err();
+        assert_eq!(
+            (error.kind(), error.file(), error.offset()),
+            (ErrorKind::Corrupted, Some(name.to_string().as_str()), Some(offset)),
+            "{error}"
+        );
+    }
+}
+
+/// While both of two rows of one key and version stayed, a scan that put them in order anew, as they had
+/// waited, showed the older one.
+#[test]
+fn of_large_records_of_one_key_and_version_the_newest_is_read() {
+    let mut script = Script::new();
+    let large = |i: u8| vec![i; (1 << 20) + 1 + usize::from(i)];
+    script.append("000000", Some(&large(0)));
+    script.append("000002", Some(&large(1)));
+    script.append("000003", Some(&large(2)));
+    // Late, and in place of the one before.
+    script.version -= 2;
+    script.append("000002", Some(&large(3)));
+    script.version += 1;
+    // Late, so that the rows above it wait.
+    script.append("000001", Some(&large(4)));
+    script.append("000004", Some(&large(5)));
+    assert_eq!(script.log.unordered_bytes(), 0);
+    assert!(rewritten(&script).unwrap() == (script.rows.clone(), 5));
+    let files = &script.store.files;
+    for direction in [Direction::Forward, Direction::Backward] {
+        let wanted = Wanted { rows: None, large_values: LargeValues::Fetched };
+        let (log, all) = (Arc::clone(&script.log), KeyRange::all());
+        let mut source = AscentSource::new(log, files, &all, direction, script.log.len(), wanted).unwrap();
+        let mut read = Vec::new();
+        while source.entry().is_some() {
+            source.fetch().unwrap();
+            let EntryRef { key, version, value, .. } = source.entry().unwrap();
+            read.push((key.to_vec(), (version, Some(value.to_vec()))));
+            source.advance().unwrap();
+        }
+        assert_eq!(read.len(), 5, "{direction:?}");
+        assert!(read.into_iter().collect::<Rows>() == script.rows, "{direction:?}");
     }
 }

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use kvilt_base::{Direction, EntryRef, KeyRange, Source};
+use kvilt_base::{Direction, EntryRef, KeyRange, LargeValues, Source};
 use kvilt_format::log::HEADER_BYTES;
 use kvilt_io::MemoryDisk;
 
@@ -323,7 +323,7 @@ fn of_records_without_a_byte_the_last_counts() {
             Ok(())
         };
         script.log.for_each(&script.store.files, place.start, place.end, each).unwrap();
-        rows.sort();
+        rows.sort(LargeValues::AtOnce).unwrap();
         assert_eq!(rows.entry(0).value, last);
     }
 }
