@@ -2,6 +2,7 @@ package io.kvilt.kafka;
 
 import java.nio.ByteBuffer;
 import java.util.Arrays;
+import java.util.Comparator;
 import org.apache.kafka.common.utils.Bytes;
 
 /**
@@ -33,6 +34,16 @@ final class Keys {
 
     /** Longer keys get a bound that is right, and as wide as the segment. */
     private static final int BOUND_BYTES_MAX = 1 << 10;
+
+    /** Windows by their begin, and then by key. */
+    static final Comparator<byte[]> WINDOWS_BY_TIME =
+            Comparator.<byte[]>comparingLong(row -> time(row, WINDOW_TAIL)).thenComparing(Arrays::compareUnsigned);
+
+    /** Sessions by their end, then by their begin, and then by key. */
+    static final Comparator<byte[]> SESSIONS_BY_TIME =
+            Comparator.<byte[]>comparingLong(row -> time(row, SESSION_TAIL))
+                    .thenComparingLong(Keys::sessionBegin)
+                    .thenComparing(Arrays::compareUnsigned);
 
     private Keys() {}
 

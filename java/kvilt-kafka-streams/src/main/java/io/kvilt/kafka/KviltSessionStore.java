@@ -55,12 +55,17 @@ final class KviltSessionStore extends SegmentedStore implements SessionStore<Byt
         return find(keyFrom, keyTo, endsFrom, beginsTo, true);
     }
 
-    /** Sessions that end from one time to another, for results that are given when sessions are over. */
+    /**
+     * Sessions that end from one time to another, by time, for results that are given when sessions are over: what is
+     * downstream would drop an early session behind a late one.
+     */
     @Override
     public KeyValueIterator<Windowed<Bytes>, byte[]> findSessions(long endsFrom, long endsTo) {
         // Those that are just over are expired, too, when Kafka asks for them.
+        Function<byte[], Windowed<Bytes>> decode = row -> session(row, endsFrom, endsTo, Long.MAX_VALUE);
         return rows(null, null, null, endsFrom, endsTo, false)
-                .as(row -> session(row, endsFrom, endsTo, Long.MAX_VALUE));
+                .sorted(row -> decode.apply(row) != null, Keys.SESSIONS_BY_TIME)
+                .as(decode);
     }
 
     @Override

@@ -2,27 +2,41 @@ package io.kvilt.kafka;
 
 import java.util.Objects;
 import java.util.function.Function;
+import java.util.stream.Stream;
 import org.apache.kafka.common.utils.Bytes;
 import org.apache.kafka.streams.kstream.Windowed;
 import org.apache.kafka.streams.kstream.internals.TimeWindow;
+import org.apache.kafka.streams.processor.StateStore;
+import org.apache.kafka.streams.processor.StateStoreContext;
 import org.apache.kafka.streams.state.KeyValueIterator;
 import org.apache.kafka.streams.state.TimestampedBytesStore;
 import org.apache.kafka.streams.state.WindowStore;
 import org.apache.kafka.streams.state.WindowStoreIterator;
+import org.apache.kafka.streams.state.internals.WrappedStateStore;
+import org.slf4j.Logger;
+import org.slf4j.LoggerFactory;
 
 /** Values by key and window; with duplicates, any number for each. {@link Keys} draws the rows. */
 class KviltWindowStore extends SegmentedStore implements WindowStore<Bytes, byte[]> {
+    private static final Logger LOG = LoggerFactory.getLogger(KviltWindowStore.class);
+
     private final long windowSize;
     private final boolean retainsDuplicates;
 
-    /** Whether the windows that expire at this moment are seen: results at the close of windows need them. */
-    private final boolean showsLast;
+    /** Whether the store is for results at the close of windows: these need the windows that expire at this moment. */
+    private final boolean isForClosing;
+
+    /**
+     * Whether windows of several keys come by time. Results at the close of windows need that, for what is downstream
+     * drops an early window behind a late one; but Kafka's cache can only merge with windows that come by key.
+     */
+    private volatile boolean isByTime;
 
     /** Of the last row, where there may be several for a key and window. */
     private int number;
 
-    KviltWindowStore(String name, long retention, long windowSize, boolean retainsDuplicates, boolean showsLast) {
-        this(name, "window", retention, windowSize, retainsDuplicates, showsLast);
+    KviltWindowStore(String name, long retention, long windowSize, boolean retainsDuplicates, boolean isForClosing) {
+        this(name, "window", retention, windowSize, retainsDuplicates, isForClosing);
     }
 
     private KviltWindowStore(
@@ -31,18 +45,45 @@ class KviltWindowStore extends SegmentedStore implements WindowStore<Bytes, byte
             long retention,
             long windowSize,
             boolean retainsDuplicates,
-            boolean showsLast) {
+            boolean isForClosing) {
         super(name, kind, retention, interval(retention), Keys.WINDOW_TAIL);
         this.windowSize = windowSize;
         this.retainsDuplicates = retainsDuplicates;
-        this.showsLast = showsLast;
+        this.isForClosing = isForClosing;
     }
 
     /** One whose values begin with a timestamp; the marker makes Kafka restore them so. */
     static final class Timestamped extends KviltWindowStore implements TimestampedBytesStore {
-        Timestamped(String name, long retention, long windowSize, boolean retainsDuplicates, boolean showsLast) {
-            super(name, "window timestamped", retention, windowSize, retainsDuplicates, showsLast);
+        Timestamped(String name, long retention, long windowSize, boolean retainsDuplicates, boolean isForClosing) {
+            super(name, "window timestamped", retention, windowSize, retainsDuplicates, isForClosing);
         }
+    }
+
+    @Override
+    public void init(StateStoreContext context, StateStore root) {
+        boolean isCached = isCached(root);
+        isByTime = isForClosing && !isCached;
+        if (isForClosing && isCached) {
+            LOG.warn(
+                    "Kafka's cache lies over the store {}, which is for results at the close of windows: where several"
+                            + " windows close at once, results come by key and not by time, and may be too late for"
+                            + " what is downstream. Materialized.withCachingDisabled() avoids that",
+                    name());
+        }
+        super.init(context, root);
+    }
+
+    /** Whether anything lies over a store but what Kafka measures and logs changes with. */
+    private static boolean isCached(StateStore root) {
+        StateStore store = root;
+        while (store instanceof WrappedStateStore<?, ?, ?> wrapper) {
+            String kind = wrapper.getClass().getSimpleName();
+            if (Stream.of("Metered", "ChangeLogging", "WindowToTimestamped").noneMatch(kind::startsWith)) {
+                return true;
+            }
+            store = wrapper.wrapped();
+        }
+        return false;
     }
 
     @Override
@@ -126,11 +167,12 @@ class KviltWindowStore extends SegmentedStore implements WindowStore<Bytes, byte
             long begin = Keys.time(row, Keys.WINDOW_TAIL);
             return first <= begin && begin <= to && isBetween(row, keyFrom, keyTo) ? windowed(row, begin) : null;
         };
-        return rows(null, keyFrom, keyTo, first, to, isBackward).as(decode);
+        Rows rows = rows(null, keyFrom, keyTo, first, to, isBackward);
+        return (isByTime ? rows.sorted(row -> decode.apply(row) != null, Keys.WINDOWS_BY_TIME) : rows).as(decode);
     }
 
     private long firstSeen() {
-        return showsLast ? firstLive() - 1 : firstLive();
+        return isForClosing ? firstLive() - 1 : firstLive();
     }
 
     private Windowed<Bytes> windowed(byte[] row, long begin) {

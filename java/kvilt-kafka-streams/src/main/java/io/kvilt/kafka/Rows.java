@@ -1,11 +1,15 @@
 package io.kvilt.kafka;
 
 import io.kvilt.KviltIterator;
+import java.util.ArrayList;
 import java.util.Arrays;
+import java.util.Comparator;
+import java.util.Iterator;
 import java.util.List;
 import java.util.Map;
 import java.util.NoSuchElementException;
 import java.util.function.Function;
+import java.util.function.Predicate;
 import org.apache.kafka.streams.KeyValue;
 import org.apache.kafka.streams.errors.InvalidStateStoreException;
 import org.apache.kafka.streams.state.KeyValueIterator;
@@ -81,6 +85,14 @@ final class Rows implements AutoCloseable {
     /** Whether it ends, and does not fail, when the store is closed: so do Kafka's iterators over windows. */
     private boolean endsWithStore;
 
+    /** In what order the rows of a part come, if not in that of their keys; and which, else null. */
+    private Comparator<byte[]> order;
+
+    private Predicate<byte[]> wanted;
+
+    /** What is left of a part whose rows come in an order of their own, or null. */
+    private Iterator<KeyValue<byte[], byte[]>> sorted;
+
     /** Parts in the order in which their rows come. */
     Rows(Storage storage, List<Part> parts, boolean isBackward) {
         this.storage = storage;
@@ -90,6 +102,13 @@ final class Rows implements AutoCloseable {
 
     Rows endingWithStore() {
         endsWithStore = true;
+        return this;
+    }
+
+    /** The rows that are wanted, those of each part in an order of their own. It holds a part's rows in memory. */
+    Rows sorted(Predicate<byte[]> wanted, Comparator<byte[]> order) {
+        this.wanted = wanted;
+        this.order = isBackward ? order.reversed() : order;
         return this;
     }
 
@@ -109,15 +128,39 @@ final class Rows implements AutoCloseable {
         }
         try {
             for (; part < parts.size(); part++) {
-                KeyValue<byte[], byte[]> row = parts.get(part).next(isBackward);
+                KeyValue<byte[], byte[]> row = next(parts.get(part));
                 if (row != null) {
                     return row;
                 }
             }
             return null;
         } catch (RuntimeException e) {
+            if (endsWithStore && !storage.isOpen()) {
+                return null;
+            }
             throw storage.failure("scan", e);
         }
+    }
+
+    private KeyValue<byte[], byte[]> next(Part part) {
+        if (order == null) {
+            return part.next(isBackward);
+        }
+        if (sorted == null) {
+            List<KeyValue<byte[], byte[]>> rows = new ArrayList<>();
+            for (var row = part.next(isBackward); row != null; row = part.next(isBackward)) {
+                if (wanted.test(row.key)) {
+                    rows.add(row);
+                }
+            }
+            rows.sort((a, b) -> order.compare(a.key, b.key));
+            sorted = rows.iterator();
+        }
+        if (sorted.hasNext()) {
+            return sorted.next();
+        }
+        sorted = null;
+        return null;
     }
 
     @Override

@@ -21,7 +21,7 @@ import org.slf4j.LoggerFactory;
  *
  * <p>What is expired is not seen, at once; a segment in which all is expired is deleted as one range, by the next
  * commit. Segments are as Kafka has them, so rows come in the order in which its RocksDB stores give them: by segment,
- * then by key, then by time.
+ * then by key, then by time; where results are given at the close of windows, by segment, then by time, then by key.
  */
 abstract class SegmentedStore extends KviltStore {
     private static final Logger LOG = LoggerFactory.getLogger(SegmentedStore.class);
