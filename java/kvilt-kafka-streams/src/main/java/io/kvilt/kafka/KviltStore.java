@@ -76,6 +76,7 @@ abstract class KviltStore implements StateStore {
     private void restore(Collection<ConsumerRecord<byte[], byte[]>> records, boolean hasPositions) {
         Storage open = storage();
         List<Map.Entry<byte[], byte[]>> rows = new ArrayList<>(records.size());
+        Position reached = Position.emptyPosition();
         for (ConsumerRecord<byte[], byte[]> record : records) {
             try {
                 Objects.requireNonNull(record.key(), "it has no key");
@@ -86,12 +87,13 @@ abstract class KviltStore implements StateStore {
                                 + " cannot be restored to the store " + name + ": " + e.getMessage(),
                         e);
             }
-            synchronized (open.position()) {
-                ChangelogRecordDeserializationHelper.applyChecksAndUpdatePosition(
-                        record, hasPositions, open.position());
-            }
+            ChangelogRecordDeserializationHelper.applyChecksAndUpdatePosition(record, hasPositions, reached);
         }
-        open.restore(rows);
+        // Together, so that no query finds a position whose rows are still to come.
+        synchronized (open.position()) {
+            open.restore(rows);
+            open.position().merge(reached);
+        }
         settled(open, records.size());
     }
 
