@@ -4,6 +4,7 @@ import static io.kvilt.kafka.cluster.Cluster.STORES;
 import static io.kvilt.kafka.cluster.Cluster.await;
 import static io.kvilt.kafka.cluster.Cluster.seconds;
 import static org.junit.jupiter.api.Assertions.assertEquals;
+import static org.junit.jupiter.api.Assertions.assertFalse;
 import static org.junit.jupiter.api.Assertions.assertTrue;
 
 import io.kvilt.kafka.cluster.Instance.Keeper;
@@ -44,6 +45,7 @@ class ClusterTest {
             List<String> begins = again.told("begin");
             System.out.println("measured: it came back in " + seconds(restarted)
                     + " s; store, partition, first offset: " + begins + again.told("restored"));
+            assertFalse(begins.isEmpty(), "nothing says from where it restores");
             for (String begin : begins) {
                 // 20,000 events, committed before, are 5,000 records in each changelog of counts, and twice that in the
                 // others.

@@ -4,6 +4,7 @@ import static io.kvilt.kafka.cluster.Cluster.STORES;
 import static io.kvilt.kafka.cluster.Cluster.await;
 import static io.kvilt.kafka.cluster.Cluster.seconds;
 import static org.junit.jupiter.api.Assertions.assertEquals;
+import static org.junit.jupiter.api.Assertions.assertFalse;
 
 import io.kvilt.kafka.cluster.Instance.Keeper;
 import java.io.IOException;
@@ -92,6 +93,7 @@ class UpgradeTest {
         Program moved = cluster.instance(name, Keeper.KVILT);
         await(name, () -> moved.isRunning() && moved.stores().size() == STORES);
         String running = seconds(begin);
+        assertFalse(moved.told("begin").isEmpty(), "nothing says from where it restores");
         for (String begun : moved.told("begin")) {
             assertEquals("0", begun.split(" ")[3], "its changelog is not read from the begin: " + begun);
         }
