@@ -33,9 +33,8 @@ final class Store implements AutoCloseable {
     /** In a new directory below {@code parent}, whose name begins with {@code name}. */
     Store(File parent, String name, long budget, Engine engine) throws IOException {
         this.budget = budget;
-        Files.createDirectories(parent.toPath());
-        directory = Files.createTempDirectory(parent.toPath(), name);
         Env env = Budgets.acquire(budget);
+        directory = directory(parent, name, budget);
         Kvilt opened = null;
         try {
             Options options = new Options().setEnv(env).setDurability(Durability.async(CHECKPOINT_INTERVAL));
@@ -50,6 +49,19 @@ final class Store implements AutoCloseable {
         }
         db = opened;
         LOG.info("A store is in {}; all with a budget of {} bytes share it.", directory, budget);
+    }
+
+    private static Path directory(File parent, String name, long budget) throws IOException {
+        Path made = null;
+        try {
+            Files.createDirectories(parent.toPath());
+            made = Files.createTempDirectory(parent.toPath(), name);
+            return made;
+        } finally {
+            if (made == null) {
+                Budgets.release(budget);
+            }
+        }
     }
 
     /** Throws nothing: no row is needed any more, and what goes wrong is in the log. */
