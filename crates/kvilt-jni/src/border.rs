@@ -117,6 +117,14 @@ pub(crate) fn with_memory<R>(
     work(taken, room)
 }
 
+/// Bytes of a buffer of a program's, which may lie in that of another argument of the call.
+#[inline]
+pub(crate) fn with_bytes<R>(address: jlong, len: jint, work: impl FnOnce(&[u8]) -> R) -> R {
+    assert!(address != 0 && 0 <= len, "Java calls with {len} bytes");
+    // SAFETY: as many bytes are there, and nobody changes them until the call returns (rule 3).
+    work(unsafe { slice::from_raw_parts(address as *const u8, len as usize) })
+}
+
 /// Makes an array of Java's. Without memory for it, Java's error is pending. The crate `jni` would catch that
 /// error and look its class up, for which there is no memory either: it tried again and again until the stack
 /// was used up, and the process died.

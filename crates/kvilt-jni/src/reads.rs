@@ -72,9 +72,9 @@ pub(crate) extern "system" fn read_direct<'l>(
         let key = border::address(env, &key)? + jlong::from(key_at);
         let room = border::address(env, &value)? + jlong::from(value_at);
         border::with(view, |view: &View| {
-            border::with_memory(key, key_len, key_len, |key, _| {
-                border::with_memory(room, value_len, 0, |_, room| Ok(view.value_into(key, room)?))
-            })
+            // A copy of the key, for the value may be wanted where the key lies.
+            let key = border::with_bytes(key, key_len, <[u8]>::to_vec);
+            border::with_memory(room, value_len, 0, |_, room| Ok(view.value_into(&key, room)?))
         })
     })
 }

@@ -45,10 +45,8 @@ pub(crate) extern "system" fn put_direct<'l>(
         let key = border::address(env, &key)? + jlong::from(key_at);
         let value = border::address(env, &value)? + jlong::from(value_at);
         border::with(view, |view: &View| {
-            border::with_memory(key, key_len, key_len, |key, _| {
-                border::with_memory(value, value_len, value_len, |value, _| {
-                    Ok(view.keyspace.put(key, value)?)
-                })
+            border::with_bytes(key, key_len, |key| {
+                border::with_bytes(value, value_len, |value| Ok(view.keyspace.put(key, value)?))
             })
         })
     });

@@ -139,6 +139,16 @@ class ReadsAndWritesTest {
     }
 
     @Test
+    void keyAndValueMayShareADirectBuffersMemory() {
+        byte[] bytes = random(5, 16);
+        ByteBuffer shared = direct(bytes);
+        db.put(shared.slice(0, 8), shared.slice(4, 12));
+        assertArrayEquals(Arrays.copyOfRange(bytes, 4, 16), db.get(Arrays.copyOf(bytes, 8)));
+        assertEquals(12, db.get(shared.slice(0, 8), shared.duplicate()));
+        assertEquals(ByteBuffer.wrap(bytes, 4, 12), shared.slice(0, 12));
+    }
+
+    @Test
     @EnabledForJreRange(min = JRE.JAVA_22)
     void memoryOfAClosedArenaIsNotRead() throws ReflectiveOperationException {
         // By reflection, as these classes are compiled for Java 17.
