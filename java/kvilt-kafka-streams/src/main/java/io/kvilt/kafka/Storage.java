@@ -97,6 +97,9 @@ final class Storage implements AutoCloseable {
 
     private volatile boolean isOpen;
 
+    /** What a read has found damaged, or null. A query's thread tells Kafka nothing: the task's own must be told. */
+    private volatile KviltException damage;
+
     private Storage(String name, String kind, StateStoreContext context) {
         this.name = name;
         this.context = context;
@@ -509,6 +512,10 @@ final class Storage implements AutoCloseable {
         if (!isOpen) {
             throw new InvalidStateStoreException("Store " + name + " is currently closed");
         }
+        KviltException found = damage;
+        if (found != null) {
+            throw corrupted(found);
+        }
     }
 
     /** What Kafka is to make of an exception. */
@@ -528,11 +535,16 @@ final class Storage implements AutoCloseable {
     /** Kafka closes the task and opens it again; that open makes the store anew. */
     private RuntimeException damaged(KviltException e) {
         LOG.error("{}", told("read"), e);
+        damage = e;
         try {
             note.write(e.getMessage());
         } catch (IOException also) {
             e.addSuppressed(new UncheckedIOException(also));
         }
+        return corrupted(e);
+    }
+
+    private TaskCorruptedException corrupted(KviltException e) {
         TaskCorruptedException corrupted = new TaskCorruptedException(Set.of(context.taskId()));
         corrupted.initCause(e);
         return corrupted;
@@ -544,12 +556,16 @@ final class Storage implements AutoCloseable {
         synchronized (position) {
             boolean was = isOpen;
             isOpen = false;
-            if (was) {
-                gauges.remove();
-                Budgets.release(config.memoryBudget);
-            }
             uncommitted.clear();
-            shut();
+            try {
+                shut();
+            } finally {
+                // Behind the store: the last of a budget closes what all of them share.
+                if (was) {
+                    gauges.remove();
+                    Budgets.release(config.memoryBudget);
+                }
+            }
         }
     }
 

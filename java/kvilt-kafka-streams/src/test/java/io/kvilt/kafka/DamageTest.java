@@ -124,6 +124,26 @@ class DamageTest {
     }
 
     @Test
+    void what_a_query_finds_damaged_the_thread_of_the_task_is_told_by_its_next_call() throws Exception {
+        Task task = new Task(directory, true).withChangelog("store");
+        KviltKeyValueStore store = open(task);
+        fill(store);
+        Thread query = new Thread(() -> store.storage().failure("read", corrupted()));
+        query.start();
+        query.join();
+        Bytes key = Bytes.wrap(Task.bytes("a"));
+        assertThrows(TaskCorruptedException.class, () -> store.put(key, Task.bytes("2")));
+        assertThrows(TaskCorruptedException.class, () -> store.commit(Map.of(CHANGELOG, 9L)));
+        assertThrows(TaskCorruptedException.class, store::flush);
+        assertThrows(TaskCorruptedException.class, () -> store.get(key));
+        store.close();
+        task.renew();
+        KviltKeyValueStore anew = open(task);
+        assertNull(anew.get(key));
+        anew.close();
+    }
+
+    @Test
     void a_note_of_damage_is_no_other_stores_directory() {
         Task task = new Task(directory, true).withChangelog("store").withChangelog("store.damaged");
         KviltKeyValueStore store = open(task);
