@@ -36,8 +36,9 @@ const CLUSTER: &[&str] = &[
     "-Dsurefire.failIfNoSpecifiedTests=false",
 ];
 
-/// Behind those: processes are killed, an application is moved from RocksDB's stores, or a disk is full.
-const KILLED: &[&str] = &["-Dtest=ClusterTest"];
+/// Behind those: processes are killed and files damaged, an application is moved from RocksDB's stores, or a
+/// disk is full.
+const KILLED: &[&str] = &["-Dtest=ClusterTest,DamageTest"];
 const MOVED: &[&str] = &["-Dtest=UpgradeTest"];
 const FULL: &[&str] = &["-Dtest=FullDiskTest"];
 

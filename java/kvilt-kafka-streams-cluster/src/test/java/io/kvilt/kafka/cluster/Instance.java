@@ -21,6 +21,7 @@ import org.apache.kafka.streams.StreamsConfig;
 import org.apache.kafka.streams.Topology;
 import org.apache.kafka.streams.TopologyConfig;
 import org.apache.kafka.streams.errors.StreamsUncaughtExceptionHandler.StreamThreadExceptionResponse;
+import org.apache.kafka.streams.errors.TaskCorruptedException;
 import org.apache.kafka.streams.kstream.KStream;
 import org.apache.kafka.streams.kstream.Materialized;
 import org.apache.kafka.streams.kstream.TimeWindows;
@@ -41,7 +42,7 @@ import org.apache.kafka.streams.state.Stores;
  *
  * <p>Writes lines: {@code state RUNNING}, {@code begin store partition offset end} where a store begins to be restored
  * or followed, {@code full} where a thread ended as the disk is full, and {@code rows n} for the line {@code scan} of
- * its input. Ends when its input does.
+ * its input, -1 behind {@code damaged} if the query found damage. Ends when its input does.
  */
 public final class Instance {
     private static final String STORE = "timeline";
@@ -171,6 +172,9 @@ public final class Instance {
                     rows++;
                 }
             }
+        } catch (TaskCorruptedException e) {
+            tell("damaged " + e.getCause().getMessage());
+            return -1;
         }
         return rows;
     }
