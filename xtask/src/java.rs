@@ -130,11 +130,17 @@ pub(crate) fn run_if_there(workspace: &Workspace) -> Result<()> {
     Ok(())
 }
 
+/// Whether there are Maven and a JDK that is new enough.
 fn is_there() -> bool {
-    let answers = |program: &str| {
-        Command::new(program).arg("-version").output().is_ok_and(|output| output.status.success())
+    let said = |program: &str| {
+        let output = Command::new(program).arg("-version").output().ok()?;
+        output.status.success().then(|| String::from_utf8_lossy(&output.stdout).into_owned())
     };
-    answers("mvn") && (answers("javac") || std::env::var_os("JAVA_HOMES").is_some())
+    let is_on_path = || {
+        let version = said("javac").and_then(|line| first_number(line.strip_prefix("javac ")?));
+        version.is_some_and(|version| version >= VERSION_MIN)
+    };
+    said("mvn").is_some() && (homes().map_or(true, |homes| homes != [None]) || is_on_path())
 }
 
 /// Builds the library, with its own tests if wanted, and copies it to where the jar is made.
@@ -190,8 +196,11 @@ fn homes() -> Result<Vec<Option<PathBuf>>> {
 
 /// The version in the file `release` of a JDK, such as 17 of `JAVA_VERSION="17.0.15"`.
 fn version(release: &str) -> Option<u32> {
-    let line = release.lines().find_map(|line| line.strip_prefix("JAVA_VERSION=\""))?;
-    line.split(['.', '"', '-', '+']).next()?.parse().ok()
+    first_number(release.lines().find_map(|line| line.strip_prefix("JAVA_VERSION=\""))?)
+}
+
+fn first_number(version: &str) -> Option<u32> {
+    version.split(|c: char| !c.is_ascii_digit()).next()?.parse().ok()
 }
 
 /// Runs Maven, showing what tests ran and what went wrong; if it fails, all that it said.
