@@ -2,7 +2,6 @@ package io.kvilt.kafka;
 
 import java.util.Objects;
 import java.util.function.Function;
-import java.util.stream.Stream;
 import org.apache.kafka.common.utils.Bytes;
 import org.apache.kafka.streams.kstream.Windowed;
 import org.apache.kafka.streams.kstream.internals.TimeWindow;
@@ -27,8 +26,8 @@ class KviltWindowStore extends SegmentedStore implements WindowStore<Bytes, byte
     private final boolean isForClosing;
 
     /**
-     * Whether windows of several keys come by time. Results at the close of windows need that, for what is downstream
-     * drops an early window behind a late one; but Kafka's cache can only merge with windows that come by key.
+     * Whether {@link #fetchAll}, by which Kafka asks for results at the close of windows, gives them by time: what is
+     * downstream drops an early window behind a late one. Kafka's cache can only merge with windows that come by key.
      */
     private volatile boolean isByTime;
 
@@ -73,12 +72,12 @@ class KviltWindowStore extends SegmentedStore implements WindowStore<Bytes, byte
         super.init(context, root);
     }
 
-    /** Whether anything lies over a store but what Kafka measures and logs changes with. */
+    /** Whether any wrapper lies over a store but those that measure calls and write its changelog: Kafka's cache. */
     private static boolean isCached(StateStore root) {
         StateStore store = root;
         while (store instanceof WrappedStateStore<?, ?, ?> wrapper) {
             String kind = wrapper.getClass().getSimpleName();
-            if (Stream.of("Metered", "ChangeLogging", "WindowToTimestamped").noneMatch(kind::startsWith)) {
+            if (!kind.startsWith("Metered") && !kind.startsWith("ChangeLogging")) {
                 return true;
             }
             store = wrapper.wrapped();
@@ -129,7 +128,7 @@ class KviltWindowStore extends SegmentedStore implements WindowStore<Bytes, byte
 
     @Override
     public KeyValueIterator<Windowed<Bytes>, byte[]> fetchAll(long from, long to) {
-        return fetch(null, null, from, to, false);
+        return scan(null, null, from, to, false, isByTime);
     }
 
     @Override
@@ -159,6 +158,11 @@ class KviltWindowStore extends SegmentedStore implements WindowStore<Bytes, byte
 
     private KeyValueIterator<Windowed<Bytes>, byte[]> fetch(
             Bytes keyFrom, Bytes keyTo, long from, long to, boolean isBackward) {
+        return scan(keyFrom, keyTo, from, to, isBackward, false);
+    }
+
+    private KeyValueIterator<Windowed<Bytes>, byte[]> scan(
+            Bytes keyFrom, Bytes keyTo, long from, long to, boolean isBackward, boolean sorts) {
         if (isEmptyRange(keyFrom, keyTo)) {
             return none().as(row -> null);
         }
@@ -168,7 +172,7 @@ class KviltWindowStore extends SegmentedStore implements WindowStore<Bytes, byte
             return first <= begin && begin <= to && isBetween(row, keyFrom, keyTo) ? windowed(row, begin) : null;
         };
         Rows rows = rows(null, keyFrom, keyTo, first, to, isBackward);
-        return (isByTime ? rows.sorted(row -> decode.apply(row) != null, Keys.WINDOWS_BY_TIME) : rows).as(decode);
+        return (sorts ? rows.sorted(row -> decode.apply(row) != null, Keys.WINDOWS_BY_TIME) : rows).as(decode);
     }
 
     private long firstSeen() {

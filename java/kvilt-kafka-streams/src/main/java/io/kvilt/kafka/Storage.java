@@ -263,7 +263,7 @@ final class Storage implements AutoCloseable {
 
     /** Gives the key a value, or takes it away for null, and notes which record that came from. */
     void put(byte[] key, byte[] value) {
-        check();
+        checkWhole();
         synchronized (position) {
             try {
                 isChanged = true;
@@ -277,7 +277,7 @@ final class Storage implements AutoCloseable {
 
     /** As {@link #put} for each, in one step. */
     void putAll(Collection<Map.Entry<byte[], byte[]>> rows) {
-        check();
+        checkWhole();
         synchronized (position) {
             writeAll(rows, isWaiting(), true);
             StoreQueryUtils.updatePosition(position, context);
@@ -405,7 +405,7 @@ final class Storage implements AutoCloseable {
      * @param isSynced whether it must survive a crash of the machine when this returns
      */
     void commit(Map<TopicPartition, Long> offsets, boolean isSynced) {
-        check();
+        checkWhole();
         long begin = System.nanoTime();
         boolean mustSync = isSynced || config.isSynced;
         synchronized (position) {
@@ -512,6 +512,14 @@ final class Storage implements AutoCloseable {
         if (!isOpen) {
             throw new InvalidStateStoreException("Store " + name + " is currently closed");
         }
+    }
+
+    /**
+     * As {@link #check}, and that no read has found damage. Not for restores: Kafka takes any exception there for the
+     * end of the application, and commits while it restores, too.
+     */
+    private void checkWhole() {
+        check();
         KviltException found = damage;
         if (found != null) {
             throw corrupted(found);
@@ -535,12 +543,13 @@ final class Storage implements AutoCloseable {
     /** Kafka closes the task and opens it again; that open makes the store anew. */
     private RuntimeException damaged(KviltException e) {
         LOG.error("{}", told("read"), e);
-        damage = e;
         try {
             note.write(e.getMessage());
         } catch (IOException also) {
             e.addSuppressed(new UncheckedIOException(also));
         }
+        // Behind the note, which the open that follows looks for.
+        damage = e;
         return corrupted(e);
     }
 
