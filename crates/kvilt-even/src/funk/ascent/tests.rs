@@ -473,8 +473,8 @@ fn a_rewrite_reports_a_large_record_whose_damaged_key_is_that_of_a_newer_one() {
     }
 }
 
-/// While both of two rows of one key and version stayed, a scan that put them in order anew, as they had
-/// waited, showed the older one.
+/// Rows that wait are pushed again newest first. While both of two rows of one key and version stayed, the
+/// next sort took the older one for the newer, and a scan showed it.
 #[test]
 fn of_large_records_of_one_key_and_version_the_newest_is_read() {
     let mut script = Script::new();
