@@ -191,9 +191,9 @@ impl Segment {
         };
         for run in runs(&idle) {
             let begin = base(&self.mapping, self.shape, run.start);
-            // SAFETY: whole pages of the mapping, which stays. It is shared with a file, which has what was
-            // written there: whoever reads or writes a page afterwards, or just now, finds the same bytes.
-            // Refused, they stay until the mapping is dropped.
+            // SAFETY: whole pages of the mapping, which stays. It is shared with a file, whose page cache has
+            // the bytes: a thread that uses a page afterwards, or at the same time, faults the same ones in.
+            // If the kernel refuses, the pages stay until the mapping is dropped.
             let _ = unsafe { madvise(begin.cast(), run.len() * PAGE_BYTES, Advice::LinuxDontNeed) };
         }
     }

@@ -565,13 +565,15 @@ final class Storage implements AutoCloseable {
         synchronized (position) {
             boolean was = isOpen;
             isOpen = false;
+            if (was) {
+                gauges.remove();
+            }
             uncommitted.clear();
             try {
                 shut();
             } finally {
                 // Behind the store: the last of a budget closes what all of them share.
                 if (was) {
-                    gauges.remove();
                     Budgets.release(config.memoryBudget);
                 }
             }
