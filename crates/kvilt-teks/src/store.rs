@@ -380,9 +380,11 @@ impl Store {
         }
     }
 
-    /// Something was appended to the log.
+    /// Something was appended to the log. The worker that syncs looks each half second, unless it rests.
     pub(crate) fn has_appended(&self) {
-        if !self.has_unsynced.swap(true, Ordering::SeqCst) || self.doze.must_wake() {
+        // SeqCst, and a change in any case: see `Doze`.
+        self.has_unsynced.swap(true, Ordering::SeqCst);
+        if self.doze.must_wake() {
             self.wake();
         }
     }
