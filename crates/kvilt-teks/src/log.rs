@@ -8,7 +8,7 @@
 //!
 //! A writer appends to the current segment. If that has no room the writer seals it and begins the next, in a
 //! file that is free or new. A sync makes durable what is whole, then says so by a mark. A segment is free
-//! when the tables with all of its rows are flushed. One that is sealed and synced is not mapped any more.
+//! when the tables with all of its rows are flushed. A sync unmaps those that are sealed.
 //!
 //! Some free files are the *reserve*, see there.
 //!
@@ -336,6 +336,10 @@ impl Log {
             let end = segment.filled().ok_or_else(|| {
                 Error::new(ErrorKind::Poisoned, "a write ended in a panic, and its record is not whole")
             })?;
+            // The log went on behind it before it was asked for its end: so it was sealed.
+            let is_sealed = segment.sequence() < last;
+            // Before it is synced: to write a page that is mapped, the kernel interrupts the other processors.
+            let segment = if is_sealed { self.lay_to_rest(segment, end) } else { segment };
             let reached = Position { sequence: segment.sequence(), offset: end };
             if reached > syncing.looked {
                 let synced = planted!(SegmentNotSynced, segment.sync() => Ok(()));
@@ -343,20 +347,18 @@ impl Log {
                 *self.durable.lock() = reached;
                 syncing.looked = Position { offset: segment.mark(end), ..reached };
             }
-            // The log went on behind it before it was asked for its end: so it was sealed.
-            if segment.sequence() < last {
-                self.lay_to_rest(&segment, end);
-            }
         }
         Ok(())
     }
 
-    /// Lets go of the mapping of a segment that is sealed, and synced up to its end.
-    fn lay_to_rest(&self, segment: &Arc<Segment>, end: u64) {
+    /// Lets go of the mapping of a segment that is sealed and whole up to its end.
+    fn lay_to_rest(&self, segment: Arc<Segment>, end: u64) -> Arc<Segment> {
+        let at_rest = Arc::new(segment.at_rest(end));
         let mut segments = self.segments.write();
-        if let Some(place) = segments.iter_mut().find(|other| Arc::ptr_eq(other, segment)) {
-            *place = Arc::new(segment.at_rest(end));
+        if let Some(place) = segments.iter_mut().find(|other| Arc::ptr_eq(other, &segment)) {
+            *place = Arc::clone(&at_rest);
         }
+        at_rest
     }
 }
 

@@ -29,7 +29,7 @@ enum Body {
     Mapped(LogSegment),
     /// Where the next record is to be written.
     Written(Mutex<End>),
-    /// Sealed and synced up to this offset: only its file is needed, and its pages are not mapped any more.
+    /// Sealed and whole up to this offset: only its file is needed, and its pages are not mapped any more.
     AtRest(u64),
 }
 
@@ -72,7 +72,7 @@ impl Segment {
         Ok(Segment { format, file, bytes, body, unapplied: Arc::default() })
     }
 
-    /// The same without its mapping. It is sealed, and synced up to its end.
+    /// The same without its mapping. It is sealed, and whole up to its end.
     pub(super) fn at_rest(&self, end: u64) -> Segment {
         let (file, unapplied) = (Arc::clone(&self.file), Arc::clone(&self.unapplied));
         Segment { format: self.format, file, bytes: self.bytes, body: Body::AtRest(end), unapplied }
