@@ -58,7 +58,7 @@ use hands::Weaving;
 use lane::{Counts, Lane};
 use list::List;
 pub use options::{TeksOptions, TeksSteps};
-pub use put::Refused;
+pub use put::{KEYS_AHEAD, Refused};
 pub use source::TeksSource;
 
 /// Puts that go on at once; one more waits for a lane.

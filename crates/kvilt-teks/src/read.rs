@@ -90,16 +90,15 @@ impl Store {
                 return ControlFlow::Break(());
             }
             given += 1;
+            has_broken = pin.apart(|| rows.take(key, value)).is_break();
+            if !has_broken && given < ROWS_A_SCAN {
+                return ControlFlow::Continue(());
+            }
             match direction {
                 Direction::Forward => left.start = successor(key),
                 Direction::Backward => left.end = Some(key.to_vec()),
             }
-            has_broken = pin.apart(|| rows.take(key, value)).is_break();
-            if has_broken || given == ROWS_A_SCAN {
-                ControlFlow::Break(())
-            } else {
-                ControlFlow::Continue(())
-            }
+            ControlFlow::Break(())
         })?;
         self.counters.scanned_rows.fetch_add(given as u64, std::sync::atomic::Ordering::Relaxed);
         expired?;

@@ -14,7 +14,10 @@ use kvilt_base::{
     EntryRef, Error, ErrorKind, Kind, Level, Result, Swap, Value, Version, WriteBatch, limits, planted,
 };
 use kvilt_format::redo::{self, Change};
-use kvilt_sync::{Pending, Versions, teks::Refused};
+use kvilt_sync::{
+    Pending, Versions,
+    teks::{KEYS_AHEAD, Refused},
+};
 
 use crate::{
     log::{Appended, Position, Purpose},
@@ -132,8 +135,12 @@ impl Store {
             drop(self.append([change], purpose, Versions::announce)?);
         });
         let (appended, pending) = self.append(changes, purpose, Versions::announce_batch)?;
-        for (key, value) in by_key {
-            self.apply(key, *value, pending.version(), pending.batch())?;
+        let mut rows = by_key.iter();
+        while rows.len() > 0 {
+            self.fetch_ahead(rows.clone().map(|(key, _)| *key));
+            for (key, value) in rows.by_ref().take(KEYS_AHEAD) {
+                self.apply(key, *value, pending.version(), pending.batch())?;
+            }
         }
         drop(pending);
         drop(turns);
@@ -202,6 +209,12 @@ impl Store {
         let kind = if value.is_some() { Kind::Put } else { Kind::Tombstone };
         let entry = EntryRef { key, version, kind, value: value.unwrap_or_default() };
         self.put_to_table(entry, batch).inspect_err(|error| self.poison(error))
+    }
+
+    /// Has the processor fetch what puts of the first [`KEYS_AHEAD`] of these keys will read.
+    fn fetch_ahead<'k>(&self, keys: impl Iterator<Item = &'k [u8]>) {
+        let pin = kvilt_sync::pin();
+        self.sources.load(&pin).active.table.fetch_ahead(keys);
     }
 
     pub(crate) fn put_to_table(&self, entry: EntryRef<'_>, batch: u64) -> Result<()> {

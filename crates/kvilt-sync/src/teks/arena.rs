@@ -37,7 +37,7 @@ const LARGE_PAGES_FROM_BYTES: usize = 64 << 20;
 /// Lines of a node in which a search looks at most, if its key is short.
 const SEARCHED_LINES: usize = 2;
 /// Lines of a row that are fetched ahead; its length is not known before.
-const FETCHED_LINES: usize = 6;
+const FETCHED_LINES: usize = 3;
 /// Most bytes of an arena: what 32 bits of units reach.
 pub(super) const ARENA_BYTES_MAX: usize = (u32::MAX as usize) * UNIT_BYTES;
 
@@ -208,6 +208,12 @@ impl Arena {
     #[inline]
     pub(super) fn fetch_row(&self, at: u32) {
         self.fetch_lines(at, FETCHED_LINES);
+    }
+
+    /// Has the processor fetch the head of a node, or of a record.
+    #[inline]
+    pub(super) fn fetch_head(&self, at: u32) {
+        self.fetch_lines(at, 1);
     }
 
     #[inline]

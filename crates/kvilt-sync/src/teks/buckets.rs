@@ -103,6 +103,14 @@ impl Buckets {
         fetch_ahead(&self.buckets[choice(hash, 0, self.buckets.len())]);
     }
 
+    /// Gives each place in the first choice of a key that may be the key's.
+    #[inline]
+    pub(super) fn each_likely(&self, hash: u64, each: impl FnMut(u32)) {
+        let slots = &self.buckets[choice(hash, 0, self.buckets.len())].0;
+        // Acquire: as in `find`.
+        slots.iter().filter_map(|slot| candidate(slot.load(Ordering::Acquire), hash)).for_each(each);
+    }
+
     /// The place that `is_it` accepts among those that may be of a key with this hash.
     #[inline]
     pub(super) fn find(&self, hash: u64, mut is_it: impl FnMut(u32) -> bool) -> Option<u32> {

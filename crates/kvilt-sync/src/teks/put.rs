@@ -28,6 +28,10 @@ const KEYS_BEFORE_SUM_PART: usize = 1 << 12;
 /// The arena counts as full if it has no room for a row that is shorter than this part of it.
 const SHORT_ROW_PART: u32 = 64;
 
+/// Keys that [`TeksTable::fetch_ahead`] has fetched together: more would push each other out of a processor's
+/// buffers for misses.
+pub const KEYS_AHEAD: usize = 16;
+
 /// Why a put was not done. Nothing was changed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Refused {
@@ -42,6 +46,25 @@ pub enum Refused {
 struct Write<'a>(Node<'a>);
 
 impl TeksTable {
+    /// Has the processor fetch what puts of the first [`KEYS_AHEAD`] of these keys will read, all at once.
+    pub fn fetch_ahead<'k>(&self, keys: impl Iterator<Item = &'k [u8]>) {
+        let mut hashes = [0; KEYS_AHEAD];
+        let mut number = 0;
+        for (hash, key) in hashes.iter_mut().zip(keys) {
+            *hash = self.hash_of(key);
+            self.buckets.fetch_ahead(*hash);
+            number += 1;
+        }
+        let hashes = &hashes[..number];
+        for hash in hashes {
+            self.buckets.each_likely(*hash, |place| self.arena.fetch_head(place));
+        }
+        for hash in hashes {
+            self.buckets
+                .each_likely(*hash, |place| self.arena.fetch_head(self.node_at(place).newest().place()));
+        }
+    }
+
     /// Puts a row, as the newest of its key. Readers find it when this returns, unless its `batch` is in
     /// flight; 0 is none. Panics if the key has a record of a higher version.
     ///

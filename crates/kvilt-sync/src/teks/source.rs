@@ -90,15 +90,19 @@ impl<'r, R: Readers> TeksSource<'r, R> {
         }
     }
 
-    /// Has the processor fetch the node that most likely comes next.
+    /// Has the processor fetch what most likely comes next. Forward that is the record of the next node, which
+    /// lies elsewhere if it was put again, and the node behind that one.
     fn fetch_ahead(&self, node: Node<'r>) {
         let TeksTable { list, arena, .. } = self.table;
-        let ahead = match self.direction {
-            Direction::Forward => list.next(arena, node).map_or(0, Node::place),
+        match self.direction {
+            Direction::Forward => {
+                let Some(next) = list.next(arena, node) else { return };
+                arena.fetch_row(next.newest().place());
+                arena.fetch_row(list.next(arena, next).map_or(0, Node::place));
+            }
             // Relaxed: nothing is read there.
-            Direction::Backward => node.back().load(Ordering::Relaxed),
-        };
-        arena.fetch_row(ahead);
+            Direction::Backward => arena.fetch_row(node.back().load(Ordering::Relaxed)),
+        }
     }
 
     /// The record of a key that comes first in this direction.
