@@ -74,10 +74,10 @@ class CommitTest {
         store.delete(Task.key("b"));
         store.put(Task.key("c"), Task.bytes("2"));
         assertTrue(store.approximateNumUncommittedBytes() > 0);
-        assertEquals(List.of("a=32", "c=32"), Task.told(store.all()));
+        assertEquals(List.of("a=32", "c=32"), Text.of(store.all()));
 
         store = reopen(task, store);
-        assertEquals(List.of("a=31", "b=31"), Task.told(store.all()));
+        assertEquals(List.of("a=31", "b=31"), Text.of(store.all()));
         assertEquals(5, store.committedOffset(CHANGELOG));
         assertEquals(Position.emptyPosition().withComponent("input", 0, 41), store.getPosition());
         store.close();
@@ -109,7 +109,7 @@ class CommitTest {
         store.put(Task.key("b"), Task.bytes("2"));
 
         store = reopen(task, store);
-        assertEquals(List.of("a=31", "b=32"), Task.told(store.all()));
+        assertEquals(List.of("a=31", "b=32"), Text.of(store.all()));
         assertEquals(5, store.committedOffset(CHANGELOG));
         store.close();
 
@@ -156,7 +156,7 @@ class CommitTest {
         }
 
         store = reopen(task, store);
-        List<String> rows = Task.told(store.all());
+        List<String> rows = Text.of(store.all());
         assertTrue(rows.isEmpty() || store.committedOffset(CHANGELOG) == null, rows + " with an offset");
         assertEquals(isTransactional, rows.isEmpty());
         store.close();
@@ -170,16 +170,16 @@ class CommitTest {
         store.put(Bytes.wrap(key), value);
         key[0] = 'x';
         value[0] = 'x';
-        assertEquals(List.of("a=31"), Task.told(store.all()));
+        assertEquals(List.of("a=31"), Text.of(store.all()));
         store.get(Task.key("a"))[0] = 'x';
         try (KeyValueIterator<Bytes, byte[]> rows = store.all()) {
             KeyValue<Bytes, byte[]> row = rows.next();
             row.key.get()[0] = 'x';
             row.value[0] = 'x';
         }
-        assertEquals(List.of("a=31"), Task.told(store.all()));
+        assertEquals(List.of("a=31"), Text.of(store.all()));
         store.commit(Map.of(CHANGELOG, 5L));
-        assertEquals(List.of("a=31"), Task.told(store.all()));
+        assertEquals(List.of("a=31"), Text.of(store.all()));
         store.close();
     }
 
@@ -192,7 +192,7 @@ class CommitTest {
         rows.addAll(Collections.nCopies(4 << 20, new KviltStore.Row(Task.bytes("b"), null)));
         rows.add(new KviltStore.Row(Task.bytes("c"), Task.bytes("1")));
         store.storage().restore(rows);
-        assertEquals(List.of("a=31", "c=31"), Task.told(store.all()));
+        assertEquals(List.of("a=31", "c=31"), Text.of(store.all()));
         store.close();
     }
 
@@ -207,10 +207,10 @@ class CommitTest {
             store.put(Task.key(String.format("%06d", rows)), Task.bytes("1"));
         }
         assertTrue(rows > 32 << 10, rows + " rows");
-        assertEquals(rows, Task.told(store.all()).size());
+        assertEquals(rows, Text.of(store.all()).size());
 
         store = reopen(task, store);
-        assertEquals(rows, Task.told(store.all()).size());
+        assertEquals(rows, Text.of(store.all()).size());
         assertNull(store.committedOffset(CHANGELOG));
         store.close();
     }
@@ -240,7 +240,7 @@ class CommitTest {
             }
         });
         for (KviltKeyValueStore store : stores) {
-            assertEquals(50, Task.told(store.all()).size());
+            assertEquals(50, Text.of(store.all()).size());
             store.close();
         }
         assertTrue(shared.memoryUsed() < 1 << 20, shared.memoryUsed() + " bytes behind the close");
@@ -291,14 +291,14 @@ class CommitTest {
         }
         store.commit(Map.of(CHANGELOG, 5L));
         // Ten minutes of windows are visible, in two or three segments of five.
-        assertEquals(20, Task.told(store.all()).size());
+        assertEquals(20, Text.of(store.all()).size());
         long rows = store.storage().rows();
         assertTrue(20 <= rows && rows <= 30, rows + " rows");
         store.close();
 
         task.renew();
         store = window(task);
-        assertEquals(20, Task.told(store.all()).size(), "time goes on where it was");
+        assertEquals(20, Text.of(store.all()).size(), "time goes on where it was");
         store.put(Task.key("a"), Task.bytes("late"), 0);
         assertNull(store.fetch(Task.key("a"), 0));
         store.close();
@@ -320,7 +320,7 @@ class CommitTest {
         Future<Integer> reads = threads.submit(() -> {
             int scans = 0;
             for (; !isDone.get() || scans == 0; scans++) {
-                List<String> rows = Task.told(scans % 2 == 0 ? store.all() : store.reverseAll());
+                List<String> rows = Text.of(scans % 2 == 0 ? store.all() : store.reverseAll());
                 long values = rows.stream().map(row -> row.substring(2)).distinct().count();
                 assertTrue(rows.isEmpty() || rows.size() == 3 && values == 1, rows::toString);
             }
@@ -351,8 +351,8 @@ class CommitTest {
         KeyValueIterator<Bytes, byte[]> others = store.all();
         store.put(Task.key("0500"), null);
         store.commit(Map.of(CHANGELOG, 1L));
-        assertEquals(1000, Task.told(rows).size());
-        assertEquals(999, Task.told(store.all()).size());
+        assertEquals(1000, Text.of(rows).size());
+        assertEquals(999, Text.of(store.all()).size());
         assertTrue(others.hasNext());
         others.next();
         store.close();
@@ -375,7 +375,7 @@ class CommitTest {
         assertEquals(Position.emptyPosition().withComponent("input", 0, 7), one.getPosition());
         assertEquals(
                 List.of("c=63", "b=62"),
-                Task.told(store.query(
+                Text.of(store.query(
                                 RangeQuery.<Bytes, byte[]>withLowerBound(Task.key("b")).withDescendingKeys(), any, config)
                         .getResult()));
         PositionBound later = PositionBound.at(Position.emptyPosition().withComponent("input", 0, 8));
@@ -394,10 +394,10 @@ class CommitTest {
                 users.getKey(), users.getTimeFrom().get(), users.getTimeTo().get());
         assertEquals(
                 List.of("2000=76", "3000=76"),
-                Task.told(windows.query(raw, any, config).getResult()));
+                Text.of(windows.query(raw, any, config).getResult()));
         assertEquals(
                 2,
-                Task.told(windows.query(
+                Text.of(windows.query(
                                 WindowRangeQuery.<Bytes, byte[]>withWindowStartRange(from, from.plusSeconds(9)),
                                 any,
                                 config)

@@ -86,17 +86,17 @@ class DamageTest {
         // If the open could not see the damage, a read does, and the next open knows.
         if (store.committedOffset(CHANGELOG) != null) {
             KviltKeyValueStore first = store;
-            assertThrows(TaskCorruptedException.class, () -> Task.told(first.all()));
+            assertThrows(TaskCorruptedException.class, () -> Text.of(first.all()));
             store.close();
             task.renew();
             store = open(task);
         }
-        assertEquals(List.of(), Task.told(store.all()));
+        assertEquals(List.of(), Text.of(store.all()));
         assertNull(store.committedOffset(CHANGELOG));
         assertEquals(Map.of(), new OffsetCheckpoint(directory.resolve(".checkpoint").toFile()).read());
         // Which Kafka does now, from the begin.
         task.context().restore("store", List.of(new KeyValue<>(Task.bytes("a"), Task.bytes("1"))));
-        assertEquals(List.of("a=31"), Task.told(store.all()));
+        assertEquals(List.of("a=31"), Text.of(store.all()));
         store.close();
     }
 
@@ -110,7 +110,7 @@ class DamageTest {
         store.close();
         task.renew();
         store = open(task);
-        assertEquals(List.of(), Task.told(store.all()));
+        assertEquals(List.of(), Text.of(store.all()));
         assertNull(store.committedOffset(CHANGELOG));
         store.close();
         task.renew();
@@ -191,7 +191,7 @@ class DamageTest {
         Files.delete(checkpoint);
         task.renew();
         store = open(task);
-        assertEquals(List.of(), Task.told(store.all()), "what was to be removed is not taken for whole");
+        assertEquals(List.of(), Text.of(store.all()), "what was to be removed is not taken for whole");
         assertFalse(Files.exists(directory.resolve("kvilt.damaged/store")));
         store.close();
     }
@@ -243,7 +243,7 @@ class DamageTest {
         task.renew();
         KeyValueStore<Bytes, byte[]> timestamped =
                 task.open(KviltStores.timestampedKeyValue("store").get());
-        assertEquals(List.of(), Task.told(timestamped.all()));
+        assertEquals(List.of(), Text.of(timestamped.all()));
         assertNull(((KviltStore) timestamped).committedOffset(CHANGELOG));
         timestamped.close();
     }
@@ -292,7 +292,7 @@ class DamageTest {
 
         task.renew();
         KviltKeyValueStore store = open(task);
-        assertEquals(List.of(), Task.told(store.all()));
+        assertEquals(List.of(), Text.of(store.all()));
         assertNull(store.committedOffset(CHANGELOG));
         assertEquals(Map.of(another, 6L), checkpoint.read());
         checkpoint.write(Map.of(CHANGELOG, 5L, another, 6L));
@@ -351,7 +351,7 @@ class DamageTest {
                         ProcessorStateException.class, () -> task.context().restore("store", records))
                 .getMessage();
         assertTrue(message.contains("offset 0") && message.contains("store store: it has no key"), message);
-        assertEquals(List.of(), Task.told(store.all()));
+        assertEquals(List.of(), Text.of(store.all()));
         store.close();
     }
 
@@ -429,7 +429,7 @@ class DamageTest {
             store.close();
             task.renew();
             store = open(task);
-            assertEquals(2000, Task.told(store.all()).size(), engine);
+            assertEquals(2000, Text.of(store.all()).size(), engine);
             store.close();
         }
     }

@@ -2,19 +2,14 @@ package io.kvilt.kafka;
 
 import java.nio.charset.StandardCharsets;
 import java.nio.file.Path;
-import java.util.ArrayList;
 import java.util.HashMap;
-import java.util.HexFormat;
-import java.util.List;
 import java.util.Map;
 import java.util.Properties;
 import org.apache.kafka.common.serialization.Serdes;
 import org.apache.kafka.common.utils.Bytes;
-import org.apache.kafka.streams.KeyValue;
 import org.apache.kafka.streams.StreamsConfig;
 import org.apache.kafka.streams.processor.StateStore;
 import org.apache.kafka.streams.processor.StateStoreContext;
-import org.apache.kafka.streams.state.KeyValueIterator;
 import org.apache.kafka.test.InternalMockProcessorContext;
 
 /** A task of Kafka's with a directory, in which stores are opened one after another. */
@@ -69,26 +64,6 @@ final class Task {
         StateStoreContext known = context();
         store.init(known, store);
         return store;
-    }
-
-    /** All that an iterator gives, as text, closed. */
-    static <K> List<String> told(KeyValueIterator<K, byte[]> rows) {
-        List<String> told = new ArrayList<>();
-        try (rows) {
-            while (rows.hasNext()) {
-                Object peeked = rows.peekNextKey();
-                KeyValue<K, byte[]> row = rows.next();
-                if (!peeked.equals(row.key)) {
-                    throw new AssertionError(peeked + " was peeked, and " + row.key + " came");
-                }
-                told.add(row.key + "=" + told(row.value));
-            }
-        }
-        return told;
-    }
-
-    static String told(byte[] value) {
-        return value == null ? "null" : HexFormat.of().formatHex(value);
     }
 
     static Bytes key(String text) {

@@ -6,6 +6,7 @@ import static org.junit.jupiter.api.Assertions.assertThrows;
 import static org.junit.jupiter.api.Assertions.assertTrue;
 
 import java.io.IOException;
+import java.io.InputStream;
 import java.nio.file.Files;
 import java.nio.file.Path;
 import java.time.Duration;
@@ -21,7 +22,6 @@ import org.apache.kafka.common.TopicPartition;
 import org.apache.kafka.common.serialization.Serdes;
 import org.apache.kafka.common.serialization.StringDeserializer;
 import org.apache.kafka.common.serialization.StringSerializer;
-import org.apache.kafka.common.utils.AppInfoParser;
 import org.apache.kafka.streams.KeyValue;
 import org.apache.kafka.streams.StreamsBuilder;
 import org.apache.kafka.streams.StreamsConfig;
@@ -144,7 +144,7 @@ class TopologyTest {
         Topology topology = builder.build();
 
         // Such a Kafka has read the file before it opens the store, and would restore what comes behind it.
-        if (AppInfoParser.getVersion().startsWith("3.")) {
+        if (kafkaVersion().startsWith("3.")) {
             Throwable failure = assertThrows(
                     ProcessorStateException.class, () -> new TopologyTestDriver(topology, properties).close());
             assertTrue(failure.getMessage().contains("start the application again"), failure::getMessage);
@@ -156,6 +156,14 @@ class TopologyTest {
             driver.createInputTopic("table", new StringSerializer(), new StringSerializer()).pipeInput("a", "1");
             assertEquals("1", driver.getTimestampedKeyValueStore("table").get("a").value());
         }
+    }
+
+    private static String kafkaVersion() throws IOException {
+        Properties properties = new Properties();
+        try (InputStream file = StreamsConfig.class.getResourceAsStream("/kafka/kafka-streams-version.properties")) {
+            properties.load(file);
+        }
+        return properties.getProperty("version");
     }
 
     private static List<String> sorted(List<String> records) {

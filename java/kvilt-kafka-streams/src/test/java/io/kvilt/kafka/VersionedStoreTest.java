@@ -134,12 +134,12 @@ class VersionedStoreTest {
         }
 
         private static String told(Map.Entry<Long, Optional<byte[]>> version) {
-            return Task.told(version.getValue().get()) + "@" + version.getKey();
+            return Text.of(version.getValue().get()) + "@" + version.getKey();
         }
     }
 
     private static String told(VersionedRecord<byte[]> record) {
-        return record == null ? "null" : Task.told(record.value()) + "@" + record.timestamp();
+        return record == null ? "null" : Text.of(record.value()) + "@" + record.timestamp();
     }
 
     private static List<String> told(VersionedRecordIterator<byte[]> records) {
@@ -282,7 +282,7 @@ class VersionedStoreTest {
             store.put(Task.key("other"), new byte[10], later);
         }
         store.commit(Map.of(CHANGELOG, 6L));
-        List<String> rows = Task.told(store.storage().scan(List.of(new Storage.Range(Keys.NONE, null)), false)
+        List<String> rows = Text.of(store.storage().scan(List.of(new Storage.Range(Keys.NONE, null)), false)
                 .as(key -> key.length));
         // The newest of 202 keys, and the visit to the last one.
         assertEquals(203, rows.size());
