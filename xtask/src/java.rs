@@ -99,9 +99,11 @@ pub(crate) fn run(workspace: &Workspace, words: &[&str]) -> Result<()> {
     if words.is_empty() {
         example(workspace, homes.pop().flatten(), false)?;
     }
-    println!(
-        "the jars: java/kvilt-java/target/kvilt-java-*.jar, and those of kvilt-kafka-streams and kvilt-flink likewise"
-    );
+    if let [] | ["--jar"] = words {
+        println!(
+            "the jars: java/kvilt-java/target/kvilt-java-*.jar, and those of kvilt-kafka-streams and kvilt-flink likewise"
+        );
+    }
     Ok(())
 }
 

@@ -5,7 +5,7 @@ import static io.kvilt.kafka.cluster.Cluster.await;
 import static io.kvilt.kafka.cluster.Cluster.seconds;
 import static org.junit.jupiter.api.Assertions.assertEquals;
 import static org.junit.jupiter.api.Assertions.assertTrue;
-import static org.junit.jupiter.api.Assumptions.abort;
+import static org.junit.jupiter.api.Assertions.fail;
 
 import io.kvilt.kafka.cluster.Instance.Keeper;
 import java.io.IOException;
@@ -86,7 +86,7 @@ class FullDiskTest {
             }
         }
         if (unshare == null) {
-            return abort("nothing can be mounted here, neither as root nor in a namespace of a user's own");
+            return fail("nothing can be mounted here, neither as root nor in a namespace of a user's own");
         }
         List<String> command = new ArrayList<>(unshare);
         command.addAll(List.of(
