@@ -1,8 +1,10 @@
 package io.kvilt.bench;
 
+import com.sun.management.OperatingSystemMXBean;
 import io.kvilt.Engine;
 import java.lang.invoke.MethodHandles;
 import java.lang.invoke.VarHandle;
+import java.lang.management.ManagementFactory;
 import java.nio.ByteOrder;
 import java.nio.file.Files;
 import java.nio.file.Path;
@@ -15,6 +17,7 @@ import java.util.concurrent.ExecutorService;
 import java.util.concurrent.Executors;
 import java.util.concurrent.Future;
 import java.util.concurrent.ThreadLocalRandom;
+import java.util.concurrent.TimeUnit;
 import java.util.stream.Stream;
 
 /**
@@ -28,12 +31,21 @@ import java.util.stream.Stream;
  * </pre>
  *
  * <p>Each work runs on every store in turn, once to warm up and then in rounds, and the median round counts: what others
- * do on the machine hits all stores alike. A table goes to standard output, rounds to standard error.
+ * do on the machine hits all stores alike. A turn begins when the work that the turn before left in the background has
+ * ended; else flushes and merges of one store would slow down the others. A table goes to standard output; rounds go to
+ * standard error, as operations a second of the turn alone and with what it left.
  */
 public final class Bench {
     private static final VarHandle LONG = MethodHandles.byteArrayViewVarHandle(long[].class, ByteOrder.BIG_ENDIAN);
     private static final int GROUP = 100;
     private static final long BUDGET = 1536L << 20;
+
+    /** The process is idle while it uses less processor time than this, in nanoseconds, in {@link #LOOK_MILLIS}. */
+    private static final long IDLE_NANOS = 10_000_000;
+
+    private static final long LOOK_MILLIS = 200;
+    private static final OperatingSystemMXBean PROCESS =
+            (OperatingSystemMXBean) ManagementFactory.getOperatingSystemMXBean();
 
     private enum Work {
         GET("get", 1),
@@ -114,22 +126,30 @@ public final class Bench {
             contestant.put(key(scattered(i)), value(i, valueBytes));
         }
         contestant.scan(new byte[0], rows);
+        awaitIdle();
         System.err.printf("%s: loaded in %.1f s%n", contestant.name(), (System.nanoTime() - begun) / 1e9);
     }
 
     private void line(List<Contestant> contestants, Work work, int valueBytes, int threads) throws Exception {
         double[][] measured = new double[contestants.size()][rounds];
+        double[][] withRest = new double[contestants.size()][rounds];
         for (int round = -1; round < rounds; round++) {
             for (int i = 0; i < measured.length; i++) {
+                long begun = System.nanoTime();
                 double rate = run(contestants.get(i), work, valueBytes, threads);
+                long ran = System.nanoTime() - begun;
+                awaitIdle();
                 if (round >= 0) {
                     measured[i][round] = rate;
+                    withRest[i][round] = rate * ran / (System.nanoTime() - begun);
                 }
             }
         }
         double[] medians = new double[measured.length];
         for (int i = 0; i < measured.length; i++) {
-            System.err.printf("%s, %s: %s%n", contestants.get(i).name(), work.name, Arrays.toString(measured[i]));
+            System.err.printf(
+                    "%s, %s: %s; %s%n",
+                    contestants.get(i).name(), work.name, rates(measured[i]), rates(withRest[i]));
             Arrays.sort(measured[i]);
             medians[i] = measured[i][rounds / 2];
         }
@@ -144,6 +164,19 @@ public final class Bench {
                 medians[0] / medians[2],
                 medians[1] / medians[2]);
         System.out.flush();
+    }
+
+    private static String rates(double[] rates) {
+        return Arrays.stream(rates).mapToObj(Bench::told).toList().toString();
+    }
+
+    /** Waits until stores do nothing in the background. */
+    private static void awaitIdle() throws InterruptedException {
+        long before;
+        do {
+            before = PROCESS.getProcessCpuTime();
+            TimeUnit.MILLISECONDS.sleep(LOOK_MILLIS);
+        } while (PROCESS.getProcessCpuTime() - before > IDLE_NANOS);
     }
 
     private static String told(double rate) {
