@@ -90,8 +90,8 @@ impl<'r, R: Readers> TeksSource<'r, R> {
         }
     }
 
-    /// Has the processor fetch what most likely comes next. Forward that is the record of the next node, which
-    /// lies elsewhere if it was put again, and the node behind that one.
+    /// Has the processor fetch what most likely comes next. Forward that is the record of the next node,
+    /// which lies elsewhere if it was put again, and the node behind that one.
     fn fetch_ahead(&self, node: Node<'r>) {
         let TeksTable { list, arena, .. } = self.table;
         match self.direction {
