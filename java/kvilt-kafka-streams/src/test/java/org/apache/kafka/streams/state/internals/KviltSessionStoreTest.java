@@ -15,9 +15,11 @@ import org.apache.kafka.streams.KeyValue;
 import org.apache.kafka.streams.errors.InvalidStateStoreException;
 import org.apache.kafka.streams.kstream.Windowed;
 import org.apache.kafka.streams.kstream.internals.SessionWindow;
+import org.apache.kafka.streams.processor.StateStoreContext;
 import org.apache.kafka.streams.state.KeyValueIterator;
 import org.apache.kafka.streams.state.SessionStore;
 import org.apache.kafka.streams.state.Stores;
+import org.apache.kafka.test.InternalMockProcessorContext;
 import org.apache.kafka.test.MockRecordCollector;
 import org.junit.jupiter.api.Test;
 
@@ -63,8 +65,9 @@ class KviltSessionStoreTest extends AbstractSessionBytesStoreTest {
         assertThrows(InvalidStateStoreException.class, () -> sessionStore.fetch("a"));
 
         sessionStore = buildSessionStore(RETENTION_PERIOD, Serdes.String(), Serdes.Long());
-        sessionStore.init(context, sessionStore);
-        context.restore(sessionStore.name(), changelog);
+        InternalMockProcessorContext<?, ?> task = context;
+        sessionStore.init((StateStoreContext) task, sessionStore);
+        task.restore(sessionStore.name(), changelog);
         try (KeyValueIterator<Windowed<String>, Long> sessions = sessionStore.fetch("a")) {
             List<KeyValue<Windowed<String>, Long>> found = new ArrayList<>();
             sessions.forEachRemaining(found::add);
