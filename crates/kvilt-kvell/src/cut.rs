@@ -233,12 +233,15 @@ impl Worker for Cutter {
         store.counters.background_steps.fetch_add(1, Ordering::Relaxed);
         store.expire_views();
         let interval = store.settings.durability.bounded().interval();
+        let begun = store.clock.now();
         if store.has_work.swap(false, Ordering::SeqCst) {
             // An error is reported by the next write or sync that needs the cut; and it is tried again.
             if store.cut().is_err() && store.ensure_healthy().is_ok() {
                 store.has_work.store(true, Ordering::SeqCst);
             }
-            return Next::Rest(Some(interval));
+            // The next one begins an interval after this one did.
+            let taken = store.clock.now().saturating_sub(begun);
+            return Next::Rest(Some(interval.saturating_sub(taken)));
         }
         store.doze.lie_down();
         if store.has_work.load(Ordering::SeqCst) {

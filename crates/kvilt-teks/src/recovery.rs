@@ -170,6 +170,7 @@ impl Opening<'_> {
             directory::sign(&**disk, lock)?;
             self.begin(&store, chain, epoch, habitat)?;
             let spawn = &world.spawn;
+            // In this order, see `FLUSHER`.
             let workers = vec![
                 spawn.spawn("flusher", Box::new(Flusher::new(&store))),
                 spawn.spawn("merger", Box::new(Merger::new(&store))),

@@ -43,6 +43,8 @@ const SLOW_STEP: Duration = Duration::from_micros(100);
 /// A writer that waits for the background looks as often whether it may go on: a worker that died wakes
 /// nobody.
 pub(crate) const LOOK: Duration = Duration::from_millis(100);
+/// The place of the worker that weaves among all.
+pub(crate) const FLUSHER: usize = 0;
 /// Rows that have this part of a memory table's bytes together get a table with room for all of them.
 const LARGE_PART: usize = 4;
 
@@ -75,6 +77,8 @@ pub(crate) struct Store {
     pub(crate) counters: Counters,
     pub(crate) workers: OnceLock<Vec<Arc<dyn Hand>>>,
     pub(crate) doze: Doze,
+    /// Of the worker that weaves.
+    pub(crate) weaver: Doze,
     /// Whether something was appended since the last sync of the log.
     pub(crate) has_unsynced: AtomicBool,
     pub(crate) is_closed: AtomicBool,
@@ -127,6 +131,7 @@ impl Store {
             counters: Counters::default(),
             workers: OnceLock::new(),
             doze: Doze::default(),
+            weaver: Doze::default(),
             has_unsynced: AtomicBool::new(false),
             is_closed: AtomicBool::new(false),
             spare: Mutex::new(None),
@@ -380,7 +385,16 @@ impl Store {
         }
     }
 
-    /// Something was appended to the log. The worker that syncs looks each half second, unless it rests.
+    /// New keys wait to be woven.
+    pub(crate) fn wake_weaver(&self) {
+        if self.weaver.must_wake()
+            && let Some(workers) = self.workers.get()
+        {
+            workers[FLUSHER].wake();
+        }
+    }
+
+    /// Something was appended to the log. The worker that syncs looks each interval, unless it rests.
     pub(crate) fn has_appended(&self) {
         // SeqCst, and a change in any case: see `Doze`.
         self.has_unsynced.swap(true, Ordering::SeqCst);

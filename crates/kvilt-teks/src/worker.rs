@@ -1,13 +1,16 @@
 //! The background: one worker weaves and flushes, one merges, one makes the log durable each interval.
 
-use std::sync::{Arc, Weak, atomic::Ordering};
+use std::{
+    sync::{Arc, Weak, atomic::Ordering},
+    time::Duration,
+};
 
 use kvilt_base::{Error, ErrorKind, Next, Result, Worker};
 
 use crate::store::{Progress, Store};
 
-/// Keys that a step weaves into the order of the active table.
-const KEYS_A_STEP: usize = 4096;
+/// Keys that a step weaves into the order of the active table; a put wakes the weaver when as many wait.
+pub(crate) const KEYS_A_STEP: usize = 4096;
 
 /// Weaves, and flushes sealed tables.
 pub(crate) struct Flusher {
@@ -45,6 +48,8 @@ impl Syncer {
 impl Worker for Flusher {
     fn step(&mut self) -> Next {
         let Some(store) = at_work(&self.store) else { return Next::Done };
+        // Keys that come from here on find it awake, or wake it.
+        store.weaver.lie_down();
         let woven = {
             let pin = kvilt_sync::pin();
             let active = &store.sources.load(&pin).active;
@@ -116,23 +121,37 @@ fn next(
     }
 }
 
+impl Store {
+    /// Charges what the active table has grown by, and has keys woven that wait, however few: then puts leave
+    /// it alone until the next scan.
+    fn look_after_active(&self) {
+        let active = Arc::clone(&self.sources.load(&kvilt_sync::pin()).active);
+        active.charge();
+        if active.table.queued() > 0 {
+            self.wake_weaver();
+        }
+    }
+}
+
 impl Worker for Syncer {
     fn step(&mut self) -> Next {
         let Some(store) = at_work(&self.store) else { return Next::Done };
         store.expire_views();
         let interval = store.settings.durability.bounded().interval();
+        let begun = store.clock.now();
         if store.has_unsynced.swap(false, Ordering::SeqCst) {
             if let Some(log) = store.log.get()
                 && let Err(error) = log.sync()
             {
                 store.poison(&error);
             }
-            return Next::Rest(Some(interval));
+            store.look_after_active();
+            return Next::Rest(Some(rest(&store, begun, interval)));
         }
         store.doze.lie_down();
         if store.has_unsynced.load(Ordering::SeqCst) {
             store.doze.rise();
-            return Next::Rest(Some(interval));
+            return Next::Rest(Some(rest(&store, begun, interval)));
         }
         match store.views_now().0 {
             0 => Next::Rest(None),
@@ -142,6 +161,15 @@ impl Worker for Syncer {
 
     fn panicked(&mut self, message: &str) {
         poison(&self.store, message);
+    }
+}
+
+/// What is left of an interval that began then; less if a view may expire before.
+fn rest(store: &Store, begun: Duration, interval: Duration) -> Duration {
+    let left = interval.saturating_sub(store.clock.now().saturating_sub(begun));
+    match store.views_now().0 {
+        0 => left,
+        _ => left.min(store.settings.view_age_max),
     }
 }
 

@@ -24,6 +24,7 @@ use crate::{
     sizing::Room,
     sources::Seen,
     store::{KeyTurns, PanicGuard, Store},
+    worker::KEYS_A_STEP,
 };
 
 thread_local! {
@@ -201,6 +202,9 @@ impl Store {
             (Arc::clone(&sources.active), self.is_overlong(sources, end))
         };
         active.table.relieve();
+        if active.table.queued() >= KEYS_A_STEP {
+            self.wake_weaver();
+        }
         if is_overlong { self.rotate_unannounced(&active, Room::default()) } else { Ok(()) }
     }
 

@@ -105,10 +105,15 @@ impl Buckets {
 
     /// Gives each place in the first choice of a key that may be the key's.
     #[inline]
-    pub(super) fn each_likely(&self, hash: u64, each: impl FnMut(u32)) {
-        let slots = &self.buckets[choice(hash, 0, self.buckets.len())].0;
-        // Acquire: as in `find`.
-        slots.iter().filter_map(|slot| candidate(slot.load(Ordering::Acquire), hash)).for_each(each);
+    pub(super) fn each_likely(&self, hash: u64, mut each: impl FnMut(u32)) {
+        for slot in &self.buckets[choice(hash, 0, self.buckets.len())].0 {
+            // Acquire: as in `find`.
+            let found = slot.load(Ordering::Acquire);
+            if found == 0 {
+                return;
+            }
+            candidate(found, hash).into_iter().for_each(&mut each);
+        }
     }
 
     /// The place that `is_it` accepts among those that may be of a key with this hash.

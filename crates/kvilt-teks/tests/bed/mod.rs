@@ -19,12 +19,21 @@ const BUDGET_BYTES: u64 = 256 << 10;
 
 /// Opens a store with the least memory; and its background.
 pub(crate) fn open(disk: Arc<dyn Disk>, durability: Durability) -> Result<(Arc<dyn Engine>, Arc<StepSpawn>)> {
+    open_with(disk, durability, BUDGET_BYTES)
+}
+
+/// The same with this budget in bytes.
+pub(crate) fn open_with(
+    disk: Arc<dyn Disk>,
+    durability: Durability,
+    budget_bytes: u64,
+) -> Result<(Arc<dyn Engine>, Arc<StepSpawn>)> {
     let spawn = StepSpawn::new(ManualClock::new(), 1);
     let world = World {
         clock: ManualClock::new(),
         rng: Arc::new(SeededRng::new(7)),
         spawn: spawn.clone(),
-        budget: Budget::new(BUDGET_BYTES),
+        budget: Budget::new(budget_bytes),
     };
     let mut settings = Settings::default();
     settings.durability = durability;
