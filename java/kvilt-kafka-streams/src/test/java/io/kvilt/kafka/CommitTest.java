@@ -28,6 +28,8 @@ import org.apache.kafka.common.utils.Bytes;
 import org.apache.kafka.streams.KeyValue;
 import org.apache.kafka.streams.errors.InvalidStateStoreException;
 import org.apache.kafka.streams.errors.ProcessorStateException;
+import org.apache.kafka.streams.kstream.Windowed;
+import org.apache.kafka.streams.kstream.internals.SessionWindow;
 import org.apache.kafka.streams.processor.internals.ProcessorRecordContext;
 import org.apache.kafka.streams.query.KeyQuery;
 import org.apache.kafka.streams.query.Position;
@@ -405,5 +407,16 @@ class CommitTest {
                         .size());
         windows.close();
         assertFalse(windows.isOpen());
+
+        KviltSessionStore sessions = task.open(
+                (KviltSessionStore) KviltStores.session("sessions", Duration.ofHours(1)).get());
+        for (String key : List.of("a", "b")) {
+            sessions.put(new Windowed<>(Task.key(key), new SessionWindow(1000, 2000)), Task.bytes("v"));
+        }
+        assertEquals(
+                List.of("[b@1000/2000]=76"),
+                Text.of(sessions.query(WindowRangeQuery.<Bytes, byte[]>withKey(Task.key("b")), any, config)
+                        .getResult()));
+        sessions.close();
     }
 }

@@ -13,7 +13,6 @@ import java.util.function.Consumer;
 import java.util.function.Function;
 import java.util.stream.Stream;
 import org.apache.kafka.common.serialization.ByteArrayDeserializer;
-import org.apache.kafka.common.serialization.ByteArraySerializer;
 import org.apache.kafka.common.serialization.Serde;
 import org.apache.kafka.common.serialization.Serdes;
 import org.apache.kafka.common.utils.Bytes;
@@ -39,8 +38,8 @@ import org.junit.jupiter.params.provider.MethodSource;
  * from all three, and they have the same changelog. Kafka commits behind each record.
  */
 class SameInTopologyTest {
-    private static final int RECORDS = 250;
-    private static final int OPERATIONS_MAX = 8;
+    private static final int RECORDS = 50;
+    private static final int OPERATIONS_MAX = 48;
     private static final Duration RETENTION = Duration.ofMinutes(3);
     private static final Serde<Bytes> KEYS = Serdes.Bytes();
     private static final Serde<byte[]> VALUES = Serdes.ByteArray();
@@ -120,13 +119,13 @@ class SameInTopologyTest {
         });
     }
 
-    /** What an operation returns, or which error it throws. */
+    /** What an operation returns, or which error it throws: Kafka's classes around stores do so in some ranges. */
     private static <S> Function<S, List<String>> tried(Function<S, List<String>> operation) {
         return store -> {
             try {
                 return operation.apply(store);
             } catch (RuntimeException e) {
-                return List.of(e.toString());
+                return List.of(Agreement.FAILURE + e);
             }
         };
     }
@@ -155,7 +154,7 @@ class SameInTopologyTest {
             for (int i = 0; i < RECORDS; i++) {
                 input.pipeInput(new TestRecord<>(Bytes.wrap(new byte[] {1}), new byte[] {1}, null, now));
             }
-            agreement.assertKafkasMostlyAgree();
+            agreement.assertKafkasAgreeIn(how.isCached ? 50 : 85);
             Three<List<String>> changelogs = builders.map(builder -> changelog(driver, builder.name()));
             assertFalse(changelogs.rocks.isEmpty());
             assertEquals(changelogs.rocks, changelogs.memory, () -> "Kafka's changelogs of " + how);

@@ -28,6 +28,7 @@ import org.apache.kafka.clients.consumer.KafkaConsumer;
 import org.apache.kafka.clients.producer.KafkaProducer;
 import org.apache.kafka.clients.producer.ProducerConfig;
 import org.apache.kafka.clients.producer.ProducerRecord;
+import org.apache.kafka.common.TopicPartition;
 import org.apache.kafka.common.Uuid;
 import org.apache.kafka.common.serialization.StringDeserializer;
 import org.apache.kafka.common.serialization.StringSerializer;
@@ -187,6 +188,12 @@ final class Cluster implements AutoCloseable {
         }
         producer.flush();
         produced = end;
+    }
+
+    /** Where the committed part of a store's changelog ends. */
+    long committed(String store, int partition) {
+        TopicPartition changelog = new TopicPartition("timelines-" + store + "-changelog", partition);
+        return consumer.endOffsets(List.of(changelog)).get(changelog);
     }
 
     int produced() {
