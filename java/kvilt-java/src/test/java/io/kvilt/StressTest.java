@@ -38,7 +38,7 @@ class StressTest {
     @Test
     void tenMillionCallsUnderTheMachinesOwnChecksWarnOfNothing() throws Exception {
         List<String> output = run(CheckedCalls.class, "-Xmx256m", "-Xcheck:jni");
-        assertTrue(output.contains("calls 10000000"), output::toString);
+        assertTrue(figure(output, "calls") >= 10_000_000, output::toString);
         assertEquals(List.of(), output.stream().filter(line -> line.matches("(?i).*(warning|fatal).*")).toList());
     }
 
@@ -51,7 +51,8 @@ class StressTest {
         System.out.printf(
                 "measured: open, use, close: %d MiB resident after 1,000 times, %d after 5,000, %d after 10,000; %s%n",
                 first / MIB, before / MIB, after / MIB, output.get(output.size() - 1));
-        // Memory allocators fill up at first. Behind that, a leak of 2 KiB each time would be more than this.
+        // Memory allocators fill up at first. Behind that, a leak of 3 KiB each time would be more than this, or of 7
+        // by one engine of the three.
         assertTrue(after - before < GROWTH_MAX, () -> before + " bytes have become " + after);
     }
 
@@ -289,7 +290,7 @@ class StressTest {
                     }
                 }
             }
-            System.out.println("calls 10000000");
+            System.out.println("calls: " + calls);
         }
 
         private static int seldom(Kvilt db, Keyspace keyspace, WriteBatch batch, byte[] key, int i) {
