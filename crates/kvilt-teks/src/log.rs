@@ -338,8 +338,8 @@ impl Log {
             })?;
             // The log went on behind it before it was asked for its end: so it was sealed.
             let is_sealed = segment.sequence() < last;
-            // Before it is synced: to write a page that is mapped, the kernel interrupts the other
-            // processors.
+            // Before it is synced: the kernel protects each mapped page that it writes, and interrupts the
+            // other processors for that.
             let segment = if is_sealed { self.lay_to_rest(segment, end) } else { segment };
             let reached = Position { sequence: segment.sequence(), offset: end };
             if reached > syncing.looked {
