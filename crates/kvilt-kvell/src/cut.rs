@@ -11,7 +11,11 @@
 //! - K-9: slots are freed after both copies of the root are durable: whichever of them a crash or damage
 //!   leaves, no slot that it counts was written over.
 
-use std::{collections::BTreeSet, sync::Arc, sync::atomic::Ordering};
+use std::{
+    collections::BTreeSet,
+    sync::{Arc, atomic::Ordering},
+    time::Duration,
+};
 
 use kvilt_base::{Error, ErrorKind, File, Next, Result, Version, Worker, planted};
 use kvilt_format::slab::Root;
@@ -216,11 +220,13 @@ fn has_something(cut: &Cut) -> bool {
 /// Takes a cut each interval while there is something to be made durable.
 pub(crate) struct Cutter {
     store: std::sync::Weak<Store>,
+    /// When the next cut may begin.
+    due: Duration,
 }
 
 impl Cutter {
     pub(crate) fn new(store: &Arc<Store>) -> Self {
-        Cutter { store: Arc::downgrade(store) }
+        Cutter { store: Arc::downgrade(store), due: Duration::ZERO }
     }
 }
 
@@ -233,25 +239,24 @@ impl Worker for Cutter {
         store.counters.background_steps.fetch_add(1, Ordering::Relaxed);
         store.expire_views();
         let interval = store.settings.durability.bounded().interval();
-        let begun = store.clock.now();
-        if store.has_work.swap(false, Ordering::SeqCst) {
+        let now = store.clock.now();
+        if now >= self.due && store.has_work.swap(false, Ordering::SeqCst) {
+            self.due = now.saturating_add(interval);
             // An error is reported by the next write or sync that needs the cut; and it is tried again.
             if store.cut().is_err() && store.ensure_healthy().is_ok() {
                 store.has_work.store(true, Ordering::SeqCst);
+                self.due = store.clock.now().saturating_add(interval);
             }
-            // The next one begins an interval after this one did.
-            let taken = store.clock.now().saturating_sub(begun);
-            return Next::Rest(Some(interval.saturating_sub(taken)));
-        }
-        store.doze.lie_down();
-        if store.has_work.load(Ordering::SeqCst) {
+        } else if !store.has_work.load(Ordering::SeqCst) {
+            store.doze.lie_down();
+            if !store.has_work.load(Ordering::SeqCst) {
+                return Next::Rest(store.first_expiry().map(|expiry| expiry.saturating_sub(now)));
+            }
             store.doze.rise();
-            return Next::Rest(Some(interval));
         }
-        match store.views_now().0 {
-            0 => Next::Rest(None),
-            _ => Next::Rest(Some(store.settings.view_age_max.max(interval))),
-        }
+        // A view that is opened meanwhile expires behind that.
+        let expiry = store.first_expiry().unwrap_or(now.saturating_add(store.settings.view_age_max));
+        Next::Rest(Some(expiry.min(self.due).saturating_sub(store.clock.now())))
     }
 
     fn panicked(&mut self, message: &str) {

@@ -213,6 +213,15 @@ impl Store {
         }
     }
 
+    /// When the oldest view expires.
+    pub(crate) fn first_expiry(&self) -> Option<Duration> {
+        let views = self.views.lock();
+        let open = views.open.values().filter(|view| !view.has_expired.load(Ordering::Acquire));
+        // Behind the limit, not at it.
+        let limit = self.settings.view_age_max.saturating_add(Duration::from_nanos(1));
+        open.map(|view| view.opened.saturating_add(limit)).min()
+    }
+
     fn close_view(&self, number: u64) {
         let mut views = self.views.lock();
         views.open.remove(&number);

@@ -435,6 +435,13 @@ impl Store {
         (self.versions.open_view_count() as u64, age)
     }
 
+    /// When the oldest view expires.
+    pub(crate) fn first_expiry(&self) -> Option<Duration> {
+        // Behind the limit, not at it.
+        let limit = self.settings.view_age_max.saturating_add(Duration::from_micros(1));
+        Some(self.versions.oldest_view_opened()?.saturating_add(limit))
+    }
+
     /// Adds a range delete to the sources. The caller has all keys, or is alone.
     pub(crate) fn add_tombstone(&self, tombstone: &kvilt_base::RangeTombstone) {
         self.change_sources(|sources| {

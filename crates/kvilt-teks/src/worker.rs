@@ -22,9 +22,12 @@ pub(crate) struct Merger {
     store: Weak<Store>,
 }
 
-/// Makes the log durable each interval while there is something to be made durable, and lets views expire.
+/// Makes the log durable each interval while there is something to be made durable, looks after the active
+/// table then, and lets views expire.
 pub(crate) struct Syncer {
     store: Weak<Store>,
+    /// When the next sync may begin.
+    due: Duration,
 }
 
 impl Flusher {
@@ -41,7 +44,7 @@ impl Merger {
 
 impl Syncer {
     pub(crate) fn new(store: &Arc<Store>) -> Self {
-        Syncer { store: Arc::downgrade(store) }
+        Syncer { store: Arc::downgrade(store), due: Duration::ZERO }
     }
 }
 
@@ -122,8 +125,8 @@ fn next(
 }
 
 impl Store {
-    /// Charges what the active table has grown by, and has keys woven that wait, however few: then puts leave
-    /// it alone until the next scan.
+    /// Charges what the active table has grown by, and has keys woven that wait, however few: behind a scan
+    /// puts weave themselves until the queue was empty once.
     fn look_after_active(&self) {
         let active = Arc::clone(&self.sources.load(&kvilt_sync::pin()).active);
         active.charge();
@@ -137,39 +140,29 @@ impl Worker for Syncer {
     fn step(&mut self) -> Next {
         let Some(store) = at_work(&self.store) else { return Next::Done };
         store.expire_views();
-        let interval = store.settings.durability.bounded().interval();
-        let begun = store.clock.now();
-        if store.has_unsynced.swap(false, Ordering::SeqCst) {
+        let now = store.clock.now();
+        if now >= self.due && store.has_unsynced.swap(false, Ordering::SeqCst) {
+            self.due = now.saturating_add(store.settings.durability.bounded().interval());
             if let Some(log) = store.log.get()
                 && let Err(error) = log.sync()
             {
                 store.poison(&error);
             }
             store.look_after_active();
-            return Next::Rest(Some(rest(&store, begun, interval)));
-        }
-        store.doze.lie_down();
-        if store.has_unsynced.load(Ordering::SeqCst) {
+        } else if !store.has_unsynced.load(Ordering::SeqCst) {
+            store.doze.lie_down();
+            if !store.has_unsynced.load(Ordering::SeqCst) {
+                return Next::Rest(store.first_expiry().map(|expiry| expiry.saturating_sub(now)));
+            }
             store.doze.rise();
-            return Next::Rest(Some(rest(&store, begun, interval)));
         }
-        match store.views_now().0 {
-            0 => Next::Rest(None),
-            _ => Next::Rest(Some(store.settings.view_age_max.max(interval))),
-        }
+        // A view that is opened meanwhile expires behind that.
+        let expiry = store.first_expiry().unwrap_or(now.saturating_add(store.settings.view_age_max));
+        Next::Rest(Some(expiry.min(self.due).saturating_sub(store.clock.now())))
     }
 
     fn panicked(&mut self, message: &str) {
         poison(&self.store, message);
-    }
-}
-
-/// What is left of an interval that began then; less if a view may expire before.
-fn rest(store: &Store, begun: Duration, interval: Duration) -> Duration {
-    let left = interval.saturating_sub(store.clock.now().saturating_sub(begun));
-    match store.views_now().0 {
-        0 => left,
-        _ => left.min(store.settings.view_age_max),
     }
 }
 

@@ -190,8 +190,9 @@ impl Store {
         })
     }
 
-    /// Has the log synced in time and kept short, room of overwritten records used again, and the active
-    /// table woven while scans come. To be called when a write has retired; `end` is where its record is.
+    /// Has the log synced in time and kept short, room of overwritten records used again, and new keys woven:
+    /// by the background if many wait, and here while scans come. To be called when a write has retired;
+    /// `end` is where its record is.
     pub(crate) fn relieve(&self, end: Position) -> Result<()> {
         if self.level() == Level::Async {
             self.has_appended();
