@@ -34,8 +34,9 @@ import org.junit.jupiter.params.ParameterizedTest;
 import org.junit.jupiter.params.provider.MethodSource;
 
 /**
- * A processor that runs random operations on our store, Kafka's in memory and Kafka's on RocksDB gets the same results
- * from all three, and they have the same changelog. Kafka commits behind each record.
+ * A processor that runs random operations on our store, Kafka's in memory and Kafka's on RocksDB gets from ours what it
+ * gets from both, or from one where these two differ, and all three have the same changelog. Kafka commits behind each
+ * record.
  */
 class SameInTopologyTest {
     private static final int RECORDS = 50;
@@ -154,7 +155,7 @@ class SameInTopologyTest {
             for (int i = 0; i < RECORDS; i++) {
                 input.pipeInput(new TestRecord<>(Bytes.wrap(new byte[] {1}), new byte[] {1}, null, now));
             }
-            agreement.assertKafkasAgreeIn(how.isCached ? 50 : 85);
+            agreement.assertKafkasAgreeIn(how.isCached ? 20 : 75);
             Three<List<String>> changelogs = builders.map(builder -> changelog(driver, builder.name()));
             assertFalse(changelogs.rocks.isEmpty());
             assertEquals(changelogs.rocks, changelogs.memory, () -> "Kafka's changelogs of " + how);
