@@ -108,10 +108,12 @@ mod tests {
 
     #[test]
     fn few_of_as_many_keys_as_fit_are_counted_too_high() {
-        let mut sketch = Sketch::new(10_000);
-        (0..10_000_u32).for_each(|i| sketch.count(hash(&i.to_be_bytes())));
-        let wrong = (0..10_000_u32).filter(|i| sketch.estimate(hash(&i.to_be_bytes())) != 1).count();
-        assert!(wrong < 300, "{wrong} of 10,000");
+        // 10,000 take 20 minutes under miri.
+        let keys = if cfg!(miri) { 200 } else { 10_000_u32 };
+        let mut sketch = Sketch::new(keys as usize);
+        (0..keys).for_each(|i| sketch.count(hash(&i.to_be_bytes())));
+        let wrong = (0..keys).filter(|i| sketch.estimate(hash(&i.to_be_bytes())) != 1).count();
+        assert!(wrong < keys as usize * 3 / 100, "{wrong} of {keys}");
     }
 
     #[test]
