@@ -36,6 +36,9 @@ const CLUSTER: &[&str] = &[
     "-Dsurefire.failIfNoSpecifiedTests=false",
 ];
 
+/// Behind those, in the check of everything: processes are killed. Pages of classes were made before.
+const CHECKED: &[&str] = &["-Dtest=ClusterTest", "-Dmaven.javadoc.skip=true"];
+
 /// Behind those: processes are killed and files damaged, an application is moved from RocksDB's stores, or a
 /// disk is full.
 const KILLED: &[&str] = &["-Dtest=ClusterTest,DamageTest"];
@@ -87,17 +90,12 @@ pub(crate) fn run(workspace: &Workspace, words: &[&str]) -> Result<()> {
         homes.truncate(1);
     }
     for home in &homes {
-        let mut maven = Command::new("mvn");
-        maven.current_dir(&directory).args(["-B", "-ntp"]).args(&goal);
-        if let Some(home) = home {
-            maven.env("JAVA_HOME", home);
-        }
-        let named = home.as_deref().map_or("the JDK that Maven finds".into(), Path::to_string_lossy);
-        println!("$ mvn -B -ntp {} ({named})", goal.join(" "));
-        quietly(&mut maven)?;
+        maven(&directory, &goal, home.as_deref())?;
     }
     if words.is_empty() {
-        example(workspace, homes.pop().flatten(), false)?;
+        let newest = homes.pop().flatten();
+        maven(&directory, &[CLUSTER, CHECKED].concat(), newest.as_deref())?;
+        example(workspace, newest, false)?;
     }
     if let [] | ["--jar"] = words {
         println!(
@@ -105,6 +103,18 @@ pub(crate) fn run(workspace: &Workspace, words: &[&str]) -> Result<()> {
         );
     }
     Ok(())
+}
+
+/// Runs Maven on `java/` with this JDK, or the one that Maven finds.
+fn maven(directory: &Path, goal: &[&str], home: Option<&Path>) -> Result<()> {
+    let mut maven = Command::new("mvn");
+    maven.current_dir(directory).args(["-B", "-ntp"]).args(goal);
+    if let Some(home) = home {
+        maven.env("JAVA_HOME", home);
+    }
+    let named = home.map_or("the JDK that Maven finds".into(), Path::to_string_lossy);
+    println!("$ mvn -B -ntp {} ({named})", goal.join(" "));
+    quietly(&mut maven)
 }
 
 /// Runs the example, whose lines are the program's; it fails if an answer is wrong.
