@@ -1,16 +1,9 @@
-//! When the background works: it syncs once an interval, weaves what waits, and lets views expire.
+//! When the background works: it syncs once an interval, and weaves what waits.
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
 mod bed;
 
-use std::{sync::Arc, time::Duration};
-
-use kvilt_base::{Budget, Descriptor as _, Disk, Durability, Engine, ErrorKind, Settings, World};
-use kvilt_io::{ManualClock, MemoryDisk, SeededRng, StepSpawn};
-use kvilt_teks::Options;
-
-const MINUTE: Duration = Duration::from_secs(60);
-const HOUR: Duration = Duration::from_secs(3600);
+use kvilt_io::MemoryDisk;
 
 /// More than the weaver takes in a step.
 const MANY: u32 = 10_000;
@@ -45,48 +38,4 @@ fn many_new_keys_are_woven_before_the_next_sync() {
     assert!(queued_most > 1000, "{queued_most} keys waited at most: puts weave themselves");
     assert!(queued_most < u64::from(MANY) / 2, "{queued_most} keys waited");
     assert_eq!(bed::figure(&*db, "rotations"), 0);
-}
-
-/// Clock and background are the test's; a sync comes each hour, and a view expires behind a minute.
-fn open(disk: Arc<dyn Disk>) -> (Arc<dyn Engine>, Arc<ManualClock>, Arc<StepSpawn>) {
-    let clock = ManualClock::new();
-    let spawn = StepSpawn::new(clock.clone(), 1);
-    let world = World {
-        clock: clock.clone(),
-        rng: Arc::new(SeededRng::new(7)),
-        spawn: spawn.clone(),
-        budget: Budget::new(64 << 20),
-    };
-    let mut settings = Settings::default();
-    settings.durability = Durability::Async { interval: HOUR };
-    settings.view_age_max = MINUTE;
-    (Options::default().open(disk, world, &settings).unwrap(), clock, spawn)
-}
-
-/// With a view open the log was synced each time that a view might expire; and a view that had expired, and
-/// was still held, kept a store at rest stepping.
-#[test]
-fn a_view_expires_between_two_syncs_and_does_not_hasten_the_next() {
-    let disk = MemoryDisk::new(1);
-    let (db, clock, spawn) = open(disk.clone());
-    db.put(b"a", b"1").unwrap();
-    spawn.step_all_until_idle();
-    let view = db.view().unwrap();
-    db.put(b"a", b"2").unwrap();
-    let ops = disk.ops();
-    // It looks for views each minute, and then at the moment when one expires.
-    for _ in 0..2 {
-        clock.advance(MINUTE);
-        spawn.step_all_until_idle();
-    }
-    let error = db.get(b"a", Some(&view)).unwrap_err();
-    assert_eq!(error.kind(), ErrorKind::SnapshotTooOld);
-    assert_eq!(disk.ops(), ops, "the interval is not over");
-    clock.advance(HOUR);
-    spawn.step_all_until_idle();
-    assert!(disk.ops() > ops);
-    clock.advance(HOUR);
-    spawn.step_all_until_idle();
-    assert_eq!(spawn.next_deadline(), None, "nothing is left to be done, though the view is held");
-    drop(view);
 }

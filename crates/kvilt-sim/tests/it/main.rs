@@ -9,4 +9,5 @@ mod faults;
 mod history;
 mod model;
 mod oracles;
+mod rest;
 mod toy;

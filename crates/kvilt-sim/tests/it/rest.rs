@@ -1,17 +1,16 @@
-//! When the background works: it takes a cut once an interval, and lets views expire.
-#![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
+//! When the background of an engine works that makes durable what was written once an interval.
 
 use std::{sync::Arc, time::Duration};
 
-use kvilt_base::{Budget, Descriptor as _, Disk, Durability, Engine, ErrorKind, Settings, World};
+use kvilt_base::{Budget, Descriptor, Disk, Durability, Engine, ErrorKind, Settings, World};
 use kvilt_io::{ManualClock, MemoryDisk, SeededRng, StepSpawn};
-use kvilt_kvell::Options;
 
 const MINUTE: Duration = Duration::from_secs(60);
 const HOUR: Duration = Duration::from_secs(3600);
 
-/// Clock and background are the test's; a cut comes each hour, and a view expires behind a minute.
-fn open(disk: Arc<dyn Disk>) -> (Arc<dyn Engine>, Arc<ManualClock>, Arc<StepSpawn>) {
+/// Clock and background are the test's; what was written is made durable each hour, and a view expires behind
+/// a minute.
+fn open(engine: &dyn Descriptor, disk: Arc<dyn Disk>) -> (Arc<dyn Engine>, Arc<ManualClock>, Arc<StepSpawn>) {
     let clock = ManualClock::new();
     let spawn = StepSpawn::new(clock.clone(), 1);
     let world = World {
@@ -23,15 +22,24 @@ fn open(disk: Arc<dyn Disk>) -> (Arc<dyn Engine>, Arc<ManualClock>, Arc<StepSpaw
     let mut settings = Settings::default();
     settings.durability = Durability::Async { interval: HOUR };
     settings.view_age_max = MINUTE;
-    (Options::default().open(disk, world, &settings).unwrap(), clock, spawn)
+    (engine.open(disk, world, &settings).unwrap(), clock, spawn)
 }
 
-/// With a view open a cut was taken each time that a view might expire; and a view that had expired, and was
-/// still held, kept a store at rest stepping.
 #[test]
-fn a_view_expires_between_two_cuts_and_does_not_hasten_the_next() {
+fn a_view_of_kvell_expires_between_two_cuts() {
+    a_view_expires_and_hastens_nothing(&kvilt_kvell::Options::default());
+}
+
+#[test]
+fn a_view_of_teks_expires_between_two_syncs() {
+    a_view_expires_and_hastens_nothing(&kvilt_teks::Options::default());
+}
+
+/// With a view open all was made durable each time that a view might expire; and a view that had expired, and
+/// was still held, kept a store at rest stepping.
+fn a_view_expires_and_hastens_nothing(engine: &dyn Descriptor) {
     let disk = MemoryDisk::new(1);
-    let (db, clock, spawn) = open(disk.clone());
+    let (db, clock, spawn) = open(engine, disk.clone());
     db.put(b"a", b"1").unwrap();
     spawn.step_all_until_idle();
     let view = db.view().unwrap();
