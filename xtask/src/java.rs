@@ -82,7 +82,7 @@ pub(crate) fn run(workspace: &Workspace, words: &[&str]) -> Result<()> {
     ensure!(is_there(), "{WHAT_TO_INSTALL}");
     library(workspace, words.is_empty())?;
     if words.first() == Some(&"--example") {
-        return example(workspace, homes()?.pop().flatten(), words.len() > 1);
+        return example(workspace, homes()?.pop().flatten().as_deref(), words.len() > 1);
     }
     let directory = workspace.root.join("java");
     let mut homes = homes()?;
@@ -95,7 +95,7 @@ pub(crate) fn run(workspace: &Workspace, words: &[&str]) -> Result<()> {
     if words.is_empty() {
         let newest = homes.pop().flatten();
         maven(&directory, &[CLUSTER, CHECKED].concat(), newest.as_deref())?;
-        example(workspace, newest, false)?;
+        example(workspace, newest.as_deref(), false)?;
     }
     if let [] | ["--jar"] = words {
         println!(
@@ -107,25 +107,27 @@ pub(crate) fn run(workspace: &Workspace, words: &[&str]) -> Result<()> {
 
 /// Runs Maven on `java/` with this JDK, or the one that Maven finds.
 fn maven(directory: &Path, goal: &[&str], home: Option<&Path>) -> Result<()> {
+    let named = home.map_or("the JDK that Maven finds".into(), Path::to_string_lossy);
+    println!("$ mvn -B -ntp {} ({named})", goal.join(" "));
+    quietly(command(directory, home).args(goal))
+}
+
+/// Maven, to be run in a directory with this JDK, or the one that it finds.
+fn command(directory: &Path, home: Option<&Path>) -> Command {
     let mut maven = Command::new("mvn");
-    maven.current_dir(directory).args(["-B", "-ntp"]).args(goal);
+    maven.current_dir(directory).args(["-B", "-ntp"]);
     if let Some(home) = home {
         maven.env("JAVA_HOME", home);
     }
-    let named = home.map_or("the JDK that Maven finds".into(), Path::to_string_lossy);
-    println!("$ mvn -B -ntp {} ({named})", goal.join(" "));
-    quietly(&mut maven)
+    maven
 }
 
 /// Runs the example, whose lines are the program's; it fails if an answer is wrong.
-fn example(workspace: &Workspace, home: Option<PathBuf>, is_serving: bool) -> Result<()> {
-    let mut maven = Command::new("mvn");
-    maven.current_dir(workspace.root.join("java")).args(["-B", "-ntp"]).args(EXAMPLE);
+fn example(workspace: &Workspace, home: Option<&Path>, is_serving: bool) -> Result<()> {
+    let mut maven = command(&workspace.root.join("java"), home);
+    maven.args(EXAMPLE);
     if is_serving {
         maven.arg("-Dexample.arguments=--serve");
-    }
-    if let Some(home) = home {
-        maven.env("JAVA_HOME", home);
     }
     println!("$ mvn -B -ntp {}", EXAMPLE.join(" "));
     let status = maven.status().context("start mvn")?;
