@@ -10,6 +10,7 @@
 //! waits for the other, and two cores have something to do while a step of one thread runs.
 
 use std::{
+    collections::VecDeque,
     io::{BufRead as _, BufReader},
     path::PathBuf,
     process::{Child, Command},
@@ -109,6 +110,9 @@ const BENCH: &str = "test --test smoke";
 /// With a feature that nothing else is built with, so that no other step ever sees a planted bug.
 const PLANTED_BUGS: &str = "run --package kvilt-sim --features mutants -- mutants";
 
+/// Begins the line that tells of a step that failed.
+const STEP_FAILED: &str = "xtask: step ";
+
 /// Runs the steps; fails if one failed.
 pub(crate) fn run(workspace: &Workspace, extent: Extent) -> Result<()> {
     let beside = (extent == Extent::Full).then(Beside::start).transpose()?;
@@ -123,7 +127,7 @@ pub(crate) fn run(workspace: &Workspace, extent: Extent) -> Result<()> {
         outcomes.push((step.name, started.elapsed(), result.is_ok()));
         if let Err(error) = result {
             let reason = format!("{} failed: {error:#}", step.name);
-            eprintln!("{reason}");
+            println!("{STEP_FAILED}{reason}");
             reasons.push(reason);
         }
     }
@@ -151,7 +155,8 @@ fn belongs(step: &Step, extent: Extent) -> bool {
 /// mark.
 struct Beside {
     process: Child,
-    lines: JoinHandle<()>,
+    /// Ends with the process, and gives the lines in which steps failed.
+    lines: JoinHandle<Vec<String>>,
 }
 
 impl Beside {
@@ -167,18 +172,45 @@ impl Beside {
             .spawn()
             .context("start the steps beside the others")?;
         let lines = thread::spawn(move || {
+            let mut failures = Failures::default();
             for line in BufReader::new(output).split(b'\n').map_while(Result::ok) {
-                println!("beside | {}", String::from_utf8_lossy(&line));
+                let line = String::from_utf8_lossy(&line);
+                println!("beside | {line}");
+                failures.note(&line);
             }
+            failures.lines
         });
         Ok(Beside { process, lines })
     }
 
     fn wait(mut self) -> Result<()> {
         let status = self.process.wait().context("wait for the steps beside the others")?;
-        let are_shown = self.lines.join().is_ok();
-        ensure!(status.success() && are_shown, "what ran beside the others failed ({status}): see its table");
+        let Ok(failures) = self.lines.join() else { bail!("what the steps beside the others told is lost") };
+        ensure!(status.success(), "what ran beside the others failed ({status}):\n{}", failures.join("\n"));
         Ok(())
+    }
+}
+
+/// Of the lines of many steps, those before and at each failure: a record of a long check may keep only its
+/// end.
+#[derive(Default)]
+struct Failures {
+    latest: VecDeque<String>,
+    lines: Vec<String>,
+}
+
+impl Failures {
+    /// Limits how many lines are kept for a step that fails, the one that tells of the failure included.
+    const LINES_MAX: usize = 40;
+
+    fn note(&mut self, line: &str) {
+        if self.latest.len() == Self::LINES_MAX {
+            self.latest.pop_front();
+        }
+        self.latest.push_back(line.to_owned());
+        if line.starts_with(STEP_FAILED) {
+            self.lines.extend(self.latest.drain(..));
+        }
     }
 }
 
@@ -263,6 +295,24 @@ mod tests {
         assert_eq!(defaults, members);
         let is_member = |name| metadata["packages"].as_array().unwrap().iter().any(|p| p["name"] == name);
         assert!(is_member("kvilt-sim") && is_member("xtask") && !is_member("kvilt-bench-compare"));
+    }
+
+    #[test]
+    fn what_a_failed_step_told_last_is_kept_and_nothing_of_others() {
+        let mut failures = Failures::default();
+        for i in 0..100 {
+            failures.note(&format!("line {i}"));
+        }
+        failures.note("xtask: step loom failed: why");
+        failures.note("the next step is well");
+        assert_eq!(failures.lines.len(), Failures::LINES_MAX);
+        assert_eq!(failures.lines[0], "line 61");
+        assert_eq!(failures.lines.last().unwrap(), "xtask: step loom failed: why");
+        failures.note("xtask: step fuzz failed: why");
+        assert_eq!(
+            failures.lines[Failures::LINES_MAX..],
+            ["the next step is well", "xtask: step fuzz failed: why"]
+        );
     }
 
     #[test]

@@ -217,7 +217,11 @@ fn first_number(version: &str) -> Option<u32> {
     version.split(|c: char| !c.is_ascii_digit()).next()?.parse().ok()
 }
 
-/// Runs Maven, showing what tests ran and what went wrong; if it fails, all that it said.
+/// Limits how many of Maven's errors are shown again behind all that it said, in lines.
+const ERRORS_MAX: usize = 30;
+
+/// Runs Maven, showing what tests ran and what went wrong; if it fails, all that it said, and at the end its
+/// first errors once more.
 fn quietly(maven: &mut Command) -> Result<()> {
     let mut child = maven.stdout(Stdio::piped()).spawn().context("start mvn")?;
     let mut said = Vec::new();
@@ -231,6 +235,8 @@ fn quietly(maven: &mut Command) -> Result<()> {
     let status = child.wait().context("wait for mvn")?;
     if !status.success() {
         println!("{}", said.join("\n"));
+        let errors: Vec<&String> = said.iter().filter(|line| line.contains("[ERROR]")).collect();
+        errors.iter().take(ERRORS_MAX).for_each(|line| println!("{line}"));
         bail!("mvn: {status}");
     }
     Ok(())
