@@ -17,6 +17,7 @@ import java.util.ArrayList;
 import java.util.HashMap;
 import java.util.List;
 import java.util.Map;
+import java.util.Random;
 import java.util.TreeMap;
 import java.util.concurrent.TimeUnit;
 import java.util.concurrent.TimeoutException;
@@ -48,6 +49,12 @@ class ClusterTest {
     private static final int EVENTS_A_SECOND = 5_000;
     private static final int USERS = 200;
     private static final int SLOTS = 2;
+
+    /** Ports that the system gives to nobody who connects. */
+    private static final int PORT_MIN = 20_000;
+
+    private static final int PORT_MAX = 32_000;
+
     private static final Duration PATIENCE = Duration.ofSeconds(90);
     private static final Pattern RESTORED = Pattern.compile("\\((\\d+)/(\\d+)\\)#(\\d+) restored (\\d+) rows in");
 
@@ -325,17 +332,21 @@ class ClusterTest {
         return text.toString();
     }
 
-    private static int[] ports(int count) throws IOException {
-        int[] ports = new int[count];
-        ServerSocket[] sockets = new ServerSocket[count];
-        for (int i = 0; i < count; i++) {
-            sockets[i] = new ServerSocket(0);
-            ports[i] = sockets[i].getLocalPort();
+    private static int[] ports(int count) {
+        return new Random()
+                .ints(PORT_MIN, PORT_MAX)
+                .distinct()
+                .filter(ClusterTest::isFree)
+                .limit(count)
+                .toArray();
+    }
+
+    private static boolean isFree(int port) {
+        try (ServerSocket socket = new ServerSocket(port)) {
+            return socket.isBound();
+        } catch (IOException e) {
+            return false;
         }
-        for (ServerSocket socket : sockets) {
-            socket.close();
-        }
-        return ports;
     }
 
     private static String seconds(long begin, long end) {

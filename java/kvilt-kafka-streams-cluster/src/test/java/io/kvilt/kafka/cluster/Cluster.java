@@ -44,7 +44,16 @@ final class Cluster implements AutoCloseable {
     /** Both stores of each partition. */
     static final int STORES = 2 * PARTITIONS;
 
-    private static final Duration PATIENCE = Duration.ofSeconds(60);
+    /** Limits each wait. Healthy ones take some 20 seconds where other programs use both processors. */
+    private static final Duration PATIENCE = Duration.ofSeconds(150);
+
+    /** Limits what a failure tells of each program's log. */
+    private static final int LINES_TOLD = 25;
+
+    /** Ports that are not given to whoever connects, as a broker's own attempts do before the others listen. */
+    private static final int PORT_MIN = 20_000;
+
+    private static final int PORT_MAX = 32_000;
 
     /** Between the events of a user; a window has several of them. */
     private static final long EVENT_MS = Duration.ofSeconds(7).toMillis();
@@ -127,7 +136,7 @@ final class Cluster implements AutoCloseable {
                     "group.initial.rebalance.delay.ms=0"));
             String[] words = {"kafka.tools.StorageTool", "format", "-t", cluster, "-c", settings.toString()};
             Program format = start("format" + id, List.of(), words);
-            assertTrue(format.process.waitFor(60, TimeUnit.SECONDS), "format");
+            assertTrue(format.process.waitFor(PATIENCE.toSeconds(), TimeUnit.SECONDS), "format");
             assertEquals(0, format.process.exitValue(), () -> format.lines.toString());
             brokers.add(start("broker" + id, List.of(), "kafka.Kafka", settings.toString()));
         }
@@ -212,6 +221,19 @@ final class Cluster implements AutoCloseable {
         });
     }
 
+    /** Waits until instances have the rows of all events: Kafka may still move tasks from one to the other. */
+    void awaitRows(Program... instances) throws IOException, TimeoutException {
+        long end = System.nanoTime() + PATIENCE.toNanos();
+        List<Long> rows;
+        do {
+            rows = new ArrayList<>();
+            for (Program instance : instances) {
+                rows.add(instance.scan());
+            }
+        } while (rows.stream().mapToLong(Long::longValue).sum() != produced && System.nanoTime() < end);
+        assertEquals(produced, rows.stream().mapToLong(Long::longValue).sum(), () -> "rows of " + produced + " events");
+    }
+
     /**
      * Every user's events have come once, numbered without a hole, in the order in which they were produced, and those
      * of each window were counted one by one.
@@ -255,28 +277,40 @@ final class Cluster implements AutoCloseable {
         }
     }
 
-    private static int[] ports(int count) throws IOException {
-        int[] ports = new int[count];
-        ServerSocket[] sockets = new ServerSocket[count];
-        for (int i = 0; i < count; i++) {
-            sockets[i] = new ServerSocket(0, 1, InetAddress.getLoopbackAddress());
-            ports[i] = sockets[i].getLocalPort();
+    private static int[] ports(int count) {
+        return new Random()
+                .ints(PORT_MIN, PORT_MAX)
+                .distinct()
+                .filter(Cluster::isFree)
+                .limit(count)
+                .toArray();
+    }
+
+    private static boolean isFree(int port) {
+        try (ServerSocket socket = new ServerSocket(port, 1, InetAddress.getLoopbackAddress())) {
+            return socket.isBound();
+        } catch (IOException e) {
+            return false;
         }
-        for (ServerSocket socket : sockets) {
-            socket.close();
-        }
-        return ports;
     }
 
     static String seconds(long begin) {
         return String.format("%.1f", (System.nanoTime() - begin) / 1e9);
     }
 
-    static void await(String what, BooleanSupplier isDone) throws TimeoutException {
+    /** Waits, and fails with what every program told last. */
+    void await(String what, BooleanSupplier isDone) throws TimeoutException {
+        if (!isDoneInTime(isDone)) {
+            throw new TimeoutException("no " + what + " in " + PATIENCE.toSeconds() + " s\n"
+                    + programs.stream().map(program -> program.lastLines(LINES_TOLD)).collect(Collectors.joining("\n")));
+        }
+    }
+
+    static boolean isDoneInTime(BooleanSupplier isDone) {
         long end = System.nanoTime() + PATIENCE.toNanos();
         while (!isDone.getAsBoolean()) {
             if (System.nanoTime() > end) {
-                throw new TimeoutException("no " + what + " in " + PATIENCE.toSeconds() + " s");
+                return false;
             }
             try {
                 Thread.sleep(50);
@@ -284,5 +318,6 @@ final class Cluster implements AutoCloseable {
                 throw new IllegalStateException(e);
             }
         }
+        return true;
     }
 }

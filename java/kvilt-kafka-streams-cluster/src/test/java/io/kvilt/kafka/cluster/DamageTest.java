@@ -1,9 +1,7 @@
 package io.kvilt.kafka.cluster;
 
 import static io.kvilt.kafka.cluster.Cluster.STORES;
-import static io.kvilt.kafka.cluster.Cluster.await;
 import static io.kvilt.kafka.cluster.Cluster.seconds;
-import static org.junit.jupiter.api.Assertions.assertEquals;
 import static org.junit.jupiter.api.Assertions.assertFalse;
 import static org.junit.jupiter.api.Assertions.assertTrue;
 
@@ -31,11 +29,11 @@ class DamageTest {
     Path directory;
 
     @Test
-    @Timeout(value = 5, unit = TimeUnit.MINUTES)
+    @Timeout(value = 10, unit = TimeUnit.MINUTES)
     void kafka_restores_stores_whose_files_are_damaged() throws Exception {
         try (Cluster cluster = new Cluster(directory, 1, EVENT_BYTES)) {
             Program before = cluster.instance("first", Keeper.KVILT);
-            await("the instance", () -> before.isRunning() && before.stores().size() == STORES);
+            cluster.await("the instance", () -> before.isRunning() && before.stores().size() == STORES);
             cluster.produce(EVENTS);
             cluster.receive(EVENTS);
             before.stop();
@@ -49,18 +47,18 @@ class DamageTest {
 
             long started = System.nanoTime();
             Program first = cluster.instance("first", Keeper.KVILT);
-            await("a restore of the first", () -> first.isRunning() && isAnew(first, 1));
+            cluster.await("a restore of the first", () -> first.isRunning() && isAnew(first, 1));
             // A query finds the other, and the task hears of it by the next event.
             first.scan();
             cluster.produce(EVENTS);
-            await("a restore of the second", () -> isAnew(first, 2));
+            cluster.await("a restore of the second", () -> isAnew(first, 2));
             cluster.receive(2 * EVENTS);
             System.out.println("measured: all events " + seconds(started) + " s after the start; " + first.told("begin")
                     + first.told("damaged"));
             cluster.check();
             assertTrue(first.told("damaged").get(0).contains(largest.getFileName().toString()), "the file is named");
-            await("the instance", first::isRunning);
-            assertEquals(2 * EVENTS, first.scan());
+            cluster.await("the instance", first::isRunning);
+            cluster.awaitRows(first);
             for (int partition : new int[] {0, 3}) {
                 assertFalse(isAnew(first, partition), () -> "a store without damage began anew: " + first.lines);
             }

@@ -1,9 +1,7 @@
 package io.kvilt.kafka.cluster;
 
 import static io.kvilt.kafka.cluster.Cluster.STORES;
-import static io.kvilt.kafka.cluster.Cluster.await;
 import static io.kvilt.kafka.cluster.Cluster.seconds;
-import static org.junit.jupiter.api.Assertions.assertEquals;
 import static org.junit.jupiter.api.Assertions.assertTrue;
 import static org.junit.jupiter.api.Assertions.fail;
 
@@ -26,7 +24,6 @@ class FullDiskTest {
     private static final int DISK_MEGABYTES = 64;
     private static final int BALLAST_MEGABYTES = 52;
     private static final int THREADS = 3;
-    private static final int SCANS_MAX = 60;
     private static final int EVENTS = 20_000;
 
     /** All events together take more than the disk has beside the ballast, and less than it has without. */
@@ -41,15 +38,15 @@ class FullDiskTest {
     Path directory;
 
     @Test
-    @Timeout(value = 5, unit = TimeUnit.MINUTES)
+    @Timeout(value = 10, unit = TimeUnit.MINUTES)
     void a_full_disk_ends_threads_until_there_is_room() throws Exception {
         try (Cluster cluster = new Cluster(directory, 1, EVENT_BYTES)) {
             Path state = Files.createDirectories(cluster.state("first"));
             Program instance = cluster.instance("first", Keeper.KVILT, onSmallDisk(state));
-            await("the instance", () -> instance.isRunning() && instance.stores().size() == STORES);
+            cluster.await("the instance", () -> instance.isRunning() && instance.stores().size() == STORES);
             cluster.produce(EVENTS);
             // The thread that takes its place opens the stores on a full disk, and comes to the same point.
-            await("a full disk", () -> instance.told("full").size() >= THREADS);
+            cluster.await("a full disk", () -> instance.told("full").size() >= THREADS);
             for (String told : instance.told("full")) {
                 assertTrue(told.matches(".*Cannot (commit to|write to|open) the store \\w+ of task 0_\\d in /.*"), told);
                 assertTrue(told.contains("No space left") || told.contains("the disk is full"), told);
@@ -65,12 +62,7 @@ class FullDiskTest {
                     + instance.told("full").size() + " threads had ended");
             cluster.check();
             // Kafka waits for threads that ended before it gives all tasks to the one that is left.
-            long rows = 0;
-            for (int i = 0; i < SCANS_MAX && rows != EVENTS; i++) {
-                rows = instance.scan();
-                TimeUnit.MILLISECONDS.sleep(500);
-            }
-            assertEquals(EVENTS, rows);
+            cluster.awaitRows(instance);
             instance.stop();
         }
     }

@@ -20,6 +20,7 @@ import org.apache.kafka.streams.StreamsBuilder;
 import org.apache.kafka.streams.StreamsConfig;
 import org.apache.kafka.streams.Topology;
 import org.apache.kafka.streams.TopologyConfig;
+import org.apache.kafka.streams.errors.InvalidStateStoreException;
 import org.apache.kafka.streams.errors.StreamsUncaughtExceptionHandler.StreamThreadExceptionResponse;
 import org.apache.kafka.streams.errors.TaskCorruptedException;
 import org.apache.kafka.streams.kstream.KStream;
@@ -40,9 +41,11 @@ import org.apache.kafka.streams.state.Stores;
  * An application's process: numbers the events of each user, keeps them in order, tells of each once, and counts those
  * of each minute.
  *
- * <p>Writes lines: {@code state RUNNING}, {@code begin store partition offset end} where a store begins to be restored
- * or followed, {@code full} where a thread ended as the disk is full, and {@code rows n} for the line {@code scan} of
- * its input, -1 behind {@code damaged} if the query found damage. Ends when its input does.
+ * <p>Writes lines: {@code state RUNNING}, {@code begin store partition offset end} where a store begins to be restored,
+ * {@code begin store partition offset standby} where it begins to follow another, {@code followed store partition
+ * offset} for what it took over, {@code full} where a thread ended as the disk is full, and {@code rows n} for the line
+ * {@code scan} of its input, -1 behind {@code damaged} if the query found damage, -2 if Kafka answers no query while it
+ * moves tasks. Ends when its input does.
  */
 public final class Instance {
     private static final String STORE = "timeline";
@@ -175,6 +178,8 @@ public final class Instance {
         } catch (TaskCorruptedException e) {
             tell("damaged " + e.getCause().getMessage());
             return -1;
+        } catch (InvalidStateStoreException e) {
+            return -2;
         }
         return rows;
     }
@@ -206,7 +211,9 @@ public final class Instance {
 
         @Override
         public void onBatchLoaded(
-                TopicPartition partition, String store, TaskId task, long last, long size, long end) {}
+                TopicPartition partition, String store, TaskId task, long last, long size, long end) {
+            tell("followed " + store + " " + partition.partition() + " " + last);
+        }
 
         @Override
         public void onUpdateSuspended(

@@ -5,6 +5,7 @@ import java.io.IOException;
 import java.io.OutputStream;
 import java.io.UncheckedIOException;
 import java.nio.charset.StandardCharsets;
+import java.nio.file.Files;
 import java.nio.file.Path;
 import java.util.ArrayList;
 import java.util.List;
@@ -18,6 +19,7 @@ import java.util.stream.Collectors;
 final class Program {
     private static final int STOP_SECONDS = 30;
 
+    private final Path log;
     final Process process;
     final List<String> lines = new CopyOnWriteArrayList<>();
 
@@ -27,6 +29,7 @@ final class Program {
      * @param within words of a command that starts another one
      */
     Program(Path log, List<String> within, List<String> mainAndArguments) throws IOException {
+        this.log = log;
         String classes = System.getProperty("surefire.test.class.path", System.getProperty("java.class.path"));
         List<String> command = new ArrayList<>(within);
         command.addAll(List.of(
@@ -68,6 +71,22 @@ final class Program {
         return lines.stream().filter(line -> line.startsWith(word + " ")).toList();
     }
 
+    /** What it told last, and complained of last. */
+    String lastLines(int count) {
+        StringBuilder text = new StringBuilder("--- " + log.getFileName());
+        List<String> complaints;
+        try {
+            complaints = Files.readAllLines(log);
+        } catch (IOException e) {
+            complaints = List.of("(unreadable: " + e + ")");
+        }
+        for (List<String> all : List.of(List.copyOf(lines), complaints)) {
+            all.subList(Math.max(0, all.size() - count), all.size())
+                    .forEach(line -> text.append('\n').append(line));
+        }
+        return text.toString();
+    }
+
     /** The stores that it has, as the active one or the standby: name and partition. */
     Set<String> stores() {
         return told("begin").stream()
@@ -75,13 +94,29 @@ final class Program {
                 .collect(Collectors.toSet());
     }
 
-    /** How many events are in the partitions that are active there. */
+    /** Up to which offset a store has followed another; no limit if it is the active one. */
+    long followed(String store, int partition) {
+        long followed = Long.MAX_VALUE;
+        for (String line : lines) {
+            String[] words = line.split(" ");
+            if (line.startsWith("begin " + store + " " + partition + " ")) {
+                followed = line.endsWith("standby") ? Long.parseLong(words[3]) : Long.MAX_VALUE;
+            } else if (line.startsWith("followed " + store + " " + partition + " ")) {
+                followed = Long.parseLong(words[3]);
+            }
+        }
+        return followed;
+    }
+
+    /** How many events are in the partitions that are active there; negative if there is no answer, see {@link Instance}. */
     long scan() throws IOException, TimeoutException {
         int before = told("rows").size();
         OutputStream input = process.getOutputStream();
         input.write("scan\n".getBytes(StandardCharsets.UTF_8));
         input.flush();
-        Cluster.await("an answer to a scan", () -> told("rows").size() > before);
+        if (!Cluster.isDoneInTime(() -> told("rows").size() > before)) {
+            throw new TimeoutException("no answer to a scan: " + lastLines(100));
+        }
         return Long.parseLong(told("rows").get(before).split(" ")[1]);
     }
 }
