@@ -33,7 +33,7 @@ final class Checkpoints {
     private Checkpoints() {}
 
     /**
-     * Makes Kafka restore from the begin what comes from this changelog. Kafka reads the file of a task behind all
+     * Makes Kafka restore from the beginning what comes from this changelog. Kafka reads the file of a task behind all
      * opens; where it read that of global tables before, this fails, and the next start finds the file as it is then.
      *
      * @param failure how the text of the failure begins

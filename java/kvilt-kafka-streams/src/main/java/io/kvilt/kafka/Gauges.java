@@ -14,13 +14,14 @@ import org.apache.kafka.common.metrics.Sensor.RecordingLevel;
 import org.apache.kafka.streams.StreamsMetrics;
 
 /**
- * Kvilt's figures of a store among Kafka's metrics, in the group {@code stream-state-metrics}.
+ * Kvilt's figures of a store among Kafka's metrics, in a group of their own: a name that Kafka gives a metric of its
+ * own, as 4.4 did, would keep the store from being opened.
  *
  * <p>How often and how fast Kafka calls a store it measures itself, for every kind of store. What is added: how long
  * commits take, and what the engine says of itself.
  */
 final class Gauges {
-    private static final String GROUP = "stream-state-metrics";
+    private static final String GROUP = "stream-kvilt-metrics";
 
     /** How old figures may be that are asked for one by one. */
     private static final long AGE_MAX_NS = 1_000_000_000;
@@ -33,7 +34,13 @@ final class Gauges {
     private Stats stats;
     private long statsAt;
 
-    Gauges(StreamsMetrics metrics, String task, String name, Kvilt db, DoubleSupplier uncommittedBytes) {
+    Gauges(
+            StreamsMetrics metrics,
+            String task,
+            String scope,
+            String name,
+            Kvilt db,
+            DoubleSupplier uncommittedBytes) {
         this.metrics = metrics;
         this.db = db;
         String entity = task + "." + name;
@@ -41,7 +48,9 @@ final class Gauges {
         sensors.add(commits);
         Sensor sensor = metrics.addSensor("kvilt." + entity + ".figures", RecordingLevel.INFO);
         sensors.add(sensor);
-        Map<String, String> tags = Map.of("task-id", task, "kvilt-state-id", name);
+        // Kafka's own tags of a store. The thread's name has the client's, so two applications tell of two.
+        Map<String, String> tags = Map.of(
+                "thread-id", Thread.currentThread().getName(), "task-id", task, scope + "-state-id", name);
         sensor.add(
                 new MetricName("uncommitted-bytes", GROUP, "Bytes of writes held back until the commit", tags),
                 new Figure(uncommittedBytes));

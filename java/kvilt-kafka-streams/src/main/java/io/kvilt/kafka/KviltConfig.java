@@ -34,8 +34,8 @@ public final class KviltConfig {
 
     /**
      * Bytes of writes that a transactional store of an exactly-once application holds back until its task commits; at
-     * most 128 MiB. Default: 64 MiB. When there are more, all are written before the commit, and if the process dies
-     * until then the store is restored as a whole. Kafka's own {@code statestore.uncommitted.max.bytes} makes tasks
+     * most 128 MiB. Default: 64 MiB. When there are more, all are written before the commit, and if the task
+     * ends without it the store is removed at its next open, and restored from the beginning of its changelog. Kafka's own {@code statestore.uncommitted.max.bytes} makes tasks
      * commit before that.
      *
      * <p>Stores are transactional by {@code enable.transactional.statestores=true}, from Kafka 4.4 on. Older ones do

@@ -12,7 +12,7 @@ import org.apache.kafka.streams.state.SessionBytesStoreSupplier;
 import org.apache.kafka.streams.state.WindowBytesStoreSupplier;
 
 /**
- * Puts all stores of the DSL on Kvilt that do not name another, by one line:
+ * Makes Kvilt keep the tables, aggregations and joins of the DSL that name no store, by one line:
  *
  * <pre>{@code
  * dsl.store.suppliers.class=io.kvilt.kafka.KviltDslStoreSuppliers
@@ -20,7 +20,8 @@ import org.apache.kafka.streams.state.WindowBytesStoreSupplier;
  *
  * <p>The line belongs to {@link StreamsConfig}; where the topology is built with other settings than those the
  * application runs with, to those of the topology ({@code TopologyConfig}). Headers of records are not kept, if the
- * topology asks for that (Kafka 4.3).
+ * topology asks for that (Kafka 4.3). The buffers of {@code suppress} and of stream-table joins with a grace period
+ * remain Kafka's own, the latter RocksDB's.
  */
 public final class KviltDslStoreSuppliers implements DslStoreSuppliers {
     /** Made by Kafka, by the name of the class. */

@@ -49,7 +49,7 @@ abstract class KviltStore implements StateStore {
     @Override
     public void init(StateStoreContext context, StateStore root) {
         this.context = context;
-        Storage open = Storage.open(name, kind, context);
+        Storage open = Storage.open(name, kind, scope(), context);
         storage = open;
         try {
             opened(open, context);
@@ -62,6 +62,11 @@ abstract class KviltStore implements StateStore {
             open.close();
             throw e;
         }
+    }
+
+    /** As its supplier has it. */
+    private String scope() {
+        return kind.startsWith("key-value") ? "kvilt" : "kvilt-" + kind.split(" ")[0];
     }
 
     /** Looks at what the store has when it is opened. */

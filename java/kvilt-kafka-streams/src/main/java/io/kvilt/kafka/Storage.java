@@ -38,9 +38,9 @@ import org.slf4j.LoggerFactory;
  *
  * <p>A transactional task's writes wait in {@link #uncommitted} until the task commits. Then they go to the engine in one
  * batch with the offsets, so what a crash leaves is a commit, and the task replays from there. If they need more room
- * than they may have, they are written before, with a mark in the same batch; the next commit takes it away. A marked
- * store has no offsets for an exactly-once task, so Kafka restores it as a whole. All other writes go through, and
- * mark the store at the first one behind a commit.
+ * than they may have, they are written before, with a mark in the same batch; the next commit takes it away. A store
+ * that is marked when a transactional task opens it is made anew. All other writes go through, and mark the store at
+ * the first one behind a commit. A marked store has no offsets for an exactly-once task, so Kafka makes it anew.
  */
 final class Storage implements AutoCloseable {
     private static final Logger LOG = LoggerFactory.getLogger(Storage.class);
@@ -59,6 +59,11 @@ final class Storage implements AutoCloseable {
      * batch takes as much of Java's heap.
      */
     private static final int PIECE_OPERATIONS_MAX = 32 << 10;
+
+    /** Limits of the engine, in bytes. */
+    private static final int KEY_BYTES_MAX = 64 << 10;
+
+    private static final int VALUE_BYTES_MAX = 64 << 20;
 
     private static final long PIECE_BYTES_MAX = 16 << 20;
 
@@ -100,7 +105,7 @@ final class Storage implements AutoCloseable {
     /** What a read has found damaged, or null. A query's thread tells Kafka nothing: the task's own must be told. */
     private volatile KviltException damage;
 
-    private Storage(String name, String kind, StateStoreContext context) {
+    private Storage(String name, String kind, String scope, StateStoreContext context) {
         this.name = name;
         this.context = context;
         this.config = new KviltConfig(context.appConfigs());
@@ -109,7 +114,7 @@ final class Storage implements AutoCloseable {
         Env env = Budgets.acquire(config.memoryBudget);
         try {
             open(kind, env);
-            gauges = new Gauges(context.metrics(), context.taskId().toString(), name, db, uncommitted::bytes);
+            gauges = new Gauges(context.metrics(), context.taskId().toString(), scope, name, db, uncommitted::bytes);
             isOpen = true;
         } catch (RuntimeException | Error e) {
             close();
@@ -128,9 +133,10 @@ final class Storage implements AutoCloseable {
      * Opens the store of a task. A store that is damaged, or is of another kind, is made anew if Kafka can restore it.
      *
      * @param kind what the rows are: whoever names the same kind reads them alike
+     * @param scope what Kafka's metrics call such a store
      */
-    static Storage open(String name, String kind, StateStoreContext context) {
-        return new Storage(name, kind, context);
+    static Storage open(String name, String kind, String scope, StateStoreContext context) {
+        return new Storage(name, kind, scope, context);
     }
 
     private void open(String kind, Env env) {
@@ -172,7 +178,7 @@ final class Storage implements AutoCloseable {
     }
 
     /**
-     * Makes Kafka restore the store from the begin. This comes before anything that makes the store look like one that
+     * Makes Kafka restore the store from the beginning. This comes before anything that makes the store look like one that
      * was there before, so that no crash leaves an empty store whose old offset is believed.
      */
     private void forget(String changelog) {
@@ -215,6 +221,10 @@ final class Storage implements AutoCloseable {
         streamTime = ledger.time();
         isMarked = ledger.isMarked();
         isUncertain = isMarked && config.isExactlyOnce;
+        if (isUncertain && config.isTransactional && changelog != null) {
+            // Kafka believes that a transactional store has commits only, and would restore over these rows.
+            return "it has writes of a transaction that did not come to its end";
+        }
         ledger.mergeInto(position);
         return null;
     }
@@ -305,6 +315,7 @@ final class Storage implements AutoCloseable {
         try {
             isChanged = true;
             if (isWaiting) {
+                rows.forEach(row -> ensureFits(row.getKey(), row.getValue()));
                 rows.forEach(row -> write(row.getKey(), row.getValue()));
                 return;
             }
@@ -347,6 +358,7 @@ final class Storage implements AutoCloseable {
 
     private void write(byte[] key, byte[] value) {
         if (isWaiting()) {
+            ensureFits(key, value);
             uncommitted.put(key, value);
             if (uncommitted.bytes() > config.uncommittedBytesMax) {
                 spill();
@@ -361,6 +373,19 @@ final class Storage implements AutoCloseable {
             db.delete(key);
         } else {
             db.put(key, value);
+        }
+    }
+
+    /** What the engine would refuse must not wait: Kafka would have committed the record when that is noticed. */
+    private void ensureFits(byte[] key, byte[] value) {
+        ensureFits("key", key.length, KEY_BYTES_MAX);
+        ensureFits("value", value == null ? 0 : value.length, VALUE_BYTES_MAX);
+    }
+
+    private void ensureFits(String what, int bytes, int most) {
+        if (bytes > most) {
+            throw new ProcessorStateException(
+                    told("write to") + ": the " + what + " has " + bytes + " bytes; a " + what + " may have up to " + most);
         }
     }
 

@@ -5,7 +5,6 @@ import static org.junit.jupiter.api.Assertions.assertEquals;
 import static org.junit.jupiter.api.Assertions.assertFalse;
 import static org.junit.jupiter.api.Assertions.assertNull;
 import static org.junit.jupiter.api.Assertions.assertThrows;
-import static org.junit.jupiter.api.Assertions.assertTimeoutPreemptively;
 import static org.junit.jupiter.api.Assertions.assertTrue;
 
 import io.kvilt.Env;
@@ -21,6 +20,7 @@ import java.util.Map;
 import java.util.concurrent.ExecutorService;
 import java.util.concurrent.Executors;
 import java.util.concurrent.Future;
+import java.util.concurrent.TimeUnit;
 import java.util.concurrent.atomic.AtomicBoolean;
 import org.apache.kafka.common.TopicPartition;
 import org.apache.kafka.common.header.internals.RecordHeaders;
@@ -41,6 +41,8 @@ import org.apache.kafka.streams.query.WindowKeyQuery;
 import org.apache.kafka.streams.query.WindowRangeQuery;
 import org.apache.kafka.streams.state.KeyValueIterator;
 import org.junit.jupiter.api.Test;
+import org.junit.jupiter.api.Timeout;
+import org.junit.jupiter.api.function.Executable;
 import org.junit.jupiter.api.io.TempDir;
 import org.junit.jupiter.params.ParameterizedTest;
 import org.junit.jupiter.params.provider.ValueSource;
@@ -102,6 +104,68 @@ class CommitTest {
         store.close();
     }
 
+    /** Kafka 4.4 does not remove a transactional store that has no offset: it restores over what is there. */
+    @Test
+    void what_was_written_early_and_not_committed_is_gone_where_kafka_restores() {
+        Task task = new Task(directory, true)
+                .with(KviltConfig.UNCOMMITTED_BYTES_MAX_CONFIG, "0")
+                .withChangelog("store");
+        KviltKeyValueStore store = open(task);
+        store.commit(Map.of(CHANGELOG, 5L));
+        store.put(Task.key("a"), Task.bytes("1"));
+        assertEquals(List.of("a=31"), Text.of(store.all()));
+
+        store = reopen(task, store);
+        assertNull(store.committedOffset(CHANGELOG));
+        assertEquals(List.of(), Text.of(store.all()));
+        store.put(Task.key("b"), Task.bytes("1"));
+        store.commit(Map.of(CHANGELOG, 6L));
+
+        store = reopen(task, store);
+        assertEquals(List.of("b=31"), Text.of(store.all()));
+        assertEquals(6, store.committedOffset(CHANGELOG));
+        store.close();
+
+        // Writes that went through before the application became transactional are no commit either.
+        Task before = new Task(directory, true)
+                .with("enable.transactional.statestores", "false")
+                .withChangelog("store");
+        store = open(before);
+        store.put(Task.key("c"), Task.bytes("1"));
+        store.close();
+        store = open(new Task(directory, true).withChangelog("store"));
+        assertEquals(List.of(), Text.of(store.all()));
+        store.close();
+    }
+
+    /** Kafka commits the record of a row before it commits the store, which must not refuse it then. */
+    @ParameterizedTest
+    @ValueSource(booleans = {false, true})
+    void a_row_that_is_too_long_is_refused_by_the_write_and_not_by_the_commit(boolean isTransactional) {
+        Task task = new Task(directory, true).with("enable.transactional.statestores", isTransactional);
+        KviltKeyValueStore store = open(task);
+        Bytes longest = Bytes.wrap(new byte[64 << 10]);
+        store.put(longest, Task.bytes("1"));
+        store.put(Task.key("a"), new byte[64 << 20]);
+        Bytes longer = Bytes.wrap(new byte[(64 << 10) + 1]);
+        byte[] larger = new byte[(64 << 20) + 1];
+        List<Executable> refused = List.of(
+                () -> store.put(longer, Task.bytes("1")),
+                () -> store.delete(longer),
+                () -> store.put(Task.key("b"), larger),
+                () -> store.putAll(List.of(
+                        new KeyValue<>(Task.key("b"), Task.bytes("1")), new KeyValue<>(longer, Task.bytes("1")))));
+        for (Executable write : refused) {
+            String told = assertThrows(ProcessorStateException.class, write).getMessage();
+            assertTrue(told.matches("Cannot (read|write to) the store .* bytes; a (key|value) may have up to .*"), told);
+        }
+        assertNull(store.get(Task.key("b")));
+        store.commit(Map.of(CHANGELOG, 5L));
+        assertEquals(5, store.committedOffset(CHANGELOG));
+        assertEquals(64 << 20, store.get(Task.key("a")).length);
+        store.close();
+    }
+
     @Test
     void without_exactly_once_writes_are_kept_and_the_offset_is_that_of_the_commit() {
         Task task = new Task(directory, false);
@@ -151,16 +215,11 @@ class CommitTest {
         // The engine refuses a key of so many bytes, and with it the batch.
         List<KeyValue<Bytes, byte[]>> refused = List.of(new KeyValue<>(Bytes.wrap(new byte[1 << 20]), new byte[1]));
         assertThrows(ProcessorStateException.class, () -> first.putAll(refused));
-        try {
-            store.put(Task.key("a"), Task.bytes("1"));
-        } catch (ProcessorStateException e) {
-            assertTrue(isTransactional, "only what waits keeps others from being written");
-        }
+        store.put(Task.key("a"), Task.bytes("1"));
 
         store = reopen(task, store);
-        List<String> rows = Text.of(store.all());
-        assertTrue(rows.isEmpty() || store.committedOffset(CHANGELOG) == null, rows + " with an offset");
-        assertEquals(isTransactional, rows.isEmpty());
+        assertEquals(List.of("a=31"), Text.of(store.all()));
+        assertNull(store.committedOffset(CHANGELOG));
         store.close();
     }
 
@@ -218,7 +277,8 @@ class CommitTest {
     }
 
     @Test
-    void two_hundred_stores_share_a_budget() {
+    @Timeout(value = 10, unit = TimeUnit.MINUTES)
+    void two_hundred_stores_share_a_budget() throws InterruptedException {
         int budget = 64 << 20;
         Task task = new Task(directory, false).with(KviltConfig.MEMORY_BUDGET_BYTES_CONFIG, budget);
         List<KviltKeyValueStore> stores = new ArrayList<>();
@@ -236,18 +296,21 @@ class CommitTest {
         // Stores that fill at once may be over it until their background has run; docs/guide/tuning.md has the
         // bound.
         assertTrue(shared.memoryUsed() <= budget * 1.15 + (64 << 20), shared.memoryUsed() + " bytes");
-        assertTimeoutPreemptively(Duration.ofMinutes(1), () -> {
-            while (shared.memoryUsed() > budget * 1.15) {
-                Thread.onSpinWait();
-            }
-        });
+        awaitMemory(shared, (long) (budget * 1.15));
         for (KviltKeyValueStore store : stores) {
             assertEquals(50, Text.of(store.all()).size());
             store.close();
         }
-        assertTrue(shared.memoryUsed() < 1 << 20, shared.memoryUsed() + " bytes behind the close");
+        awaitMemory(shared, 1 << 20);
         Budgets.release(budget);
         assertThrows(IllegalStateException.class, shared::memoryUsed);
+    }
+
+    /** The background gives memory back, whenever a busy machine lets it. */
+    private static void awaitMemory(Env shared, long most) throws InterruptedException {
+        while (shared.memoryUsed() > most) {
+            TimeUnit.MILLISECONDS.sleep(5);
+        }
     }
 
     @Test

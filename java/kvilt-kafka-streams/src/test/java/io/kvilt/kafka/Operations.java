@@ -16,8 +16,8 @@ import org.apache.kafka.streams.state.WindowStore;
 /** Random operations to run on several stores; each returns its result as text. */
 final class Operations {
     /**
-     * Another one in each run, so that runs do not repeat each other. {@code -Dkvilt.seed=N} runs one again: each
-     * failure tells its seed.
+     * Another one in each run, so that runs do not repeat each other; {@code cargo xtask java} gives one to each
+     * commit. {@code -Dkvilt.seed=N} runs one again: each failure tells its seed.
      */
     static final long FRESH_SEED = Long.getLong("kvilt.seed", new Random().nextInt(Integer.MAX_VALUE));
 

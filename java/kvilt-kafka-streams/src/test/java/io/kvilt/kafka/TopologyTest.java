@@ -18,6 +18,7 @@ import java.util.Random;
 import java.util.Set;
 import java.util.stream.Collectors;
 import java.util.stream.Stream;
+import org.apache.kafka.common.MetricName;
 import org.apache.kafka.common.TopicPartition;
 import org.apache.kafka.common.serialization.Serdes;
 import org.apache.kafka.common.serialization.StringDeserializer;
@@ -47,7 +48,7 @@ import org.junit.jupiter.api.io.TempDir;
 /** A topology of the DSL on our stores has the output that it has on RocksDB's. */
 class TopologyTest {
     private static final List<String> IN_ORDER =
-            List.of("counts", "windows", "sliding", "sessions", "joined", "outer", "table", "totals");
+            List.of("counts", "windows", "sliding", "sessions", "joined", "outer", "table", "totals", "foreign");
 
     /** Results at the close of windows: they come by time, also where several close at once. */
     private static final List<String> AT_CLOSE = List.of("closed-sessions", "closed-windows");
@@ -87,6 +88,9 @@ class TopologyTest {
                         .join(counts, (a, b) -> a + "*" + b)
                         .toStream())
                 .to("totals");
+        told(table.join(counts, value -> "key" + (value.charAt(0) - 'a'), (a, b) -> a + "&" + b)
+                        .toStream())
+                .to("foreign");
         return builder.build();
     }
 
@@ -232,12 +236,21 @@ class TopologyTest {
 
     private static void assertMeasured(TopologyTestDriver driver) {
         List<String> ours = driver.metrics().entrySet().stream()
-                .filter(metric -> metric.getKey().tags().containsKey("kvilt-state-id"))
+                .filter(metric -> metric.getKey().tags().keySet().stream().anyMatch(tag -> tag.matches("kvilt.*-state-id")))
                 .filter(metric -> metric.getValue().metricValue() instanceof Double value && value > 0)
                 .map(metric -> metric.getKey().name())
                 .distinct()
                 .toList();
         assertTrue(ours.contains("memory-bytes-now"), ours::toString);
+        // Tags are Kafka's, so a store's figures of both can be shown beside each other.
+        List<Set<Map<String, String>>> tags = Stream.of("memory-bytes-now", "put-rate")
+                .map(name -> driver.metrics().keySet().stream()
+                        .filter(metric -> metric.name().equals(name))
+                        .map(MetricName::tags)
+                        .filter(names -> names.keySet().stream().anyMatch(tag -> tag.endsWith("-state-id")))
+                        .collect(Collectors.toSet()))
+                .toList();
+        assertEquals(tags.get(1), tags.get(0));
         // Kafka's own, by the scope that our suppliers name.
         assertTrue(ours.contains("put-latency-avg"), ours::toString);
         assertTrue(driver.metrics().keySet().stream().anyMatch(name -> name.name().equals("commit-latency-avg")

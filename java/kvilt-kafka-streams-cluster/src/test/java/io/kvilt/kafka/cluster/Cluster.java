@@ -15,6 +15,8 @@ import java.util.HexFormat;
 import java.util.List;
 import java.util.Map;
 import java.util.Random;
+import java.util.concurrent.ExecutionException;
+import java.util.concurrent.Future;
 import java.util.concurrent.TimeUnit;
 import java.util.concurrent.TimeoutException;
 import java.util.function.BooleanSupplier;
@@ -28,6 +30,7 @@ import org.apache.kafka.clients.consumer.KafkaConsumer;
 import org.apache.kafka.clients.producer.KafkaProducer;
 import org.apache.kafka.clients.producer.ProducerConfig;
 import org.apache.kafka.clients.producer.ProducerRecord;
+import org.apache.kafka.clients.producer.RecordMetadata;
 import org.apache.kafka.common.TopicPartition;
 import org.apache.kafka.common.Uuid;
 import org.apache.kafka.common.serialization.StringDeserializer;
@@ -149,7 +152,7 @@ final class Cluster implements AutoCloseable {
                     new NewTopic("events", PARTITIONS, (short) size),
                     new NewTopic("results", PARTITIONS, (short) size),
                     new NewTopic("counts", PARTITIONS, (short) size));
-            admin.createTopics(topics).all().get(30, TimeUnit.SECONDS);
+            admin.createTopics(topics).all().get(PATIENCE.toSeconds(), TimeUnit.SECONDS);
         }
     }
 
@@ -189,13 +192,18 @@ final class Cluster implements AutoCloseable {
     }
 
     /** Sends events of all users in turn, and waits until brokers have them. */
-    void produce(int events) {
+    void produce(int events) throws ExecutionException, InterruptedException {
+        List<Future<RecordMetadata>> sent = new ArrayList<>();
         int end = produced + events;
         for (int i = produced; i < end; i++) {
             long time = begin + i / USERS * EVENT_MS;
-            producer.send(new ProducerRecord<>("events", null, time, "user" + i % USERS, value(i / USERS)));
+            sent.add(producer.send(
+                    new ProducerRecord<>("events", null, time, "user" + i % USERS, value(i / USERS))));
         }
         producer.flush();
+        for (Future<RecordMetadata> event : sent) {
+            event.get();
+        }
         produced = end;
     }
 

@@ -24,7 +24,7 @@ class ClusterTest {
     Path directory;
 
     @Test
-    @Timeout(value = 10, unit = TimeUnit.MINUTES)
+    @Timeout(value = 20, unit = TimeUnit.MINUTES)
     void nothing_is_lost_and_nothing_comes_twice() throws Exception {
         try (Cluster cluster = new Cluster(directory, 3, 0)) {
             Program first = cluster.instance("first", Keeper.KVILT);

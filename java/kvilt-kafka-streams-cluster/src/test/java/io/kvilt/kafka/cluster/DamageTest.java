@@ -29,7 +29,7 @@ class DamageTest {
     Path directory;
 
     @Test
-    @Timeout(value = 10, unit = TimeUnit.MINUTES)
+    @Timeout(value = 20, unit = TimeUnit.MINUTES)
     void kafka_restores_stores_whose_files_are_damaged() throws Exception {
         try (Cluster cluster = new Cluster(directory, 1, EVENT_BYTES)) {
             Program before = cluster.instance("first", Keeper.KVILT);

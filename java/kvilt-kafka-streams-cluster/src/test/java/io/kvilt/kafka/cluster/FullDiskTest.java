@@ -38,7 +38,7 @@ class FullDiskTest {
     Path directory;
 
     @Test
-    @Timeout(value = 10, unit = TimeUnit.MINUTES)
+    @Timeout(value = 20, unit = TimeUnit.MINUTES)
     void a_full_disk_ends_threads_until_there_is_room() throws Exception {
         try (Cluster cluster = new Cluster(directory, 1, EVENT_BYTES)) {
             Path state = Files.createDirectories(cluster.state("first"));

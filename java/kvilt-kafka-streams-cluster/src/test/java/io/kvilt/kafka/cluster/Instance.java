@@ -55,7 +55,9 @@ public final class Instance {
     /** What keeps the rows. */
     enum Keeper {
         ROCKSDB,
-        KVILT
+        KVILT,
+        /** Kvilt, and nothing waits for a commit: each write is an early one. */
+        KVILT_EARLY
     }
 
     private Instance() {}
@@ -108,7 +110,7 @@ public final class Instance {
         builder.addStateStore(Stores.keyValueStoreBuilder(
                 switch (keeper) {
                     case ROCKSDB -> Stores.persistentKeyValueStore(STORE);
-                    case KVILT -> KviltStores.keyValue(STORE);
+                    case KVILT, KVILT_EARLY -> KviltStores.keyValue(STORE);
                 },
                 Serdes.String(),
                 Serdes.String()));
@@ -140,7 +142,10 @@ public final class Instance {
         properties.put(StreamsConfig.consumerPrefix(ConsumerConfig.HEARTBEAT_INTERVAL_MS_CONFIG), 1000);
         properties.put(StreamsConfig.consumerPrefix(ConsumerConfig.AUTO_OFFSET_RESET_CONFIG), "earliest");
         properties.put(StreamsConfig.producerPrefix(ProducerConfig.TRANSACTION_TIMEOUT_CONFIG), 10_000);
-        if (keeper == Keeper.KVILT) {
+        if (keeper == Keeper.KVILT_EARLY) {
+            properties.put("kvilt.uncommitted.bytes.max", 0);
+        }
+        if (keeper != Keeper.ROCKSDB) {
             properties.put(StreamsConfig.DSL_STORE_SUPPLIERS_CLASS_CONFIG, KviltDslStoreSuppliers.class);
             properties.put("enable.transactional.statestores", true);
             properties.put("kvilt.memory.budget.bytes", 32 << 20);

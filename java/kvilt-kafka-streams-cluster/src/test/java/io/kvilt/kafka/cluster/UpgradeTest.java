@@ -39,7 +39,7 @@ class UpgradeTest {
 
     @ParameterizedTest(name = "the state directory is removed: {0}")
     @ValueSource(booleans = {true, false})
-    @Timeout(value = 10, unit = TimeUnit.MINUTES)
+    @Timeout(value = 20, unit = TimeUnit.MINUTES)
     void instances_are_moved_one_by_one_and_every_event_counts_once(boolean isRemoved) throws Exception {
         ExecutorService thread = Executors.newSingleThreadExecutor();
         AtomicBoolean isDone = new AtomicBoolean();
