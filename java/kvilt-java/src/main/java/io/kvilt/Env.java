@@ -25,6 +25,7 @@ public final class Env implements AutoCloseable {
      * @throws KviltException {@code INVALID_ARGUMENT} if that is less
      */
     public Env(long memoryBudget) {
+        Native.ensureLoaded();
         long number = Native.openEnv(memoryBudget);
         try {
             handle = Handle.shared(this, number, "an environment", Native::freeEnv, null);

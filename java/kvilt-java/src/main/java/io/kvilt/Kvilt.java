@@ -29,6 +29,7 @@ public final class Kvilt extends KviltWriter {
         this.env = options.env();
         byte[] place = path.toString().getBytes(StandardCharsets.UTF_8);
         byte[] settings = options.packed();
+        Native.ensureLoaded();
         long number;
         if (env == null) {
             number = Native.open(place, settings, 0);

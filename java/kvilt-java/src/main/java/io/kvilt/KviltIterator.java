@@ -196,12 +196,36 @@ public final class KviltIterator implements AutoCloseable {
     }
 
     /**
+     * Goes to the first row whose key is {@code target} or comes behind it.
+     *
+     * @param target the key: what remains in the buffer, which is taken from it
+     */
+    public void seek(ByteBuffer target) {
+        seek(taken(target), false);
+    }
+
+    /**
      * Goes to the last row whose key is {@code target} or comes before it.
      *
      * @param target the key
      */
     public void seekForPrev(byte[] target) {
         seek(target, true);
+    }
+
+    /**
+     * Goes to the last row whose key is {@code target} or comes before it.
+     *
+     * @param target the key: what remains in the buffer, which is taken from it
+     */
+    public void seekForPrev(ByteBuffer target) {
+        seek(taken(target), true);
+    }
+
+    private static byte[] taken(ByteBuffer buffer) {
+        byte[] bytes = new byte[buffer.remaining()];
+        buffer.get(bytes);
+        return bytes;
     }
 
     /**

@@ -13,11 +13,31 @@ final class Native {
     /** Which methods there are; the library says the same number, or is another build's. */
     static final int VERSION = 1;
 
-    static {
-        NativeLibrary.load();
-    }
+    /** Why the library is not loaded; null if it is. */
+    private static final UnsatisfiedLinkError FAILURE = load();
 
     private Native() {}
+
+    /**
+     * Asked before the first call of all; whoever makes another one has what that call gave. Else only the first of
+     * those who try would be told the reason, as Java initializes a class once.
+     */
+    static void ensureLoaded() {
+        if (FAILURE != null) {
+            UnsatisfiedLinkError again = new UnsatisfiedLinkError(FAILURE.getMessage());
+            again.initCause(FAILURE);
+            throw again;
+        }
+    }
+
+    private static UnsatisfiedLinkError load() {
+        try {
+            NativeLibrary.load();
+            return null;
+        } catch (UnsatisfiedLinkError e) {
+            return e;
+        }
+    }
 
     /** Throws what the native side tells: the name of a kind, a line break, and a text. */
     static void raise(byte[] message) {

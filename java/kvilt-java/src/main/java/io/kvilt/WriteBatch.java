@@ -71,16 +71,18 @@ public final class WriteBatch implements AutoCloseable {
      * @param value the value: what remains in the buffer, which is taken from it
      */
     public void put(ByteBuffer key, ByteBuffer value) {
-        int keyAt = key.position();
-        int valueAt = value.position();
-        int keyLength = key.remaining();
-        int valueLength = value.remaining();
-        Packed open = open();
-        int at = head(open, PUT, 0, keyLength, valueLength);
-        key.get(keyAt, open.bytes, at, keyLength);
-        value.get(valueAt, open.bytes, at + keyLength, valueLength);
-        key.position(keyAt + keyLength);
-        value.position(valueAt + valueLength);
+        add(PUT, 0, key, value);
+    }
+
+    /**
+     * Adds: give {@code key} this {@code value}, in a keyspace.
+     *
+     * @param keyspace the keyspace, of the store that the batch will be written to
+     * @param key the key: what remains in the buffer, which is taken from it
+     * @param value the value: what remains in the buffer, which is taken from it
+     */
+    public void put(Keyspace keyspace, ByteBuffer key, ByteBuffer value) {
+        add(PUT, number(keyspace), key, value);
     }
 
     /**
@@ -108,10 +110,17 @@ public final class WriteBatch implements AutoCloseable {
      * @param key the key: what remains in the buffer, which is taken from it
      */
     public void delete(ByteBuffer key) {
-        int length = key.remaining();
-        Packed open = open();
-        int at = head(open, DELETE, 0, length, 0);
-        key.get(open.bytes, at, length);
+        add(DELETE, 0, key, ByteBuffer.wrap(NONE));
+    }
+
+    /**
+     * Adds: take the value of {@code key} away, in a keyspace.
+     *
+     * @param keyspace the keyspace, of the store that the batch will be written to
+     * @param key the key: what remains in the buffer, which is taken from it
+     */
+    public void delete(Keyspace keyspace, ByteBuffer key) {
+        add(DELETE, number(keyspace), key, ByteBuffer.wrap(NONE));
     }
 
     /**
@@ -201,17 +210,42 @@ public final class WriteBatch implements AutoCloseable {
         int at = head(open, what, keyspace, key.length, value.length);
         System.arraycopy(key, 0, open.bytes, at, key.length);
         System.arraycopy(value, 0, open.bytes, at + key.length, value.length);
+        added(key.length, value.length);
+    }
+
+    private void add(int what, int keyspace, ByteBuffer key, ByteBuffer value) {
+        int keyLength = key.remaining();
+        int valueLength = value.remaining();
+        Packed open = open();
+        int before = open.length;
+        int at = head(open, what, keyspace, keyLength, valueLength);
+        int keyAt = key.position();
+        int valueAt = value.position();
+        try {
+            key.get(keyAt, open.bytes, at, keyLength);
+            value.get(valueAt, open.bytes, at + keyLength, valueLength);
+        } catch (RuntimeException e) {
+            // The memory of a buffer may be closed.
+            open.length = before;
+            throw e;
+        }
+        key.position(keyAt + keyLength);
+        value.position(valueAt + valueLength);
+        added(keyLength, valueLength);
     }
 
     /** Writes the head of an operation; key and value go where it returns. */
-    private int head(Packed open, int what, int keyspace, int key, int value) {
+    private static int head(Packed open, int what, int keyspace, int key, int value) {
         int at = open.reserve((long) HEAD_BYTES + key + value);
         Packed.INT.set(open.bytes, at, what | keyspace << 16);
         Packed.INT.set(open.bytes, at + 4, key);
         Packed.INT.set(open.bytes, at + 8, value);
+        return at + HEAD_BYTES;
+    }
+
+    private void added(int key, int value) {
         count++;
         bytes += key + value;
-        return at + HEAD_BYTES;
     }
 
     /** Keyspaces are few, and mostly the same one comes several times in a row. */

@@ -4,6 +4,7 @@ import static io.kvilt.ReadsAndWritesTest.b;
 import static org.junit.jupiter.api.Assertions.assertArrayEquals;
 import static org.junit.jupiter.api.Assertions.assertEquals;
 import static org.junit.jupiter.api.Assertions.assertFalse;
+import static org.junit.jupiter.api.Assertions.assertInstanceOf;
 import static org.junit.jupiter.api.Assertions.assertNotSame;
 import static org.junit.jupiter.api.Assertions.assertNull;
 import static org.junit.jupiter.api.Assertions.assertThrows;
@@ -14,6 +15,8 @@ import io.kvilt.KviltException.Kind;
 import java.io.IOException;
 import java.io.InputStream;
 import java.io.RandomAccessFile;
+import java.lang.reflect.InvocationTargetException;
+import java.lang.reflect.Method;
 import java.net.URL;
 import java.net.URLClassLoader;
 import java.nio.ByteBuffer;
@@ -75,7 +78,7 @@ class BadInputTest {
                     () -> batch.put(b("k"), null),
                     () -> batch.put((Keyspace) null, b("k"), b("v")),
                     () -> batch.delete((byte[]) null),
-                    () -> rows.seek(null),
+                    () -> rows.seek((byte[]) null),
                     () -> KeyRange.prefix(null),
                     () -> KeyRange.all().under(null),
                     () -> Kvilt.open((String) null),
@@ -360,6 +363,17 @@ class BadInputTest {
             System.setProperty("kvilt.library.path", directory.resolve("none.so").toString());
             UnsatisfiedLinkError e = assertThrows(UnsatisfiedLinkError.class, NativeLibrary::load);
             assertTrue(e.getMessage().contains("none.so"), e.getMessage());
+            // Each call says so, and not the first one only.
+            try (URLClassLoader third = new URLClassLoader(classes, ClassLoader.getPlatformClassLoader())) {
+                Method open = Class.forName("io.kvilt.Kvilt", true, third).getMethod("open", Path.class);
+                for (int i = 0; i < 2; i++) {
+                    Throwable told = assertThrows(
+                                    InvocationTargetException.class, () -> open.invoke(null, directory.resolve("x")))
+                            .getCause();
+                    assertInstanceOf(UnsatisfiedLinkError.class, told);
+                    assertTrue(told.getMessage().contains("none.so"), told.getMessage());
+                }
+            }
         } finally {
             restore("kvilt.library.path", before);
         }

@@ -170,6 +170,47 @@ class ReadsAndWritesTest {
             assertEquals("Already closed", assertThrows(IllegalStateException.class, call).getMessage());
         }
         assertEquals(1 << 20, db.get(b("k")).length);
+        try (WriteBatch batch = new WriteBatch()) {
+            ByteBuffer closed = buffer.duplicate().limit(9);
+            batch.put(b("a"), b("1"));
+            ByteBuffer key = other.duplicate();
+            for (Executable call : List.<Executable>of(
+                    () -> batch.put(closed, key), () -> batch.put(key, closed), () -> batch.delete(closed))) {
+                assertThrows(IllegalStateException.class, call);
+            }
+            assertEquals(0, key.position());
+            assertEquals(1, batch.count());
+            assertEquals(2, batch.getDataSize());
+            db.write(batch);
+        }
+        assertArrayEquals(b("1"), db.get(b("a")));
+        assertEquals(1 << 20, db.get(b("k")).length);
+    }
+
+    @Test
+    void batchesAndIteratorsTakeKeysFromBuffers() {
+        try (Keyspace keyspace = db.keyspace("buffers");
+                WriteBatch batch = new WriteBatch()) {
+            ByteBuffer key = direct(b("key1"));
+            batch.put(keyspace, key, ByteBuffer.wrap(b("1")));
+            batch.put(keyspace, direct(b("key3")), direct(b("3")));
+            batch.put(direct(b("key3")), direct(b("default")));
+            batch.put(keyspace, b("key5"), b("5"));
+            batch.delete(keyspace, direct(b("key5")));
+            assertEquals(0, key.remaining());
+            db.write(batch);
+            try (KviltIterator rows = keyspace.newIterator()) {
+                ByteBuffer target = direct(b(".key2.")).position(1).limit(5);
+                rows.seek(target);
+                assertArrayEquals(b("key3"), rows.key());
+                assertEquals(0, target.remaining());
+                rows.seekForPrev(ByteBuffer.wrap(b("key2")));
+                assertArrayEquals(b("1"), rows.value());
+                rows.seek(ByteBuffer.wrap(b("key4")));
+                assertFalse(rows.isValid());
+            }
+        }
+        assertArrayEquals(b("default"), db.get(b("key3")));
     }
 
     @Test
