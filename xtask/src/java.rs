@@ -37,11 +37,11 @@ const CLUSTER: &[&str] = &[
 ];
 
 /// Behind those, in the check of everything: processes are killed. Pages of classes were made before.
-const CHECKED: &[&str] = &["-Dtest=ClusterTest", "-Dmaven.javadoc.skip=true"];
+const CHECKED: &[&str] = &["-Dtest=ClusterTest,EarlyWritesTest", "-Dmaven.javadoc.skip=true"];
 
 /// Behind those: processes are killed and files damaged, an application is moved from RocksDB's stores, or a
 /// disk is full.
-const KILLED: &[&str] = &["-Dtest=ClusterTest,DamageTest"];
+const KILLED: &[&str] = &["-Dtest=ClusterTest,DamageTest,EarlyWritesTest"];
 const MOVED: &[&str] = &["-Dtest=UpgradeTest"];
 const FULL: &[&str] = &["-Dtest=FullDiskTest"];
 
@@ -67,7 +67,8 @@ const FLINK: &[&str] = &[
     "-Dsurefire.failIfNoSpecifiedTests=false",
 ];
 
-/// Builds the jars, runs the tests that `words` want, and tells where the jars are.
+/// Builds the jars, runs the tests that `words` want, and tells where the jars are. Without words the seed of
+/// random operations is the commit's: what was checked here is what another machine checks.
 pub(crate) fn run(workspace: &Workspace, words: &[&str]) -> Result<()> {
     let goal = match words {
         [] => vec!["verify"],
@@ -89,6 +90,8 @@ pub(crate) fn run(workspace: &Workspace, words: &[&str]) -> Result<()> {
     if !words.is_empty() {
         homes.truncate(1);
     }
+    let seed = workspace.commit_number().filter(|_| words.is_empty()).map(|n| format!("-Dkvilt.seed={n}"));
+    let goal: Vec<&str> = goal.into_iter().chain(seed.as_deref()).collect();
     for home in &homes {
         maven(&directory, &goal, home.as_deref())?;
     }

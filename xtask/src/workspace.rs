@@ -119,6 +119,12 @@ impl Workspace {
         Ok(fields.chunks_exact(3).map(commit).collect())
     }
 
+    /// A number that belongs to the commit, another one for each; none where git does not say.
+    pub(crate) fn commit_number(&self) -> Option<u32> {
+        let output = Command::new("git").args(["rev-parse", "HEAD"]).current_dir(&self.root).output().ok()?;
+        u32::from_str_radix(std::str::from_utf8(&output.stdout).ok()?.get(..7)?, 16).ok()
+    }
+
     fn tracked_paths(&self) -> Option<Vec<String>> {
         let output = Command::new("git").args(["ls-files", "-z"]).current_dir(&self.root).output().ok()?;
         let listing = String::from_utf8(output.stdout).ok().filter(|_| output.status.success())?;

@@ -299,13 +299,24 @@ fn start(store: &Store, command: &str, arguments: &[&str]) -> Child {
 /// How often the thread that waits for Ctrl-C went to sleep: once more, when it has told of it. None where
 /// the system does not tell.
 fn naps_of_listener(child: &Child) -> Option<String> {
+    status_of_listener(child, "voluntary_ctxt_switches")
+}
+
+/// Whether the thread that waits for Ctrl-C does not sleep yet. Not where the system does not tell.
+fn is_listener_awake(child: &Child) -> bool {
+    let is_told = Path::new(&format!("/proc/{}/task", child.id())).exists();
+    is_told && !status_of_listener(child, "State").is_some_and(|state| state.contains("sleeping"))
+}
+
+/// A line of the status of the thread that waits for Ctrl-C.
+fn status_of_listener(child: &Child, name: &str) -> Option<String> {
     let threads = fs::read_dir(format!("/proc/{}/task", child.id())).ok()?;
     let read = |path: &Path, name: &str| fs::read_to_string(path.join(name)).unwrap_or_default();
     let listener = threads
         .filter_map(|entry| Some(entry.ok()?.path()))
         .find(|path| read(path, "comm").trim() == "ctrl-c")?;
     let status = read(&listener, "status");
-    status.lines().find(|line| line.starts_with("voluntary_ctxt_switches")).map(str::to_string)
+    status.lines().find(|line| line.starts_with(name)).map(str::to_string)
 }
 
 fn press_ctrl_c(child: &Child) {
@@ -377,6 +388,9 @@ fn ctrl_c_ends_a_scan_behind_a_whole_line() {
     let mut stdout = child.stdout.take().unwrap();
     let mut text = vec![0; 100];
     stdout.read_exact(&mut text).unwrap();
+    while is_listener_awake(&child) {
+        std::thread::yield_now();
+    }
     // It waits for room in the pipe now, or will soon, and goes on only when it knows.
     let naps = naps_of_listener(&child);
     press_ctrl_c(&child);

@@ -39,7 +39,7 @@ import org.apache.kafka.streams.errors.StreamsUncaughtExceptionHandler.StreamThr
  */
 public final class Delays {
     private static final int PARTITIONS = 3;
-    private static final Duration PATIENCE = Duration.ofSeconds(60);
+    private static final Duration PATIENCE = Duration.ofSeconds(150);
     private static final Duration STOP_MAX = Duration.ofSeconds(10);
     private static final int LOG_LINES = 20;
     private static final int WORST = 5;
