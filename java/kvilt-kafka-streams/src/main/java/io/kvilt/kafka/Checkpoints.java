@@ -24,11 +24,11 @@ final class Checkpoints {
      * Whether Kafka reads the file of global tables before it opens their stores, so that a change at the open comes
      * too late for it: so does Kafka before 4.3, where stores are not asked for their offsets.
      */
-    private static final boolean ARE_READ_BEFORE_GLOBAL_STORES =
+    static final boolean ARE_READ_BEFORE_GLOBAL_STORES =
             Arrays.stream(StateStore.class.getMethods()).noneMatch(method -> method.getName().equals("committedOffset"));
 
     /** The task of global tables. */
-    private static final TaskId GLOBAL = new TaskId(-1, -1);
+    static final TaskId GLOBAL = new TaskId(-1, -1);
 
     private Checkpoints() {}
 

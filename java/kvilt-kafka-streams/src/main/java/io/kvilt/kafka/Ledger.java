@@ -63,6 +63,10 @@ final class Ledger {
         own.put(MARK, MARK);
     }
 
+    void unmark() {
+        own.delete(MARK);
+    }
+
     void addMark(WriteBatch batch) {
         batch.put(own, MARK, MARK);
     }

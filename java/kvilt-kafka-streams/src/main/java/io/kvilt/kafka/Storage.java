@@ -38,9 +38,11 @@ import org.slf4j.LoggerFactory;
  *
  * <p>A transactional task's writes wait in {@link #uncommitted} until the task commits. Then they go to the engine in one
  * batch with the offsets, so what a crash leaves is a commit, and the task replays from there. If they need more room
- * than they may have, they are written before, with a mark in the same batch; the next commit takes it away. A store
- * that is marked when a transactional task opens it is made anew. All other writes go through, and mark the store at
- * the first one behind a commit. A marked store has no offsets for an exactly-once task, so Kafka makes it anew.
+ * than they may have, they are written before, with a mark in the same batch; the next commit takes it away. All other
+ * writes go through, and mark the store at the first one behind a commit.
+ *
+ * <p>A marked store has rows of a transaction that may not have come to its end. An exactly-once task must begin anew:
+ * where Kafka would restore over the rows, the store is removed by its open; else it has no offset, and Kafka removes it.
  */
 final class Storage implements AutoCloseable {
     private static final Logger LOG = LoggerFactory.getLogger(Storage.class);
@@ -79,6 +81,11 @@ final class Storage implements AutoCloseable {
     private final Uncommitted uncommitted = new Uncommitted();
     private final Gauges gauges;
 
+    /** From which Kafka can restore it; null for none. */
+    private final String changelog;
+
+    private final boolean isGlobal;
+
     /** Stays when it is closed: calls that come later say so. */
     private Kvilt db;
 
@@ -87,6 +94,12 @@ final class Storage implements AutoCloseable {
 
     /** Whether offsets do not say what the rows are. */
     private boolean isUncertain;
+
+    /** Whether it is marked, but all that was written has been committed since. */
+    private boolean isCommitted;
+
+    /** Whether it was used since its open. */
+    private boolean isTouched;
 
     private volatile long streamTime;
 
@@ -111,6 +124,8 @@ final class Storage implements AutoCloseable {
         this.config = new KviltConfig(context.appConfigs());
         this.path = context.stateDir().toPath().resolve(DIRECTORY).resolve(name);
         this.note = new DamageNote(context.stateDir(), name);
+        this.changelog = context instanceof InternalProcessorContext<?, ?> internal ? internal.changelogFor(name) : null;
+        this.isGlobal = context.taskId().equals(Checkpoints.GLOBAL);
         Env env = Budgets.acquire(config.memoryBudget);
         try {
             open(kind, env);
@@ -140,14 +155,13 @@ final class Storage implements AutoCloseable {
     }
 
     private void open(String kind, Env env) {
-        String changelog = context instanceof InternalProcessorContext<?, ?> internal ? internal.changelogFor(name) : null;
         String wrong = null;
         RuntimeException cause = null;
         try {
             if (note.exists()) {
                 wrong = "damage was found before, which the file " + note + " notes";
             } else {
-                wrong = openAs(kind, changelog, env);
+                wrong = openAs(kind, env);
             }
         } catch (KviltException e) {
             if (e.kind() != KviltException.Kind.CORRUPTED) {
@@ -168,9 +182,9 @@ final class Storage implements AutoCloseable {
         try {
             // The note goes last: if the process dies before, the next open does all of this again.
             note.write(wrong);
-            forget(changelog);
+            forget();
             Utils.delete(path.toFile());
-            openAs(kind, changelog, env);
+            openAs(kind, env);
             note.remove();
         } catch (IOException e) {
             throw new ProcessorStateException(told("remove"), e);
@@ -181,16 +195,16 @@ final class Storage implements AutoCloseable {
      * Makes Kafka restore the store from the beginning. This comes before anything that makes the store look like one that
      * was there before, so that no crash leaves an empty store whose old offset is believed.
      */
-    private void forget(String changelog) {
+    private void forget() {
         if (changelog != null) {
             Checkpoints.forget(context, changelog, told("open"));
         }
     }
 
     /** Opens it and reads what is kept beside the rows; says what is wrong if the rows mean something else. */
-    private String openAs(String kind, String changelog, Env env) {
+    private String openAs(String kind, Env env) {
         if (!Files.exists(path)) {
-            forget(changelog);
+            forget();
         }
         try {
             Files.createDirectories(path.getParent());
@@ -210,7 +224,7 @@ final class Storage implements AutoCloseable {
         String found = ledger.kind();
         if (found == null) {
             // An open that did not come to its end made the directory.
-            forget(changelog);
+            forget();
             ledger.setKind(kind);
         } else if (!found.equals(kind) && changelog == null && isEmpty()) {
             // With a changelog, its offset and time would keep rows from being restored that the changelog has.
@@ -221,12 +235,19 @@ final class Storage implements AutoCloseable {
         streamTime = ledger.time();
         isMarked = ledger.isMarked();
         isUncertain = isMarked && config.isExactlyOnce;
-        if (isUncertain && config.isTransactional && changelog != null) {
-            // Kafka believes that a transactional store has commits only, and would restore over these rows.
+        if (isUncertain && changelog != null && isRestoredOver()) {
             return "it has writes of a transaction that did not come to its end";
         }
         ledger.mergeInto(position);
         return null;
+    }
+
+    /**
+     * Whether Kafka restores a store that has no offset over the rows that it has: it believes that a transactional one
+     * has commits only, and looks at no global one. Before 4.3 it has read how far a global one came.
+     */
+    private boolean isRestoredOver() {
+        return config.isTransactional || isGlobal && !Checkpoints.ARE_READ_BEFORE_GLOBAL_STORES;
     }
 
     private boolean isEmpty() {
@@ -276,7 +297,7 @@ final class Storage implements AutoCloseable {
         checkWhole();
         synchronized (position) {
             try {
-                isChanged = true;
+                isWritten();
                 write(key, value);
             } catch (RuntimeException e) {
                 throw failure("write to", e);
@@ -289,15 +310,23 @@ final class Storage implements AutoCloseable {
     void putAll(Collection<Map.Entry<byte[], byte[]>> rows) {
         checkWhole();
         synchronized (position) {
+            isWritten();
             writeAll(rows, isWaiting(), true);
             StoreQueryUtils.updatePosition(position, context);
         }
+    }
+
+    private void isWritten() {
+        isTouched = true;
+        isChanged = true;
+        isCommitted = false;
     }
 
     /** Rows of a changelog: they are committed, and need no mark. */
     void restore(Collection<Map.Entry<byte[], byte[]>> rows) {
         check();
         synchronized (position) {
+            isTouched = true;
             if (!uncommitted.isEmpty()) {
                 writeAll(rows, true, false);
                 return;
@@ -425,6 +454,10 @@ final class Storage implements AutoCloseable {
     /**
      * Makes what was written since the last commit part of the store, with offsets of changelogs in the same step.
      *
+     * <p>Kafka commits in two more cases. When it opened the store it brings offsets that an older Kafka has left in its
+     * file; they are no news where the store has its own. When a transaction was aborted it commits without offsets, and
+     * removes the store then; what waits must not become part of it.
+     *
      * @param offsets by partition; a null one is forgotten, and no partitions at all forget all of them; null changes
      *     none
      * @param isSynced whether it must survive a crash of the machine when this returns
@@ -434,7 +467,14 @@ final class Storage implements AutoCloseable {
         long begin = System.nanoTime();
         boolean mustSync = isSynced || config.isSynced;
         synchronized (position) {
-            boolean isSame = offsets == null || offsets.equals(lastOffsets);
+            if (config.isTransactional && changelog != null && !isGlobal && offsets != null && offsets.isEmpty()) {
+                abandon();
+                return;
+            }
+            boolean isFirst = !isTouched;
+            isTouched = true;
+            Map<TopicPartition, Long> given = isFirst ? news(offsets) : offsets;
+            boolean isSame = given == null || given.equals(lastOffsets);
             if (isSame && !isChanged && (lastIsSynced || !mustSync)) {
                 return;
             }
@@ -444,14 +484,16 @@ final class Storage implements AutoCloseable {
                 for (Map.Entry<byte[], byte[]> row : uncommitted.rows()) {
                     add(batch, row.getKey(), Uncommitted.isDeleted(row.getValue()) ? null : row.getValue());
                 }
-                ledger.add(batch, offsets);
+                ledger.add(batch, given);
                 ledger.add(batch, position, streamTime);
-                if (isMarked) {
+                boolean staysMarked = isMarked && (isFirst || staysMarked());
+                if (isMarked && !staysMarked) {
                     ledger.removeMark(batch);
                 }
                 db.write(batch);
-                isMarked = false;
-                isUncertain = false;
+                isCommitted = staysMarked && !isFirst;
+                isUncertain &= isFirst;
+                isMarked = staysMarked;
                 uncommitted.clear();
                 if (expired != null) {
                     db.deleteRange(KeyRange.lessThan(expired));
@@ -463,7 +505,7 @@ final class Storage implements AutoCloseable {
                 isChanged = false;
                 lastIsSynced = mustSync;
                 // One that names partitions may leave others as they are.
-                lastOffsets = offsets == null ? lastOffsets : new HashMap<>(offsets);
+                lastOffsets = given == null ? lastOffsets : new HashMap<>(given);
             } catch (RuntimeException e) {
                 throw failure("commit to", e);
             }
@@ -471,9 +513,40 @@ final class Storage implements AutoCloseable {
         gauges.committed(begin);
     }
 
+    /** Of offsets that come behind the open, those that the store has no own ones for; null for none. */
+    private Map<TopicPartition, Long> news(Map<TopicPartition, Long> offsets) {
+        if (offsets == null || offsets.isEmpty()) {
+            return offsets;
+        }
+        Map<TopicPartition, Long> news = new HashMap<>(offsets);
+        news.entrySet().removeIf(offset -> offset.getValue() != null && ledger.offset(offset.getKey()) != null);
+        return news.isEmpty() ? null : news;
+    }
+
+    /** Kafka 4.3 commits a transaction that it aborted, too, before it removes the store: only a close is the end. */
+    private boolean staysMarked() {
+        return config.isExactlyOnce && !config.isTransactional && !isGlobal;
+    }
+
+    /** Nothing of the transaction is to be found by the next open, should Kafka not come to remove the store. */
+    private void abandon() {
+        uncommitted.clear();
+        try (WriteBatch batch = new WriteBatch()) {
+            ledger.addMark(batch);
+            ledger.add(batch, Map.of());
+            db.write(batch);
+            isMarked = true;
+            isUncertain = true;
+            isChanged = true;
+        } catch (RuntimeException e) {
+            throw failure("commit to", e);
+        }
+    }
+
     /** The offset of the last commit, or null if there is none that can be relied on. */
     Long committedOffset(TopicPartition partition) {
         check();
+        isTouched = true;
         try {
             return isUncertain ? null : ledger.offset(partition);
         } catch (RuntimeException e) {
@@ -594,6 +667,13 @@ final class Storage implements AutoCloseable {
                 gauges.remove();
             }
             uncommitted.clear();
+            try {
+                if (was && isCommitted) {
+                    ledger.unmark();
+                }
+            } catch (KviltException e) {
+                LOG.warn("{}", told("close"), e);
+            }
             try {
                 shut();
             } finally {

@@ -8,6 +8,8 @@ import static org.junit.jupiter.api.Assertions.assertThrows;
 import static org.junit.jupiter.api.Assertions.assertTrue;
 
 import io.kvilt.Env;
+import java.io.IOException;
+import java.nio.file.Files;
 import java.nio.file.Path;
 import java.time.Duration;
 import java.time.Instant;
@@ -22,6 +24,7 @@ import java.util.concurrent.Executors;
 import java.util.concurrent.Future;
 import java.util.concurrent.TimeUnit;
 import java.util.concurrent.atomic.AtomicBoolean;
+import java.util.stream.Stream;
 import org.apache.kafka.common.TopicPartition;
 import org.apache.kafka.common.header.internals.RecordHeaders;
 import org.apache.kafka.common.utils.Bytes;
@@ -136,6 +139,84 @@ class CommitTest {
         store = open(new Task(directory, true).withChangelog("store"));
         assertEquals(List.of(), Text.of(store.all()));
         store.close();
+    }
+
+    /** So Kafka 4.4 tells a store of an aborted transaction, before it removes the store; it may not come to that. */
+    @Test
+    void a_commit_without_offsets_keeps_nothing_of_an_aborted_transaction() {
+        Task task = new Task(directory, true).withChangelog("store");
+        KviltKeyValueStore store = open(task);
+        store.put(Task.key("a"), Task.bytes("1"));
+        store.commit(Map.of(CHANGELOG, 5L));
+        store.put(Task.key("b"), Task.bytes("1"));
+        store.commit(Map.of());
+        assertNull(store.get(Task.key("b")));
+        assertNull(store.committedOffset(CHANGELOG));
+
+        store = reopen(task, store);
+        assertEquals(List.of(), Text.of(store.all()));
+        assertNull(store.committedOffset(CHANGELOG));
+        store.close();
+    }
+
+    /** So does Kafka 4.3, with the offsets of the aborted records; the process may die before the store is removed. */
+    @Test
+    void a_commit_is_not_believed_before_the_close_where_kafka_commits_aborted_transactions() throws IOException {
+        Task task = new Task(directory.resolve("task"), true).with("enable.transactional.statestores", "false");
+        KviltKeyValueStore store = open(task);
+        store.put(Task.key("a"), Task.bytes("1"));
+        store.commit(Map.of(CHANGELOG, 5L));
+        assertEquals(5, store.committedOffset(CHANGELOG));
+        // What a process leaves that dies now.
+        Task died = new Task(directory.resolve("died"), true).with("enable.transactional.statestores", "false");
+        copy(task.directory, died.directory);
+        KviltKeyValueStore left = open(died);
+        assertNull(left.committedOffset(CHANGELOG));
+        left.close();
+
+        store = reopen(task, store);
+        assertEquals(5, store.committedOffset(CHANGELOG));
+        store.close();
+    }
+
+    /** Kafka brings what its own file says, right behind the open; an older Kafka, or a dirty close, left that. */
+    @Test
+    void offsets_that_come_behind_the_open_are_no_news_to_a_store_that_has_its_own() {
+        Task task = new Task(directory, true);
+        KviltKeyValueStore store = open(task);
+        store.commit(Map.of(CHANGELOG, 4L));
+        assertEquals(4, store.committedOffset(CHANGELOG), "it had none");
+        store.put(Task.key("a"), Task.bytes("1"));
+        store.commit(Map.of(CHANGELOG, 5L));
+
+        store = reopen(task, store);
+        store.commit(Map.of(CHANGELOG, 9L));
+        assertEquals(5, store.committedOffset(CHANGELOG));
+        store.commit(Map.of(CHANGELOG, 9L));
+        assertEquals(9, store.committedOffset(CHANGELOG));
+        store.close();
+
+        Task marked = new Task(directory, true).with("enable.transactional.statestores", "false");
+        store = open(marked);
+        store.put(Task.key("b"), Task.bytes("1"));
+        store = reopen(marked, store);
+        TopicPartition other = new TopicPartition("other", 0);
+        store.commit(Map.of(other, 9L));
+        assertNull(store.committedOffset(other), "its rows are not those of any offset");
+        store.close();
+    }
+
+    private static void copy(Path from, Path to) throws IOException {
+        try (Stream<Path> files = Files.walk(from)) {
+            for (Path file : files.toList()) {
+                Path copy = to.resolve(from.relativize(file).toString());
+                if (Files.isDirectory(file)) {
+                    Files.createDirectories(copy);
+                } else {
+                    Files.copy(file, copy);
+                }
+            }
+        }
     }
 
     /** Kafka commits the record of a row before it commits the store, which must not refuse it then. */
