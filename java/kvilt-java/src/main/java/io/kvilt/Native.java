@@ -13,30 +13,20 @@ final class Native {
     /** Which methods there are; the library says the same number, or is another build's. */
     static final int VERSION = 1;
 
-    /** Why the library is not loaded; null if it is. */
-    private static final UnsatisfiedLinkError FAILURE = load();
+    private static boolean isLoaded;
 
     private Native() {}
 
     /**
-     * Asked before the first call of all; whoever makes another one has what that call gave. Else only the first of
-     * those who try would be told the reason, as Java initializes a class once.
+     * Asked before the first call of all; whoever makes another one has what that call gave. What fails now may succeed
+     * later, as when the disk was full that the library is copied to.
      */
-    static void ensureLoaded() {
-        if (FAILURE != null) {
-            UnsatisfiedLinkError again = new UnsatisfiedLinkError(FAILURE.getMessage());
-            again.initCause(FAILURE);
-            throw again;
-        }
-    }
-
-    private static UnsatisfiedLinkError load() {
-        try {
+    static synchronized void ensureLoaded() {
+        if (!isLoaded) {
             NativeLibrary.load();
-            return null;
-        } catch (UnsatisfiedLinkError e) {
-            return e;
+            isLoaded = true;
         }
+        NativeLibrary.ensureVersion(version());
     }
 
     /** Throws what the native side tells: the name of a kind, a line break, and a text. */

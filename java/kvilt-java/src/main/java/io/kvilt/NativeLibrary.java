@@ -27,7 +27,9 @@ final class NativeLibrary {
         } else {
             loadFromJar(target());
         }
-        int version = Native.version();
+    }
+
+    static void ensureVersion(int version) {
         if (version != Native.VERSION) {
             throw new UnsatisfiedLinkError("the native library of Kvilt speaks version " + version
                     + " of the border, and these classes " + Native.VERSION

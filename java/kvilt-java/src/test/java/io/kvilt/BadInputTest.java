@@ -323,7 +323,7 @@ class BadInputTest {
                 run("mount", "-t", "tmpfs", "-o", "size=48m,noexec", "tmpfs", mount.toString()),
                 "skipped: no file system can be mounted here");
         // Loaded by now, so the property is for this test alone.
-        assertEquals(Native.VERSION, Native.version());
+        Native.ensureLoaded();
         String library = System.clearProperty("kvilt.library.path");
         String before = System.setProperty("kvilt.tmpdir", mount.toString());
         try {
