@@ -17,6 +17,9 @@ import org.apache.flink.streaming.api.TimerService;
  * empty; together with the stream's key, as Flink serializes it, it may have 64 KiB less four bytes. A value has 64 MiB
  * at most.
  *
+ * <p>Two keys of the stream are the same if Flink serializes them to the same bytes. A key that has no order, such as a
+ * set, is refused; an {@code equals} that ignores a part of the key is not followed.
+ *
  * <p>Every method may throw a {@link KviltException}, such as {@code NO_SPACE}. Let it go: then the task fails, and
  * Flink restores it.
  */

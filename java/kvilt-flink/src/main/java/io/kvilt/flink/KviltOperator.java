@@ -174,10 +174,10 @@ public final class KviltOperator<IN, OUT> extends AbstractUdfStreamOperator<OUT,
                 memoryBudget(machine),
                 engine);
         gauges = new Gauges(getMetricGroup(), store.db);
+        prefixes = new Prefixes(groupsOfAll, backend.getKeySerializer());
         if (context.isRestored()) {
             restore(context.getRawKeyedStateInputs());
         }
-        prefixes = new Prefixes(groupsOfAll, backend.getKeySerializer());
     }
 
     /** Flink would want to write timers where our rows are, and fail at the first checkpoint. */
@@ -204,8 +204,10 @@ public final class KviltOperator<IN, OUT> extends AbstractUdfStreamOperator<OUT,
     private void restore(Iterable<KeyGroupStatePartitionStreamProvider> inputs) throws Exception {
         long begin = System.nanoTime();
         long restored = 0;
+        byte[][] known = {new byte[0]};
+        RawState.KeyCheck keys = row -> known[0] = prefixes.ofRestored(row, known[0]);
         for (KeyGroupStatePartitionStreamProvider input : inputs) {
-            restored += RawState.read(input.getStream(), input.getKeyGroupId(), store.db::write);
+            restored += RawState.read(input.getStream(), input.getKeyGroupId(), keys, store.db::write);
         }
         LOG.info("{} restored {} rows in {} ms.", getOperatorName(), restored, (System.nanoTime() - begin) / 1_000_000);
     }

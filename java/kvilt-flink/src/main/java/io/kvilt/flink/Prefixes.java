@@ -3,6 +3,8 @@ package io.kvilt.flink;
 import java.io.IOException;
 import java.util.Arrays;
 import org.apache.flink.api.common.typeutils.TypeSerializer;
+import org.apache.flink.api.common.typeutils.base.TypeSerializerSingleton;
+import org.apache.flink.core.memory.DataInputDeserializer;
 import org.apache.flink.core.memory.DataOutputSerializer;
 import org.apache.flink.runtime.state.KeyGroupRangeAssignment;
 
@@ -15,6 +17,10 @@ import org.apache.flink.runtime.state.KeyGroupRangeAssignment;
  *
  * <p>Numbers are big-endian, so rows of a key group lie side by side, in the order of key groups. No prefix begins
  * another one, so the rows of a key are exactly those that begin with its prefix.
+ *
+ * <p>To Flink two keys are one if they are equal, and here if their bytes are. So a key whose bytes are others when it
+ * was read from them and is written again is refused, as a set's may be, which has no order. A key that is restored
+ * must be written as it was.
  */
 final class Prefixes {
     static final int GROUP_BYTES = Short.BYTES;
@@ -24,15 +30,62 @@ final class Prefixes {
 
     private final int groupsOfAll;
     private final TypeSerializer<Object> serializer;
+
+    /** Whether it is a type such as a number or text, which has one way to be written. */
+    private final boolean isPlain;
+
     private final DataOutputSerializer buffer = new DataOutputSerializer(64);
 
     Prefixes(int groupsOfAll, TypeSerializer<Object> serializer) {
         this.groupsOfAll = groupsOfAll;
         this.serializer = serializer;
+        this.isPlain = serializer instanceof TypeSerializerSingleton;
     }
 
     /** The prefix of the rows of a key, of which Flink has checked that its key group is one of this subtask's. */
     byte[] of(Object key) throws IOException {
+        byte[] prefix = write(key);
+        if (!isPlain && !Arrays.equals(prefix, write(read(prefix)))) {
+            throw new IllegalArgumentException("the stream's key " + key + " is serialized to other bytes when it was"
+                    + " read from them, so equal keys may have rows of their own: use a key whose parts have an order,"
+                    + " such as texts, numbers, and tuples or POJOs of them, and no set or map");
+        }
+        return prefix;
+    }
+
+    /**
+     * Checks that a row's key of the stream would be written as it is, and belongs to its key group.
+     *
+     * @param known the prefix of the row before, or an empty one
+     * @return the prefix of the row
+     * @throws IOException if it is written in another way now
+     */
+    byte[] ofRestored(byte[] row, byte[] known) throws IOException {
+        int same = Arrays.mismatch(row, known);
+        if (known.length > 0 && (same == -1 || same == known.length)) {
+            return known;
+        }
+        int length = (row[GROUP_BYTES] & 0xff) << 8 | row[GROUP_BYTES + 1] & 0xff;
+        byte[] prefix = Arrays.copyOf(row, HEAD_BYTES + length);
+        Throwable cause = null;
+        try {
+            if (Arrays.equals(prefix, write(read(prefix)))) {
+                return prefix;
+            }
+        } catch (IOException | RuntimeException e) {
+            cause = e;
+        }
+        throw new IOException(
+                "the raw keyed state of key group " + groupOf(row) + " has a key of the stream that is not written as it"
+                        + " was: let the key's type, its hash code and what is registered with Kryo be what they were",
+                cause);
+    }
+
+    private Object read(byte[] prefix) throws IOException {
+        return serializer.deserialize(new DataInputDeserializer(prefix, HEAD_BYTES, prefix.length - HEAD_BYTES));
+    }
+
+    private byte[] write(Object key) throws IOException {
         int group = KeyGroupRangeAssignment.assignToKeyGroup(key, groupsOfAll);
         buffer.clear();
         buffer.writeShort(group);

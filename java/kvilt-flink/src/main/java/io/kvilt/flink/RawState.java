@@ -107,21 +107,28 @@ final class RawState {
         }
     }
 
+    /** Checks the key of a row, its key group before it. */
+    interface KeyCheck {
+        void check(byte[] row) throws IOException;
+    }
+
     /**
      * Reads a key group from a stream that stands at its head; what comes behind its end may have been read, too.
      *
-     * @param target gets the rows of each block, whose checksum was right
+     * @param keys checks each row's key behind the checksum of its block
+     * @param target gets the rows of each block
      * @return the number of rows
      * @throws IOException if they are not what a {@link Writer} wrote; says which key group, and what to do
      */
-    static long read(InputStream stream, int group, Consumer<WriteBatch> target) throws IOException {
+    static long read(InputStream stream, int group, KeyCheck keys, Consumer<WriteBatch> target)
+            throws IOException {
         DataInputStream in = new DataInputStream(new BufferedInputStream(stream, 64 << 10));
         int blocks = 0;
         try {
             head(in, group);
             long rows = 0;
             for (int bytes = in.readInt(); bytes != 0; bytes = in.readInt()) {
-                rows += block(in, group, blocks, bytes, target);
+                rows += block(in, group, blocks, bytes, keys, target);
                 blocks++;
             }
             int checksum = in.readInt();
@@ -168,7 +175,8 @@ final class RawState {
     }
 
     /** Reads a block, and gives its rows to the target. */
-    private static long block(DataInputStream in, int group, int number, int bytes, Consumer<WriteBatch> target)
+    private static long block(
+            DataInputStream in, int group, int number, int bytes, KeyCheck keys, Consumer<WriteBatch> target)
             throws IOException {
         if (bytes < 0 || bytes > BLOCK_BYTES_MAX) {
             throw damage(group, "block " + number + " says that it has " + bytes + " bytes");
@@ -188,6 +196,7 @@ final class RawState {
             key[0] = (byte) (group >> 8);
             key[1] = (byte) group;
             rows.get(key, Prefixes.GROUP_BYTES, keyBytes).get(value);
+            keys.check(key);
             batch.put(key, value);
         }
         target.accept(batch);

@@ -16,14 +16,23 @@ import org.apache.flink.runtime.state.KeyedStateCheckpointOutputStream;
 import org.apache.flink.runtime.state.KeyedStateHandle;
 import org.apache.flink.runtime.state.SnapshotResult;
 import org.apache.flink.runtime.state.StreamStateHandle;
+import org.apache.flink.runtime.state.memory.MemCheckpointStreamFactory;
 
 /**
  * Writes the rows of a snapshot as raw keyed state, in the asynchronous phase of a checkpoint: one of Flink's threads
  * runs it while the operator goes on.
  *
- * <p>A cancelled one ends: Flink closes its stream, which makes the next write fail, and its file is removed.
+ * <p>A cancelled one ends within a few rows, and Flink removes its file.
  */
 final class SnapshotTask extends AsyncSnapshotCallable<SnapshotResult<KeyedStateHandle>> {
+    /** How many rows are written between two looks whether it was cancelled, unless one has as many bytes. */
+    private static final int ROWS_BETWEEN_LOOKS = 64;
+
+    private static final int BYTES_BETWEEN_LOOKS = 64 << 10;
+
+    /** Limits what a checkpoint that is kept in memory may have, in bytes; Flink refuses it at its end, when it is there. */
+    private static final long IN_MEMORY_BYTES_MAX = 32 << 20;
+
     private final Snapshot snapshot;
     private final KeyGroupRange groups;
     private final CheckpointStreamFactory streams;
@@ -68,8 +77,12 @@ final class SnapshotTask extends AsyncSnapshotCallable<SnapshotResult<KeyedState
             places.setKeyGroupOffset(group, out.getPos());
             writer.begin(group);
             while (row != null && Prefixes.groupOf(row) == group) {
-                writer.add(row, rows.value());
+                byte[] value = rows.value();
+                writer.add(row, value);
                 count++;
+                if (count % ROWS_BETWEEN_LOOKS == 0 || value.length >= BYTES_BETWEEN_LOOKS) {
+                    ensureWanted(out);
+                }
                 rows.next();
                 row = rows.isValid() ? rows.key() : null;
             }
@@ -77,6 +90,16 @@ final class SnapshotTask extends AsyncSnapshotCallable<SnapshotResult<KeyedState
         }
         gauges.snapshotRows.set(count);
         gauges.snapshotBytes.set(out.getPos());
+    }
+
+    /** Memory may be written to for ever, closed or not. */
+    private void ensureWanted(CheckpointStateOutputStream out) throws IOException {
+        if (snapshotCloseableRegistry.isClosed()) {
+            throw new IOException("the checkpoint was cancelled");
+        }
+        if (out instanceof MemCheckpointStreamFactory.MemoryCheckpointOutputStream && out.getPos() > IN_MEMORY_BYTES_MAX) {
+            throw new IOException("the rows are too many for a checkpoint in memory: set execution.checkpointing.dir");
+        }
     }
 
     @Override

@@ -18,13 +18,19 @@ import java.io.IOException;
 import java.nio.file.Path;
 import java.util.ArrayList;
 import java.util.Arrays;
+import java.util.LinkedHashSet;
 import java.util.List;
+import java.util.Set;
 import java.util.concurrent.CancellationException;
 import java.util.concurrent.ExecutionException;
 import java.util.concurrent.TimeUnit;
+import org.apache.flink.api.common.serialization.SerializerConfig;
+import org.apache.flink.api.common.serialization.SerializerConfigImpl;
 import org.apache.flink.api.common.typeinfo.TypeInformation;
 import org.apache.flink.api.common.typeinfo.Types;
+import org.apache.flink.api.common.typeutils.TypeSerializer;
 import org.apache.flink.api.java.functions.KeySelector;
+import org.apache.flink.api.java.typeutils.GenericTypeInfo;
 import org.apache.flink.core.execution.SavepointFormatType;
 import org.apache.flink.core.testutils.OneShotLatch;
 import org.apache.flink.runtime.checkpoint.CheckpointOptions;
@@ -486,6 +492,72 @@ class OperatorTest {
         }
         assertEquals(0, left().length);
     }
+
+    /** Flink looks at its limit when all is in memory. */
+    @Test
+    void a_checkpoint_in_memory_that_grows_ends() throws Exception {
+        try (var task = harness(operator(), Types.STRING, Event::user)) {
+            task.open();
+            task.processElement(event("ada", (rows, out) -> {
+                for (int i = 0; i < 5; i++) {
+                    rows.put(new byte[] {(byte) i}, new byte[12 << 20]);
+                }
+            }));
+            Exception ended = assertThrows(Exception.class, () -> task.snapshot(1, 1));
+            assertTrue(root(ended).getMessage().contains("execution.checkpointing.dir"), ended.toString());
+        }
+    }
+
+    /** To Flink they are one key, and would be two here. */
+    @Test
+    void of_equal_keys_with_different_bytes_one_is_refused() throws Exception {
+        KeySelector<Event, Set<String>> key = event -> new LinkedHashSet<>(List.of(event.user().split("")));
+        List<String> refused = new ArrayList<>();
+        try (var task = harness(operator(), Types.SET(Types.STRING), key)) {
+            task.open();
+            for (String user : List.of("ab", "ba")) {
+                try {
+                    task.processElement(event(user, (rows, out) -> rows.put(b(user), b("1"))));
+                } catch (IllegalArgumentException e) {
+                    assertTrue(e.getMessage().contains("no set or map"), e.getMessage());
+                    refused.add(user);
+                }
+            }
+        }
+        assertEquals(1, refused.size());
+    }
+
+    /** A key as programs have them that Flink serializes by Kryo. */
+    record Name(Object text) {}
+
+    /** Flink finds that the old bytes can be read, and not that new ones are others. */
+    @Test
+    void keys_that_are_not_written_as_they_were_are_refused() throws Exception {
+        TypeInformation<Name> type = new GenericTypeInfo<>(Name.class);
+        KeySelector<Event, Name> key = event -> new Name(new Part(event.user()));
+        OperatorSubtaskState state;
+        try (var task = harness(operator(), type, key)) {
+            task.open();
+            task.processElement(event("ada", (rows, out) -> rows.put(b("k"), b("1"))));
+            state = task.snapshot(1, 1);
+        }
+        TypeInformation<Name> registered = new GenericTypeInfo<>(Name.class) {
+            @Override
+            public TypeSerializer<Name> createSerializer(SerializerConfig config) {
+                SerializerConfigImpl own = new SerializerConfigImpl();
+                own.registerKryoType(Part.class);
+                return super.createSerializer(own);
+            }
+        };
+        try (var task = harness(operator(), registered, key)) {
+            Exception refused = assertThrows(Exception.class, () -> task.initializeState(state));
+            assertTrue(root(refused).getMessage().contains("is not written as it was"), refused.toString());
+        }
+        assertEquals(0, left().length);
+    }
+
+    /** A part of a key whose class may be registered or not. */
+    record Part(String text) {}
 
     private KviltOperator<Event, String> operator() {
         return new KviltOperator<>(Event.OBEY).setDirectory(directory.toString()).setMemoryBudget(16 << 20);

@@ -29,7 +29,7 @@ class RawStateTest {
 
     private static long rows(byte[] bytes, int group) throws IOException {
         long[] rows = new long[1];
-        long told = RawState.read(new ByteArrayInputStream(bytes), group, batch -> rows[0] += batch.count());
+        long told = RawState.read(new ByteArrayInputStream(bytes), group, row -> {}, batch -> rows[0] += batch.count());
         assertEquals(told, rows[0]);
         return told;
     }
