@@ -19,6 +19,7 @@ import org.apache.flink.streaming.api.TimerService;
  *
  * <p>Two keys of the stream are the same if Flink serializes them to the same bytes. A key that has no order, such as a
  * set, is refused; an {@code equals} that ignores a part of the key is not followed.
+ * Its hash code must be the same in each process, which that of an enum in it is not: then no checkpoint is restored.
  *
  * <p>Every method may throw a {@link KviltException}, such as {@code NO_SPACE}. Let it go: then the task fails, and
  * Flink restores it.

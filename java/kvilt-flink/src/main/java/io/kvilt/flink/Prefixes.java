@@ -4,6 +4,7 @@ import java.io.IOException;
 import java.util.Arrays;
 import org.apache.flink.api.common.typeutils.TypeSerializer;
 import org.apache.flink.api.common.typeutils.base.TypeSerializerSingleton;
+import org.apache.flink.api.java.typeutils.runtime.TupleSerializer;
 import org.apache.flink.core.memory.DataInputDeserializer;
 import org.apache.flink.core.memory.DataOutputSerializer;
 import org.apache.flink.runtime.state.KeyGroupRangeAssignment;
@@ -31,7 +32,7 @@ final class Prefixes {
     private final int groupsOfAll;
     private final TypeSerializer<Object> serializer;
 
-    /** Whether it is a type such as a number or text, which has one way to be written. */
+    /** Whether it is a type such as a number, a text or a tuple of them, which has one way to be written. */
     private final boolean isPlain;
 
     private final DataOutputSerializer buffer = new DataOutputSerializer(64);
@@ -39,16 +40,23 @@ final class Prefixes {
     Prefixes(int groupsOfAll, TypeSerializer<Object> serializer) {
         this.groupsOfAll = groupsOfAll;
         this.serializer = serializer;
-        this.isPlain = serializer instanceof TypeSerializerSingleton;
+        this.isPlain = isPlain(serializer);
+    }
+
+    private static boolean isPlain(TypeSerializer<?> serializer) {
+        if (serializer.getClass() == TupleSerializer.class) {
+            return Arrays.stream(((TupleSerializer<?>) serializer).getFieldSerializers()).allMatch(Prefixes::isPlain);
+        }
+        return serializer instanceof TypeSerializerSingleton;
     }
 
     /** The prefix of the rows of a key, of which Flink has checked that its key group is one of this subtask's. */
     byte[] of(Object key) throws IOException {
         byte[] prefix = write(key);
         if (!isPlain && !Arrays.equals(prefix, write(read(prefix)))) {
-            throw new IllegalArgumentException("the stream's key " + key + " is serialized to other bytes when it was"
-                    + " read from them, so equal keys may have rows of their own: use a key whose parts have an order,"
-                    + " such as texts, numbers, and tuples or POJOs of them, and no set or map");
+            throw new IllegalArgumentException("the stream's key " + key + " has another hash code, or is serialized to"
+                    + " other bytes, when it was read from its bytes; so equal keys may have rows of their own: use a key"
+                    + " whose parts have an order, such as texts, numbers, and tuples or POJOs of them, and no set or map");
         }
         return prefix;
     }
