@@ -112,6 +112,10 @@ final class Ledger {
         });
     }
 
+    void forgetOffsets() {
+        own.deleteRange(KeyRange.prefix(text(OFFSET)));
+    }
+
     private static byte[] bytes(long number) {
         return ByteBuffer.allocate(Long.BYTES).putLong(number).array();
     }

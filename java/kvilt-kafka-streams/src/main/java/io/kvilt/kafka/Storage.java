@@ -98,6 +98,9 @@ final class Storage implements AutoCloseable {
     /** Whether it is marked, but all that was written has been committed since. */
     private boolean isCommitted;
 
+    /** Whether Kafka keeps offsets in a file, so that those that a newer one left here will be wrong. */
+    private boolean hasStaleOffsets = Checkpoints.ARE_READ_BEFORE_GLOBAL_STORES;
+
     /** Whether it was used since its open. */
     private boolean isTouched;
 
@@ -333,6 +336,11 @@ final class Storage implements AutoCloseable {
             }
             try {
                 isChanged = true;
+                forgetStaleOffsets();
+                if (isCommitted) {
+                    // It has become a standby, which a task whose transaction was aborted does not.
+                    unmark();
+                }
                 writePieces(rows, false);
             } catch (RuntimeException e) {
                 throw failure("write to", e);
@@ -484,6 +492,9 @@ final class Storage implements AutoCloseable {
                 for (Map.Entry<byte[], byte[]> row : uncommitted.rows()) {
                     add(batch, row.getKey(), Uncommitted.isDeleted(row.getValue()) ? null : row.getValue());
                 }
+                if (offsets == null) {
+                    forgetStaleOffsets();
+                }
                 ledger.add(batch, given);
                 ledger.add(batch, position, streamTime);
                 boolean staysMarked = isMarked && (isFirst || staysMarked());
@@ -491,8 +502,8 @@ final class Storage implements AutoCloseable {
                     ledger.removeMark(batch);
                 }
                 db.write(batch);
-                isCommitted = staysMarked && !isFirst;
-                isUncertain &= isFirst;
+                isUncertain &= isFirst || staysMarked();
+                isCommitted = staysMarked && !isFirst && !isUncertain;
                 isMarked = staysMarked;
                 uncommitted.clear();
                 if (expired != null) {
@@ -523,9 +534,26 @@ final class Storage implements AutoCloseable {
         return news.isEmpty() ? null : news;
     }
 
-    /** Kafka 4.3 commits a transaction that it aborted, too, before it removes the store: only a close is the end. */
+    /**
+     * Whether the mark stays at a commit, for the close. Kafka 4.3 commits a transaction that it aborted, too, and then
+     * closes and removes the store. So what remains is the time from the close to the end of that removal, as with
+     * RocksDB.
+     */
     private boolean staysMarked() {
         return config.isExactlyOnce && !config.isTransactional && !isGlobal;
+    }
+
+    private void forgetStaleOffsets() {
+        if (hasStaleOffsets) {
+            ledger.forgetOffsets();
+            hasStaleOffsets = false;
+        }
+    }
+
+    private void unmark() {
+        ledger.unmark();
+        isMarked = false;
+        isCommitted = false;
     }
 
     /** Nothing of the transaction is to be found by the next open, should Kafka not come to remove the store. */
@@ -669,7 +697,7 @@ final class Storage implements AutoCloseable {
             uncommitted.clear();
             try {
                 if (was && isCommitted) {
-                    ledger.unmark();
+                    unmark();
                 }
             } catch (KviltException e) {
                 LOG.warn("{}", told("close"), e);

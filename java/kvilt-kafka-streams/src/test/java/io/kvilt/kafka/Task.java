@@ -10,6 +10,7 @@ import org.apache.kafka.common.utils.Bytes;
 import org.apache.kafka.streams.StreamsConfig;
 import org.apache.kafka.streams.processor.StateStore;
 import org.apache.kafka.streams.processor.StateStoreContext;
+import org.apache.kafka.streams.processor.TaskId;
 import org.apache.kafka.test.InternalMockProcessorContext;
 
 /** A task of Kafka's with a directory, in which stores are opened one after another. */
@@ -18,6 +19,7 @@ final class Task {
     final Properties properties = new Properties();
     private final Map<String, String> changelogs = new HashMap<>();
     private InternalMockProcessorContext<?, ?> context;
+    private boolean isGlobal;
 
     Task(Path directory, boolean isExactlyOnce) {
         this.directory = directory;
@@ -44,6 +46,12 @@ final class Task {
         return context;
     }
 
+    /** Makes it the one that global tables have. */
+    Task global() {
+        isGlobal = true;
+        return this;
+    }
+
     /** Gives stores of this name a changelog, so Kafka can restore them. */
     Task withChangelog(String store) {
         changelogs.put(store, "test-" + store + "-changelog");
@@ -56,7 +64,12 @@ final class Task {
                 directory.toFile(),
                 Serdes.ByteArray(),
                 Serdes.ByteArray(),
-                new StreamsConfig(properties));
+                new StreamsConfig(properties)) {
+            @Override
+            public TaskId taskId() {
+                return isGlobal ? Checkpoints.GLOBAL : super.taskId();
+            }
+        };
         changelogs.forEach(context::addChangelogForStore);
     }
 

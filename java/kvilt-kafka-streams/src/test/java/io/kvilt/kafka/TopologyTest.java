@@ -162,37 +162,6 @@ class TopologyTest {
         }
     }
 
-    /** Kafka from 4.3 on would read the topic again over the rows that are there, and a processor may count them. */
-    @Test
-    void a_killed_global_store_of_an_exactly_once_application_begins_anew() throws IOException {
-        Properties properties = properties(StreamsConfig.EXACTLY_ONCE_V2, 0, KviltDslStoreSuppliers.class.getName());
-        properties.put("enable.transactional.statestores", false);
-        StreamsBuilder builder = new StreamsBuilder();
-        builder.globalTable("table", Materialized.as(KviltStores.timestampedKeyValue("table")));
-        Topology topology = builder.build();
-        Path state = Path.of(properties.getProperty(StreamsConfig.STATE_DIR_CONFIG));
-        Path left = directory.resolve("left");
-        try (TopologyTestDriver driver = new TopologyTestDriver(topology, properties)) {
-            driver.createInputTopic("table", new StringSerializer(), new StringSerializer()).pipeInput("a", "1");
-            // What a process leaves that dies now.
-            try (Stream<Path> files = Files.walk(state)) {
-                for (Path file : files.toList()) {
-                    Path copy = left.resolve(state.relativize(file).toString());
-                    if (Files.isDirectory(file)) {
-                        Files.createDirectories(copy);
-                    } else {
-                        Files.copy(file, copy);
-                    }
-                }
-            }
-        }
-        properties.put(StreamsConfig.STATE_DIR_CONFIG, left.toString());
-        try (TopologyTestDriver driver = new TopologyTestDriver(topology, properties)) {
-            boolean isKept = driver.getTimestampedKeyValueStore("table").get("a") != null;
-            assertEquals(kafkaVersion().startsWith("3."), isKept);
-        }
-    }
-
     private static String kafkaVersion() throws IOException {
         Properties properties = new Properties();
         try (InputStream file = StreamsConfig.class.getResourceAsStream("/kafka/kafka-streams-version.properties")) {
