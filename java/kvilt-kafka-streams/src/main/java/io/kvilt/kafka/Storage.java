@@ -300,7 +300,7 @@ final class Storage implements AutoCloseable {
         checkWhole();
         synchronized (position) {
             try {
-                isWritten();
+                noteWrite();
                 write(key, value);
             } catch (RuntimeException e) {
                 throw failure("write to", e);
@@ -313,13 +313,13 @@ final class Storage implements AutoCloseable {
     void putAll(Collection<Map.Entry<byte[], byte[]>> rows) {
         checkWhole();
         synchronized (position) {
-            isWritten();
+            noteWrite();
             writeAll(rows, isWaiting(), true);
             StoreQueryUtils.updatePosition(position, context);
         }
     }
 
-    private void isWritten() {
+    private void noteWrite() {
         isTouched = true;
         isChanged = true;
         isCommitted = false;
