@@ -204,10 +204,9 @@ public final class KviltOperator<IN, OUT> extends AbstractUdfStreamOperator<OUT,
     private void restore(Iterable<KeyGroupStatePartitionStreamProvider> inputs) throws Exception {
         long begin = System.nanoTime();
         long restored = 0;
-        byte[][] known = {new byte[0]};
-        RawState.KeyCheck keys = row -> known[0] = prefixes.ofRestored(row, known[0]);
         for (KeyGroupStatePartitionStreamProvider input : inputs) {
-            restored += RawState.read(input.getStream(), input.getKeyGroupId(), keys, store.db::write);
+            restored += RawState.read(
+                    input.getStream(), input.getKeyGroupId(), prefixes::checkRestored, store.db::write);
         }
         LOG.info("{} restored {} rows in {} ms.", getOperatorName(), restored, (System.nanoTime() - begin) / 1_000_000);
     }

@@ -37,6 +37,9 @@ final class Prefixes {
 
     private final DataOutputSerializer buffer = new DataOutputSerializer(64);
 
+    /** Of the row that was restored last; empty before the first. */
+    private byte[] restored = new byte[0];
+
     Prefixes(int groupsOfAll, TypeSerializer<Object> serializer) {
         this.groupsOfAll = groupsOfAll;
         this.serializer = serializer;
@@ -62,23 +65,23 @@ final class Prefixes {
     }
 
     /**
-     * Checks that a row's key of the stream would be written as it is, and belongs to its key group.
+     * Checks that the key of the stream in a row that is restored would be written as it is, and belongs to its key
+     * group. Rows of a key come one after another, so each key is looked at once.
      *
-     * @param known the prefix of the row before, or an empty one
-     * @return the prefix of the row
      * @throws IOException if it is written in another way now
      */
-    byte[] ofRestored(byte[] row, byte[] known) throws IOException {
-        int same = Arrays.mismatch(row, known);
-        if (known.length > 0 && (same == -1 || same == known.length)) {
-            return known;
+    void checkRestored(byte[] row) throws IOException {
+        int same = Arrays.mismatch(row, restored);
+        if (restored.length > 0 && (same == -1 || same == restored.length)) {
+            return;
         }
         int length = (row[GROUP_BYTES] & 0xff) << 8 | row[GROUP_BYTES + 1] & 0xff;
         byte[] prefix = Arrays.copyOf(row, HEAD_BYTES + length);
         Throwable cause = null;
         try {
             if (Arrays.equals(prefix, write(read(prefix)))) {
-                return prefix;
+                restored = prefix;
+                return;
             }
         } catch (IOException | RuntimeException e) {
             cause = e;
