@@ -497,12 +497,12 @@ final class Storage implements AutoCloseable {
                 }
                 ledger.add(batch, given);
                 ledger.add(batch, position, streamTime);
-                boolean staysMarked = isMarked && (isFirst || staysMarked());
+                boolean staysMarked = isMarked && (isFirst || !areCommitsBelieved());
                 if (isMarked && !staysMarked) {
                     ledger.removeMark(batch);
                 }
                 db.write(batch);
-                isUncertain &= isFirst || staysMarked();
+                isUncertain &= isFirst || !areCommitsBelieved();
                 isCommitted = staysMarked && !isFirst && !isUncertain;
                 isMarked = staysMarked;
                 uncommitted.clear();
@@ -535,12 +535,12 @@ final class Storage implements AutoCloseable {
     }
 
     /**
-     * Whether the mark stays at a commit, for the close. Kafka 4.3 commits a transaction that it aborted, too, and then
-     * closes and removes the store. So what remains is the time from the close to the end of that removal, as with
+     * Whether a commit takes the mark away, and not the close. Kafka 4.3 commits a transaction that it aborted, too, and
+     * then closes and removes the store. So what remains is the time from the close to the end of that removal, as with
      * RocksDB.
      */
-    private boolean staysMarked() {
-        return config.isExactlyOnce && !config.isTransactional && !isGlobal;
+    private boolean areCommitsBelieved() {
+        return !config.isExactlyOnce || config.isTransactional || isGlobal;
     }
 
     private void forgetStaleOffsets() {
