@@ -35,6 +35,9 @@ fn expected(i: u32) -> Option<Vec<u8>> {
     (!i.is_multiple_of(10)).then(|| format!("{i} ").repeat(20).into_bytes())
 }
 
+/// Where the first record of a log begins.
+const LOG_HEADER_BYTES: usize = 64;
+
 /// Files whose bytes mean nothing.
 const EMPTY_FILES: [&str; 2] = ["LOCK", "RESERVE"];
 
@@ -79,11 +82,14 @@ fn says_damage(path: &Path) -> bool {
     is_damaged
 }
 
-/// Whether the store says so to one who only reads.
-fn reads_say_damage(path: &Path) -> bool {
+/// The first error that the store returns to a reader: at its open, at a get, or at a scan.
+fn first_error(path: &Path) -> Option<kvilt::Error> {
     match Db::builder(path).read_only(true).open() {
-        Ok(db) => (0..ROWS).any(|i| db.get(key(i)).is_err()) || db.iter().any(|row| row.is_err()),
-        Err(_) => true,
+        Ok(db) => {
+            let of_gets = (0..ROWS).find_map(|i| db.get(key(i)).err());
+            of_gets.or_else(|| db.iter().find_map(|row| row.err()))
+        }
+        Err(error) => Some(error),
     }
 }
 
@@ -170,10 +176,17 @@ fn a_repair_copies_what_is_proven_and_lists_the_rest() {
     let second = Db::open(&whole).unwrap().keyspace("second").unwrap();
     assert_eq!(second.get("k").unwrap().unwrap(), b"v");
     for (number, file) in files(&path).into_iter().enumerate() {
+        let extension = file.extension().and_then(|e| e.to_str()).unwrap_or_default();
         let good = fs::read(&file).unwrap();
         let mut bad = good.clone();
-        // In the midst of it; of the witness, in both halves.
-        for at in [good.len() / 2, (good.len() / 2).saturating_sub(300)] {
+        let middle = good.len() / 2;
+        // A log of one short row is little more than its header, which is no loss: see below.
+        let middles = match extension {
+            "log" => vec![middle.max(LOG_HEADER_BYTES)],
+            // The witness is there twice, so both halves are damaged.
+            _ => vec![middle, middle.saturating_sub(300)],
+        };
+        for at in middles.into_iter().filter(|&at| at < good.len()) {
             bad[at] ^= 0x10;
         }
         fs::write(&file, &bad).unwrap();
@@ -182,16 +195,12 @@ fn a_repair_copies_what_is_proven_and_lists_the_rest() {
         assert_eq!(fs::read(&file).unwrap(), bad, "nothing of the damaged store is changed");
         let missing = compare(&new, &report);
         let is_name = file.ends_with("ENGINE");
-        // What nobody reads is no loss: the header of a log, or rows of a table that no chunk has any more,
-        // because a sibling with which its chunk shares it since a split was rewritten. How many files are
-        // like that depends on the threads. `crates/kvilt-even/tests/faults/layouts.rs` damages everything of
-        // stores whose layouts do not.
-        assert!(
-            is_name || !report.losses.is_empty() || !reads_say_damage(&path),
-            "{}: {report:?}",
-            file.display()
-        );
-        let extension = file.extension().and_then(|e| e.to_str()).unwrap_or_default();
+        // No loss is the header of a log, which the checksums of its records repeat, nor rows of a table that
+        // no chunk has any more, because a sibling with which its chunk shares it since a split was
+        // rewritten. How long logs are and which tables are shared depends on the threads.
+        // `crates/kvilt-even/tests/faults/layouts.rs` damages everything of stores whose layouts do not.
+        let unreported = (!is_name && report.losses.is_empty()).then(|| first_error(&path)).flatten();
+        assert!(unreported.is_none(), "{}: {report:?}, but {unreported:?}", file.display());
         match extension {
             "table" => assert!(report.is_proven && missing < ROWS / 5, "{missing} missing: {report:?}"),
             "log" => assert!(report.is_proven, "{report:?}"),
