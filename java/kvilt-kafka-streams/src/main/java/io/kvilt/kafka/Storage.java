@@ -72,6 +72,18 @@ final class Storage implements AutoCloseable {
     /** Rows from a key, included, to another, excluded; null for no end. */
     record Range(byte[] from, byte[] to) {}
 
+    /** The mark in the ledger, and what it says. */
+    private enum Mark {
+        /** There is none: all rows are committed, or wait. */
+        NONE,
+        /** Rows were written that no commit has followed. */
+        WRITTEN,
+        /** A commit has followed all rows, but the close takes the mark away: see {@link #areCommitsBelieved}. */
+        COMMITTED,
+        /** Offsets do not say what the rows are: a transaction did not come to its end. */
+        UNCERTAIN
+    }
+
     private final String name;
     private final StateStoreContext context;
     private final KviltConfig config;
@@ -90,13 +102,7 @@ final class Storage implements AutoCloseable {
     private Kvilt db;
 
     private Ledger ledger;
-    private boolean isMarked;
-
-    /** Whether offsets do not say what the rows are. */
-    private boolean isUncertain;
-
-    /** Whether it is marked, but all that was written has been committed since. */
-    private boolean isCommitted;
+    private Mark mark = Mark.NONE;
 
     /** Whether Kafka keeps offsets in a file, so that those that a newer one left here will be wrong. */
     private boolean hasStaleOffsets = Checkpoints.ARE_READ_BEFORE_GLOBAL_STORES;
@@ -236,9 +242,8 @@ final class Storage implements AutoCloseable {
             return "it is a store of kind `" + found + "`, not `" + kind + "`";
         }
         streamTime = ledger.time();
-        isMarked = ledger.isMarked();
-        isUncertain = isMarked && config.isExactlyOnce;
-        if (isUncertain && changelog != null && isRestoredOver()) {
+        mark = !ledger.isMarked() ? Mark.NONE : config.isExactlyOnce ? Mark.UNCERTAIN : Mark.WRITTEN;
+        if (mark == Mark.UNCERTAIN && changelog != null && isRestoredOver()) {
             return "it has writes of a transaction that did not come to its end";
         }
         ledger.mergeInto(position);
@@ -314,7 +319,7 @@ final class Storage implements AutoCloseable {
         checkWhole();
         synchronized (position) {
             noteWrite();
-            writeAll(rows, isWaiting(), true);
+            writeAll(rows, isWaiting());
             StoreQueryUtils.updatePosition(position, context);
         }
     }
@@ -322,7 +327,9 @@ final class Storage implements AutoCloseable {
     private void noteWrite() {
         isTouched = true;
         isChanged = true;
-        isCommitted = false;
+        if (mark == Mark.COMMITTED) {
+            mark = Mark.WRITTEN;
+        }
     }
 
     /** Rows of a changelog: they are committed, and need no mark. */
@@ -331,16 +338,14 @@ final class Storage implements AutoCloseable {
         synchronized (position) {
             isTouched = true;
             if (!uncommitted.isEmpty()) {
-                writeAll(rows, true, false);
+                writeAll(rows, true);
                 return;
             }
             try {
                 isChanged = true;
                 forgetStaleOffsets();
-                if (isCommitted) {
-                    // It has become a standby, which a task whose transaction was aborted does not.
-                    unmark();
-                }
+                // It may have become a standby, which a task whose transaction was aborted does not.
+                unmarkCommitted();
                 writePieces(rows, false);
             } catch (RuntimeException e) {
                 throw failure("write to", e);
@@ -348,7 +353,7 @@ final class Storage implements AutoCloseable {
         }
     }
 
-    private void writeAll(Collection<Map.Entry<byte[], byte[]>> rows, boolean isWaiting, boolean isMarking) {
+    private void writeAll(Collection<Map.Entry<byte[], byte[]>> rows, boolean isWaiting) {
         try {
             isChanged = true;
             if (isWaiting) {
@@ -357,12 +362,9 @@ final class Storage implements AutoCloseable {
                 return;
             }
             try (WriteBatch batch = new WriteBatch()) {
-                if (isMarking) {
-                    mark(batch);
-                }
+                addMark(batch);
                 rows.forEach(row -> add(batch, row.getKey(), row.getValue()));
-                db.write(batch);
-                isMarked |= isMarking;
+                write(batch, true);
             }
         } catch (RuntimeException e) {
             throw failure("write to", e);
@@ -373,24 +375,22 @@ final class Storage implements AutoCloseable {
     private void writePieces(Collection<Map.Entry<byte[], byte[]>> rows, boolean isMarking) {
         try (WriteBatch batch = new WriteBatch()) {
             if (isMarking) {
-                mark(batch);
+                addMark(batch);
             }
             for (Map.Entry<byte[], byte[]> row : rows) {
                 add(batch, row.getKey(), Uncommitted.isDeleted(row.getValue()) ? null : row.getValue());
                 if (batch.count() >= PIECE_OPERATIONS_MAX || batch.getDataSize() >= PIECE_BYTES_MAX) {
-                    db.write(batch);
+                    write(batch, isMarking);
                     batch.clear();
-                    isMarked |= isMarking;
                 }
             }
-            db.write(batch);
-            isMarked |= isMarking;
+            write(batch, isMarking);
         }
     }
 
     /** Whether writes wait for the commit. They do behind others that wait, which a write early may have left. */
     private boolean isWaiting() {
-        return config.isTransactional && (!isMarked || !uncommitted.isEmpty());
+        return config.isTransactional && (mark == Mark.NONE || !uncommitted.isEmpty());
     }
 
     private void write(byte[] key, byte[] value) {
@@ -402,9 +402,9 @@ final class Storage implements AutoCloseable {
             }
             return;
         }
-        if (!isMarked) {
+        if (mark == Mark.NONE) {
             ledger.mark();
-            isMarked = true;
+            mark = Mark.WRITTEN;
         }
         if (value == null) {
             db.delete(key);
@@ -435,10 +435,17 @@ final class Storage implements AutoCloseable {
         uncommitted.clear();
     }
 
-    /** The store is marked once the batch is written, and not before: if that fails, the next write tries again. */
-    private void mark(WriteBatch batch) {
-        if (!isMarked) {
+    private void addMark(WriteBatch batch) {
+        if (mark == Mark.NONE) {
             ledger.addMark(batch);
+        }
+    }
+
+    /** The store is marked once the batch is written, and not before: if that fails, the next write tries again. */
+    private void write(WriteBatch batch, boolean isMarking) {
+        db.write(batch);
+        if (isMarking && mark == Mark.NONE) {
+            mark = Mark.WRITTEN;
         }
     }
 
@@ -497,14 +504,12 @@ final class Storage implements AutoCloseable {
                 }
                 ledger.add(batch, given);
                 ledger.add(batch, position, streamTime);
-                boolean staysMarked = isMarked && (isFirst || !areCommitsBelieved());
-                if (isMarked && !staysMarked) {
+                Mark next = isFirst ? mark : markBehindCommit();
+                if (mark != Mark.NONE && next == Mark.NONE) {
                     ledger.removeMark(batch);
                 }
                 db.write(batch);
-                isUncertain &= isFirst || !areCommitsBelieved();
-                isCommitted = staysMarked && !isFirst && !isUncertain;
-                isMarked = staysMarked;
+                mark = next;
                 uncommitted.clear();
                 if (expired != null) {
                     db.deleteRange(KeyRange.lessThan(expired));
@@ -534,6 +539,13 @@ final class Storage implements AutoCloseable {
         return news.isEmpty() ? null : news;
     }
 
+    private Mark markBehindCommit() {
+        if (areCommitsBelieved()) {
+            return Mark.NONE;
+        }
+        return mark == Mark.WRITTEN ? Mark.COMMITTED : mark;
+    }
+
     /**
      * Whether a commit takes the mark away, and not the close. Kafka 4.3 commits a transaction that it aborted, too, and
      * then closes and removes the store. So what remains is the time from the close to the end of that removal, as with
@@ -550,10 +562,11 @@ final class Storage implements AutoCloseable {
         }
     }
 
-    private void unmark() {
-        ledger.unmark();
-        isMarked = false;
-        isCommitted = false;
+    private void unmarkCommitted() {
+        if (mark == Mark.COMMITTED) {
+            ledger.unmark();
+            mark = Mark.NONE;
+        }
     }
 
     /** Nothing of the transaction is to be found by the next open, should Kafka not come to remove the store. */
@@ -563,8 +576,7 @@ final class Storage implements AutoCloseable {
             ledger.addMark(batch);
             ledger.add(batch, Map.of());
             db.write(batch);
-            isMarked = true;
-            isUncertain = true;
+            mark = Mark.UNCERTAIN;
             isChanged = true;
         } catch (RuntimeException e) {
             throw failure("commit to", e);
@@ -576,7 +588,7 @@ final class Storage implements AutoCloseable {
         check();
         isTouched = true;
         try {
-            return isUncertain ? null : ledger.offset(partition);
+            return mark == Mark.UNCERTAIN ? null : ledger.offset(partition);
         } catch (RuntimeException e) {
             throw failure("read", e);
         }
@@ -696,8 +708,8 @@ final class Storage implements AutoCloseable {
             }
             uncommitted.clear();
             try {
-                if (was && isCommitted) {
-                    unmark();
+                if (was) {
+                    unmarkCommitted();
                 }
             } catch (KviltException e) {
                 LOG.warn("{}", told("close"), e);
