@@ -201,7 +201,7 @@ pub(super) fn strange_things(stage: &Stage) -> Result<Outcome> {
                 _ => fs::create_dir(file)?,
             }
             let name = file.file_name().unwrap_or_default().display();
-            let reply = stage.kvilt(&["timeout", "20"], &["check", text(&store)?])?;
+            let reply = stage.kvilt(&["timeout", "300"], &["check", text(&store)?])?;
             let ending = file.extension().and_then(|ending| ending.to_str()).unwrap_or_default();
             let outcome = if (engines::chosen().is_dispensable)(ending) {
                 reply.ensure_good()

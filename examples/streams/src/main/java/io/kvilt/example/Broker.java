@@ -6,6 +6,7 @@ import java.net.ServerSocket;
 import java.nio.file.Files;
 import java.nio.file.Path;
 import java.util.List;
+import java.util.Random;
 import java.util.concurrent.TimeUnit;
 import kafka.Kafka;
 import kafka.tools.StorageTool;
@@ -18,13 +19,17 @@ import org.apache.kafka.common.Uuid;
 final class Broker implements AutoCloseable {
     private static final long STOP_SECONDS = 20;
 
+    private static final int PORT_MIN = 20_000;
+    private static final int PORT_MAX = 32_000;
+
     private final Process process;
     private final int port;
 
     /** Starts it; it answers a few seconds later. */
     Broker(Path directory) throws IOException {
-        port = freePort();
-        int controller = freePort();
+        int[] ports = freePorts();
+        port = ports[0];
+        int controller = ports[1];
         Path settings = Files.writeString(
                 directory.resolve("broker.properties"),
                 String.join(
@@ -94,9 +99,16 @@ final class Broker implements AutoCloseable {
         }
     }
 
-    private static int freePort() throws IOException {
-        try (ServerSocket socket = new ServerSocket(0, 1, InetAddress.getLoopbackAddress())) {
-            return socket.getLocalPort();
+    /** Two ports that are not given to whoever connects, as one that was free may be before the broker listens. */
+    private static int[] freePorts() {
+        return new Random().ints(PORT_MIN, PORT_MAX).distinct().filter(Broker::isFree).limit(2).toArray();
+    }
+
+    private static boolean isFree(int port) {
+        try (ServerSocket socket = new ServerSocket(port, 1, InetAddress.getLoopbackAddress())) {
+            return socket.isBound();
+        } catch (IOException e) {
+            return false;
         }
     }
 }

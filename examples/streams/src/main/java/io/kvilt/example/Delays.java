@@ -21,6 +21,7 @@ import java.util.Objects;
 import java.util.Set;
 import java.util.TreeMap;
 import java.util.concurrent.ExecutionException;
+import java.util.concurrent.Future;
 import java.util.concurrent.TimeUnit;
 import java.util.stream.Stream;
 import org.apache.kafka.clients.admin.Admin;
@@ -29,6 +30,7 @@ import org.apache.kafka.clients.admin.NewTopic;
 import org.apache.kafka.clients.producer.KafkaProducer;
 import org.apache.kafka.clients.producer.ProducerConfig;
 import org.apache.kafka.clients.producer.ProducerRecord;
+import org.apache.kafka.clients.producer.RecordMetadata;
 import org.apache.kafka.common.serialization.StringSerializer;
 import org.apache.kafka.streams.KafkaStreams;
 import org.apache.kafka.streams.errors.StreamsUncaughtExceptionHandler.StreamThreadExceptionResponse;
@@ -145,14 +147,22 @@ public final class Delays {
     }
 
     /** Every flight is a record whose key is the airport, so all of an airport is in one partition, in order. */
-    private static void load(Broker broker, List<String> lines) {
+    private static void load(Broker broker, List<String> lines) throws InterruptedException, ExecutionException {
         Map<String, Object> settings = Map.of(
-                ProducerConfig.BOOTSTRAP_SERVERS_CONFIG, broker.address(), ProducerConfig.LINGER_MS_CONFIG, 20);
+                ProducerConfig.BOOTSTRAP_SERVERS_CONFIG, broker.address(),
+                ProducerConfig.LINGER_MS_CONFIG, 20,
+                ProducerConfig.MAX_BLOCK_MS_CONFIG, (int) PATIENCE.toMillis(),
+                ProducerConfig.DELIVERY_TIMEOUT_MS_CONFIG, (int) PATIENCE.toMillis());
+        List<Future<RecordMetadata>> sent = new ArrayList<>();
         try (KafkaProducer<String, String> producer =
                 new KafkaProducer<>(settings, new StringSerializer(), new StringSerializer())) {
             for (String line : lines) {
-                producer.send(new ProducerRecord<>(Application.TOPIC, Flight.of(line).airport(), line));
+                sent.add(producer.send(new ProducerRecord<>(Application.TOPIC, Flight.of(line).airport(), line)));
             }
+            producer.flush();
+        }
+        for (Future<RecordMetadata> flight : sent) {
+            flight.get();
         }
     }
 
@@ -229,7 +239,11 @@ public final class Delays {
     /** Asks, and prints a table; returns its rows without the head. */
     private static List<String> show(String what, String question) throws IOException, InterruptedException {
         System.out.printf("%n%s: %s%n", what, question);
-        List<String> rows = ask(question).body().lines().toList();
+        HttpResponse<String> response = ask(question);
+        if (response.statusCode() != 200) {
+            throw new IOException(question + " answers " + response.statusCode() + ": " + response.body());
+        }
+        List<String> rows = response.body().lines().toList();
         for (String row : rows) {
             String[] cells = row.split(",", -1);
             System.out.printf("  %-9s%-22s%8s%11s%11s%12s%11s%n", (Object[]) cells);

@@ -10,6 +10,7 @@ import java.nio.file.Path;
 import java.util.ArrayList;
 import java.util.Collections;
 import java.util.List;
+import java.util.concurrent.TimeUnit;
 import java.util.concurrent.atomic.AtomicInteger;
 import java.util.stream.LongStream;
 import java.util.stream.Stream;
@@ -26,7 +27,7 @@ import org.junit.jupiter.api.Timeout;
 import org.junit.jupiter.api.io.TempDir;
 
 /** The same bounded job in both of Flink's modes of execution: batch sorts the events by key and takes no checkpoints. */
-@Timeout(120)
+@Timeout(value = 10, unit = TimeUnit.MINUTES)
 class BatchTest {
     private static final int EVENTS = 5_000;
     private static final int USERS = 40;

@@ -10,6 +10,7 @@ import java.nio.file.Files;
 import java.nio.file.Path;
 import java.util.ArrayList;
 import java.util.List;
+import java.util.concurrent.TimeUnit;
 import org.apache.flink.api.common.RuntimeExecutionMode;
 import org.apache.flink.api.common.typeinfo.Types;
 import org.apache.flink.configuration.Configuration;
@@ -73,7 +74,7 @@ class GuideTest {
     @EnumSource(
             value = RuntimeExecutionMode.class,
             names = {"STREAMING", "BATCH"})
-    @Timeout(120)
+    @Timeout(value = 10, unit = TimeUnit.MINUTES)
     void the_example_of_the_guide_sums_an_hour(RuntimeExecutionMode mode) throws Exception {
         StreamExecutionEnvironment job = StreamExecutionEnvironment.createLocalEnvironment(1, new Configuration());
         job.setRuntimeMode(mode);

@@ -7,6 +7,7 @@ import static org.junit.jupiter.api.Assertions.assertTrue;
 
 import java.util.ArrayList;
 import java.util.List;
+import java.util.concurrent.TimeUnit;
 import org.apache.flink.api.common.InvalidProgramException;
 import org.apache.flink.api.common.typeinfo.Types;
 import org.apache.flink.configuration.Configuration;
@@ -17,7 +18,7 @@ import org.junit.jupiter.api.Test;
 import org.junit.jupiter.api.Timeout;
 
 /** A job without settings in one process, as it is started from an IDE. The class itself cannot be serialized. */
-@Timeout(120)
+@Timeout(value = 10, unit = TimeUnit.MINUTES)
 class LocalRunTest {
     private final String name = getClass().getName();
 

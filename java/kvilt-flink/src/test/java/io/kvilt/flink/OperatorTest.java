@@ -56,7 +56,7 @@ import org.junit.jupiter.params.ParameterizedTest;
 import org.junit.jupiter.params.provider.EnumSource;
 
 /** What an operator promises beside its rows, and what it says to mistakes. */
-@Timeout(60)
+@Timeout(value = 10, unit = TimeUnit.MINUTES)
 class OperatorTest {
     @TempDir
     Path directory;

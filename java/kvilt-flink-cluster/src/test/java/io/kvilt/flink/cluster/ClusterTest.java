@@ -74,10 +74,10 @@ class ClusterTest {
         }
     }
 
-    /** kill -9. */
+    /** kill -9. A process that waits for the disk ends later. */
     private static void kill(Process process) throws InterruptedException {
         process.destroyForcibly();
-        process.waitFor(10, TimeUnit.SECONDS);
+        process.waitFor();
     }
 
     @Test

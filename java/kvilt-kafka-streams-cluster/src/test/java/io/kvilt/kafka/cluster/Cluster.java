@@ -22,6 +22,7 @@ import java.util.concurrent.TimeoutException;
 import java.util.function.BooleanSupplier;
 import java.util.stream.Collectors;
 import java.util.stream.IntStream;
+import java.util.stream.Stream;
 import org.apache.kafka.clients.admin.Admin;
 import org.apache.kafka.clients.admin.NewTopic;
 import org.apache.kafka.clients.consumer.ConsumerConfig;
@@ -99,16 +100,20 @@ final class Cluster implements AutoCloseable {
             consumer = new KafkaConsumer<>(
                     Map.of(
                             ConsumerConfig.BOOTSTRAP_SERVERS_CONFIG, servers,
-                            ConsumerConfig.GROUP_ID_CONFIG, "check",
                             ConsumerConfig.AUTO_OFFSET_RESET_CONFIG, "earliest",
                             ConsumerConfig.ISOLATION_LEVEL_CONFIG, "read_committed"),
                     new StringDeserializer(),
                     new StringDeserializer());
-            consumer.subscribe(List.of("results", "counts"));
+            // Not as a group, which a slow machine may put out, and then it would see records again.
+            consumer.assign(Stream.of("results", "counts").flatMap(Cluster::partitions).toList());
         } catch (Exception | Error e) {
             end();
             throw e;
         }
+    }
+
+    private static Stream<TopicPartition> partitions(String topic) {
+        return IntStream.range(0, PARTITIONS).mapToObj(partition -> new TopicPartition(topic, partition));
     }
 
     private void startBrokers(int size) throws Exception {

@@ -9,6 +9,7 @@ import java.io.InputStreamReader;
 import java.nio.charset.StandardCharsets;
 import java.time.Duration;
 import java.util.Properties;
+import java.util.concurrent.atomic.AtomicInteger;
 import org.apache.kafka.clients.consumer.ConsumerConfig;
 import org.apache.kafka.clients.producer.ProducerConfig;
 import org.apache.kafka.common.TopicPartition;
@@ -45,12 +46,19 @@ import org.apache.kafka.streams.state.Stores;
  * {@code begin store partition offset standby} where it begins to follow another, {@code followed store partition
  * offset} for what it took over, {@code full} where a thread ended as the disk is full, and {@code rows n} for the line
  * {@code scan} of its input, -1 behind {@code damaged} if the query found damage, -2 if Kafka answers no query while it
- * moves tasks. Ends when its input does.
+ * moves tasks. For the line {@code halt} it writes {@code halting}, and ends as by {@code kill -9} when it has written
+ * the rows of {@link #EVENTS_UNTIL_HALT} more events, in the middle of a transaction. Ends when its input does.
  */
 public final class Instance {
     private static final String STORE = "timeline";
 
     static final Duration WINDOW = Duration.ofMinutes(1);
+
+    /** Enough that events before the last one were counted, too. */
+    private static final int EVENTS_UNTIL_HALT = 200;
+
+    /** Negative while it is not to halt. */
+    private static final AtomicInteger EVENTS_LEFT = new AtomicInteger(-1);
 
     /** What keeps the rows. */
     enum Keeper {
@@ -80,6 +88,9 @@ public final class Instance {
             store.put(String.format("%s|%08d", event.key(), number), event.value());
             store.put(event.key(), String.valueOf(number + 1));
             context.forward(event.withValue(number + ":" + event.value()));
+            if (EVENTS_LEFT.get() >= 0 && EVENTS_LEFT.decrementAndGet() < 0) {
+                Runtime.getRuntime().halt(1);
+            }
         }
     }
 
@@ -100,7 +111,12 @@ public final class Instance {
         streams.start();
         BufferedReader input = new BufferedReader(new InputStreamReader(System.in, StandardCharsets.UTF_8));
         for (String line = input.readLine(); line != null; line = input.readLine()) {
-            tell("rows " + scan(streams));
+            if (line.equals("halt")) {
+                EVENTS_LEFT.set(EVENTS_UNTIL_HALT);
+                tell("halting");
+            } else {
+                tell("rows " + scan(streams));
+            }
         }
         streams.close();
     }

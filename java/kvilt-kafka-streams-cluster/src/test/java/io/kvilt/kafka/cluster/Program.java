@@ -48,10 +48,15 @@ final class Program {
         reader.start();
     }
 
-    /** kill -9. */
+    /** kill -9. A process that waits for the disk ends later, and has its files until then. */
     void kill() throws InterruptedException {
         process.destroyForcibly();
-        process.waitFor(10, TimeUnit.SECONDS);
+        process.waitFor();
+    }
+
+    /** Lets an instance end in the middle of a transaction, see {@link Instance}, of which there must be events. */
+    void halt() throws IOException, TimeoutException {
+        ask("halt", "halting");
     }
 
     /** Ends an instance's input, so it closes its stores and ends. */
@@ -68,7 +73,7 @@ final class Program {
     }
 
     List<String> told(String word) {
-        return lines.stream().filter(line -> line.startsWith(word + " ")).toList();
+        return lines.stream().filter(line -> (line + " ").startsWith(word + " ")).toList();
     }
 
     /** What it told last, and complained of last. */
@@ -110,13 +115,18 @@ final class Program {
 
     /** How many events are in the partitions that are active there; negative if there is no answer, see {@link Instance}. */
     long scan() throws IOException, TimeoutException {
-        int before = told("rows").size();
+        return Long.parseLong(ask("scan", "rows").split(" ")[1]);
+    }
+
+    /** Writes a line to an instance; returns its next line that begins with a word. */
+    private String ask(String question, String word) throws IOException, TimeoutException {
+        int before = told(word).size();
         OutputStream input = process.getOutputStream();
-        input.write("scan\n".getBytes(StandardCharsets.UTF_8));
+        input.write((question + "\n").getBytes(StandardCharsets.UTF_8));
         input.flush();
-        if (!Cluster.isDoneInTime(() -> told("rows").size() > before)) {
-            throw new TimeoutException("no answer to a scan: " + lastLines(100));
+        if (!Cluster.isDoneInTime(() -> told(word).size() > before)) {
+            throw new TimeoutException("no answer to `" + question + "`: " + lastLines(100));
         }
-        return Long.parseLong(told("rows").get(before).split(" ")[1]);
+        return told(word).get(before);
     }
 }
