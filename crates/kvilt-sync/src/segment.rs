@@ -508,12 +508,14 @@ mod tests {
             fill(&slot, byte);
             slot
         });
-        let resident = |pages: usize| assert_eq!(resident_bytes(&mapping), (4 + pages) * PAGE_BYTES);
+        // The kernel may take more away by itself.
+        let resident = |most: usize| assert!(resident_bytes(&mapping) <= (4 + most) * PAGE_BYTES);
         let byte_at = |page: usize| {
             let mut byte = [0];
             file.read_exact_at(&mut byte, ((4 + page) * PAGE_BYTES) as u64).unwrap();
             byte[0]
         };
+        assert!(resident_bytes(&mapping) > 104 * PAGE_BYTES, "there is nothing to give back");
         drop(second);
         segment.give_back(false);
         resident(150);

@@ -67,7 +67,8 @@ fn put_rows(db: &dyn Engine, count: u32, byte: u8) {
 /// A store with so many rows that was closed.
 fn closed_with_rows(count: u32) -> Arc<MemoryDisk> {
     let disk = MemoryDisk::new(1);
-    let db = Bed::new(64 << 20).open(disk.clone(), never()).unwrap();
+    let bed = Bed::new(64 << 20);
+    let db = bed.open(disk.clone(), never()).unwrap();
     put_rows(&*db, count, 7);
     db.close().unwrap();
     disk

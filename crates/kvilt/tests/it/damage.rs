@@ -4,8 +4,10 @@
 use std::{
     collections::BTreeMap,
     fs,
+    io::{BufRead as _, BufReader},
     os::unix::fs::symlink,
     path::{Path, PathBuf},
+    process::{Command, Stdio},
     sync::Arc,
 };
 
@@ -377,23 +379,49 @@ fn is_after_some(found: &BTreeMap<String, String>, rows: u32) -> bool {
     }) || state == *found
 }
 
+/// Names the store of the writer below to it.
+const KILLED_STORE: &str = "KVILT_DAMAGE_TEST_STORE";
+/// Rows that it writes, each with a sync.
+const KILLED_ROWS: u32 = 500;
+
+#[test]
+#[ignore = "the writer that the test below kills"]
+fn writer_that_is_killed() {
+    let Some(store) = std::env::var_os(KILLED_STORE) else { return };
+    let db = Db::builder(store).durability(Durability::Sync).open().unwrap();
+    (0..KILLED_ROWS).for_each(|i| db.put(key(i), format!("{i} ").repeat(20)).unwrap());
+    (0..KILLED_ROWS).step_by(10).for_each(|i| db.delete(key(i)).unwrap());
+    db.delete_range(key(200)..key(220)).unwrap();
+    println!("\n@done");
+    std::io::stdin().read_line(&mut String::new()).unwrap();
+}
+
+/// Has the writer write to this store, and kills it.
+fn kill_a_writer(store: &Path) {
+    let mut writer = Command::new(std::env::current_exe().unwrap())
+        .args(["--exact", "damage::writer_that_is_killed", "--ignored", "--nocapture"])
+        .env(KILLED_STORE, store)
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut lines = BufReader::new(writer.stdout.take().unwrap()).lines();
+    assert!(lines.any(|line| line.unwrap() == "@done"), "the writer died");
+    writer.kill().unwrap();
+    writer.wait().unwrap();
+}
+
 /// What was acknowledged since the last checkpoint is in the commit logs alone.
 #[test]
 fn a_repair_takes_what_a_killed_process_had_acknowledged() {
-    // Each is a sync.
-    let rows = 500;
+    let rows = KILLED_ROWS;
     let dir = tempfile::tempdir().unwrap();
-    let path = dir.path().join("store");
-    let db = Db::open(&path).unwrap();
+    let killed = dir.path().join("killed");
+    let db = Db::open(&killed).unwrap();
     (0..rows).for_each(|i| db.put(key(i), "old").unwrap());
     db.close().unwrap();
-    let db = Db::builder(&path).durability(Durability::Sync).open().unwrap();
-    (0..rows).for_each(|i| db.put(key(i), format!("{i} ").repeat(20)).unwrap());
-    (0..rows).step_by(10).for_each(|i| db.delete(key(i)).unwrap());
-    db.delete_range(key(200)..key(220)).unwrap();
-    // The kernel has it all, as after a kill.
-    let killed = dir.path().join("killed");
-    copy(&path, &killed);
+    drop(db);
+    kill_a_writer(&killed);
     let found = |i: u32| expected(i).filter(|_| !(200..220).contains(&i));
 
     let whole = dir.path().join("whole");
@@ -412,7 +440,7 @@ fn a_repair_takes_what_a_killed_process_had_acknowledged() {
     let part = dir.path().join("part");
     let report = kvilt::repair(&killed, &part).unwrap();
     if report.losses.is_empty() {
-        // At level sync checkpoints come by the clock: one had made this log needless before the copy.
+        // At level sync checkpoints come by the clock: one had made this log needless before the kill.
         // Without chance damage of a needed one is tested in
         // `crates/kvilt-even/tests/faults/salvaging.rs`.
         assert!(report.is_proven, "{report:?}");
