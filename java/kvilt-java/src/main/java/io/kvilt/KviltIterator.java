@@ -20,9 +20,9 @@ import java.util.function.BiConsumer;
  * }</pre>
  *
  * <p>It is at a row, or at none: behind the last row, before the first one, and until it is placed. Rows come from the
- * native side in blocks, many a call: the first block has 16 KiB, each further one in the same direction four times as
- * many, up to 128 KiB. So a short scan costs little, and a long one asks seldom. {@link KviltReader#scan(KeyRange, int)}
- * asks for more at once.
+ * native side in blocks, many a call: the first block has 16 KiB, each further one in the same direction twice as many,
+ * up to 128 KiB. So a short scan costs little, and a long one asks seldom. One that is told how many rows it will read, by
+ * {@link KviltReader#scan(KeyRange, int)}, asks for them at once, in blocks of up to 128 KiB.
  *
  * <p>One thread at a time may use it, and two that ask for rows at once get a {@link ConcurrentModificationException};
  * any thread may close it. Old versions that it may need are kept until it is closed. It does not need the snapshot or
@@ -159,9 +159,7 @@ public final class KviltIterator implements AutoCloseable {
                 throw e;
             }
         }
-        if (expected <= 0) {
-            iterator.grow();
-        }
+        iterator.blockBytes = expected > 0 ? Block.LARGE_BYTES : 2 * BLOCK_BYTES_FIRST;
         iterator.place(0);
         return iterator;
     }
@@ -477,7 +475,7 @@ public final class KviltIterator implements AutoCloseable {
         if (needed != 0) {
             refill(needed, from, length, way);
         }
-        grow();
+        blockBytes = Math.min(Block.LARGE_BYTES, 2 * blockBytes);
     }
 
     private void ask(int at, int length, int way) {
@@ -517,9 +515,5 @@ public final class KviltIterator implements AutoCloseable {
         if (Thread.currentThread() == maker && !isShared) {
             block.giveBack();
         }
-    }
-
-    private void grow() {
-        blockBytes = Math.min(Block.LARGE_BYTES, 4 * blockBytes);
     }
 }

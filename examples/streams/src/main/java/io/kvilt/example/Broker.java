@@ -99,7 +99,7 @@ final class Broker implements AutoCloseable {
         }
     }
 
-    /** Two ports that are not given to whoever connects, as one that was free may be before the broker listens. */
+    /** Two free ports below those that the kernel gives to clients, so that no client takes one before the broker does. */
     private static int[] freePorts() {
         return new Random().ints(PORT_MIN, PORT_MAX).distinct().filter(Broker::isFree).limit(2).toArray();
     }

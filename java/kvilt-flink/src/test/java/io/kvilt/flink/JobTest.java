@@ -60,7 +60,10 @@ class JobTest {
         Map<String, TreeMap<Integer, Integer>> results = new HashMap<>();
         try (CloseableIterator<String> numbered = job.fromSource(
                         new DataGeneratorSource<>(
-                                i -> i, EVENTS, RateLimiterStrategy.perCheckpoint(EVENTS_A_CHECKPOINT), Types.LONG),
+                                JobTest::slowly,
+                                EVENTS,
+                                RateLimiterStrategy.perCheckpoint(EVENTS_A_CHECKPOINT),
+                                Types.LONG),
                         WatermarkStrategy.noWatermarks(),
                         "events")
                 .keyBy(event -> "user" + event % USERS)
@@ -89,6 +92,12 @@ class JobTest {
         try (Stream<Path> left = Files.list(directory.resolve("stores"))) {
             assertEquals(0, left.count());
         }
+    }
+
+    /** A millisecond an event: a subtask's share of those behind a checkpoint takes longer than until the next begins. */
+    private static Long slowly(Long event) throws InterruptedException {
+        Thread.sleep(1);
+        return event;
     }
 
     /** Numbers the events of each user; the first two attempts fail in the middle. */

@@ -78,7 +78,7 @@ final class Storage implements AutoCloseable {
         NONE,
         /** Rows were written that no commit has followed. */
         WRITTEN,
-        /** A commit has followed all rows, but the close takes the mark away: see {@link #areCommitsBelieved}. */
+        /** A commit has followed all rows. The mark stays until a close or a restore: see {@link #areCommitsBelieved}. */
         COMMITTED,
         /** Offsets do not say what the rows are: a transaction did not come to its end. */
         UNCERTAIN
@@ -364,7 +364,7 @@ final class Storage implements AutoCloseable {
             try (WriteBatch batch = new WriteBatch()) {
                 addMark(batch);
                 rows.forEach(row -> add(batch, row.getKey(), row.getValue()));
-                write(batch, true);
+                writeBatch(batch, true);
             }
         } catch (RuntimeException e) {
             throw failure("write to", e);
@@ -380,11 +380,11 @@ final class Storage implements AutoCloseable {
             for (Map.Entry<byte[], byte[]> row : rows) {
                 add(batch, row.getKey(), Uncommitted.isDeleted(row.getValue()) ? null : row.getValue());
                 if (batch.count() >= PIECE_OPERATIONS_MAX || batch.getDataSize() >= PIECE_BYTES_MAX) {
-                    write(batch, isMarking);
+                    writeBatch(batch, isMarking);
                     batch.clear();
                 }
             }
-            write(batch, isMarking);
+            writeBatch(batch, isMarking);
         }
     }
 
@@ -441,8 +441,11 @@ final class Storage implements AutoCloseable {
         }
     }
 
-    /** The store is marked once the batch is written, and not before: if that fails, the next write tries again. */
-    private void write(WriteBatch batch, boolean isMarking) {
+    /**
+     * Writes a batch, which has the mark if {@code isMarking}. The store is marked once that is written, and not before:
+     * if it fails, the next write tries again.
+     */
+    private void writeBatch(WriteBatch batch, boolean isMarking) {
         db.write(batch);
         if (isMarking && mark == Mark.NONE) {
             mark = Mark.WRITTEN;

@@ -68,6 +68,7 @@ class ClusterTest {
     private String job;
 
     @AfterEach
+    @Timeout(value = 5, unit = TimeUnit.MINUTES)
     void end() throws InterruptedException {
         for (Process process : processes) {
             kill(process);

@@ -46,8 +46,9 @@ import org.apache.kafka.streams.state.Stores;
  * {@code begin store partition offset standby} where it begins to follow another, {@code followed store partition
  * offset} for what it took over, {@code full} where a thread ended as the disk is full, and {@code rows n} for the line
  * {@code scan} of its input, -1 behind {@code damaged} if the query found damage, -2 if Kafka answers no query while it
- * moves tasks. For the line {@code halt} it writes {@code halting}, and ends as by {@code kill -9} when it has written
- * the rows of {@link #EVENTS_UNTIL_HALT} more events, in the middle of a transaction. Ends when its input does.
+ * moves tasks. For the line {@code halt} it writes {@code halting}. It then halts in the middle of a transaction, when it
+ * has written the rows of {@link #EVENTS_UNTIL_HALT} more events: it closes nothing, and ends with the code {@link
+ * #HALTED}. Ends when its input does.
  */
 public final class Instance {
     private static final String STORE = "timeline";
@@ -57,8 +58,11 @@ public final class Instance {
     /** Enough that events before the last one were counted, too. */
     private static final int EVENTS_UNTIL_HALT = 200;
 
-    /** Negative while it is not to halt. */
-    private static final AtomicInteger EVENTS_LEFT = new AtomicInteger(-1);
+    /** The code with which a process ends that halts. */
+    static final int HALTED = 42;
+
+    /** Until it halts; zero while it is not to. */
+    private static final AtomicInteger EVENTS_LEFT = new AtomicInteger();
 
     /** What keeps the rows. */
     enum Keeper {
@@ -88,8 +92,8 @@ public final class Instance {
             store.put(String.format("%s|%08d", event.key(), number), event.value());
             store.put(event.key(), String.valueOf(number + 1));
             context.forward(event.withValue(number + ":" + event.value()));
-            if (EVENTS_LEFT.get() >= 0 && EVENTS_LEFT.decrementAndGet() < 0) {
-                Runtime.getRuntime().halt(1);
+            if (EVENTS_LEFT.get() > 0 && EVENTS_LEFT.decrementAndGet() == 0) {
+                Runtime.getRuntime().halt(HALTED);
             }
         }
     }

@@ -54,7 +54,7 @@ final class Program {
         process.waitFor();
     }
 
-    /** Lets an instance end in the middle of a transaction, see {@link Instance}, of which there must be events. */
+    /** Has an instance halt in the middle of a transaction, see {@link Instance}: it does at events that come later. */
     void halt() throws IOException, TimeoutException {
         ask("halt", "halting");
     }
