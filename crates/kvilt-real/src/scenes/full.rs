@@ -21,7 +21,8 @@ const BALLAST: &str = "ballast";
 const KEPT: usize = 10;
 
 /// How long rewrites and checkpoints may take to give back what was deleted, and a file system to let others
-/// have it: ext4 does when its journal is committed, every five seconds, and later where other programs write.
+/// have it: ext4 does when its journal is committed, every five seconds, and later where other programs
+/// write.
 const FREED_WITHIN: Duration = Duration::from_secs(600);
 
 /// A small one in memory.

@@ -698,7 +698,7 @@ fn no_scan_tears_a_batch() {
             let (table, versions, is_over) = (table.clone(), versions.clone(), is_over.clone());
             thread::spawn(move || {
                 loop {
-                    // Looked at before the scan: there is one even if the writers end before this thread begins.
+                    // Before the scan: there is one even if the writers end before this thread begins.
                     let is_last = is_over.load(SeqCst);
                     let view = versions.open_view();
                     let mut groups: BTreeMap<Vec<u8>, Vec<Vec<u8>>> = BTreeMap::new();

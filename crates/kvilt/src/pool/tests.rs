@@ -95,8 +95,8 @@ fn many_workers_are_stepped_on_few_threads() {
     hands.iter().for_each(|hand| hand.join());
     assert_eq!(steps.load(Ordering::SeqCst), 200 * 50);
     let most = threads.most.load(Ordering::SeqCst);
-    // A thread for each worker would be 200. How many there are depends on the schedule: a thread that is about
-    // to be idle counts as none, and another one is started for it.
+    // A thread for each worker would be 200. How many there are depends on the schedule: a thread that is
+    // about to be idle counts as none, and another one is started for it.
     assert!(most <= 100, "{most} threads for 200 workers");
 }
 

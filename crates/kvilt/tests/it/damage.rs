@@ -195,8 +195,8 @@ fn a_repair_copies_what_is_proven_and_lists_the_rest() {
         assert_eq!(fs::read(&file).unwrap(), bad, "nothing of the damaged store is changed");
         let missing = compare(&new, &report);
         let is_name = file.ends_with("ENGINE");
-        // A damaged header of a log loses nothing: the checksums of the records repeat what it says. Nor do rows
-        // of a table that no chunk uses: after a split two chunks share a table until each of them was rewritten.
+        // A damaged header of a log loses nothing: the checksums of the records repeat what it says. Nor do
+        // rows of a table that no chunk uses: after a split two chunks share one until each was rewritten.
         // How long logs are and which tables are shared depends on the threads.
         // `crates/kvilt-even/tests/faults/layouts.rs` damages everything of stores whose layouts do not.
         let unreported = (!is_name && report.losses.is_empty()).then(|| first_error(&path)).flatten();
