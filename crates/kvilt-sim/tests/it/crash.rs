@@ -103,8 +103,8 @@ fn survives_a_thousand_crashes(engine: &dyn Tested) {
     for life in 0..=1_000_u32 {
         let world = World::stepped(disk.clone(), disk.clone(), u64::from(life));
         let engine = subject.open(&world).unwrap();
-        // What nobody names is gone now. Before, files may be there that other tests' threads kept from being
-        // swept. What says nothing of rows does not count: a reserve is there or not, as the crash pleases.
+        // With files that nobody names: the background of `even` removes those, not the open. What says
+        // nothing of rows does not count: a reserve is there or not, as the crash pleases.
         let counting = disk.snapshot().into_iter().filter(|(name, _)| !subject.is_beside(*name));
         bytes_at_open.push(counting.map(|(_, bytes)| bytes.len() as u64).sum::<u64>());
         if let Some(before) = life.checked_sub(1) {
