@@ -17,12 +17,11 @@ import java.util.Collection;
 import java.util.HashMap;
 import java.util.List;
 import java.util.Map;
-import java.util.Set;
 import org.apache.kafka.common.TopicPartition;
 import org.apache.kafka.common.utils.Utils;
 import org.apache.kafka.streams.errors.InvalidStateStoreException;
 import org.apache.kafka.streams.errors.ProcessorStateException;
-import org.apache.kafka.streams.errors.TaskCorruptedException;
+import org.apache.kafka.streams.errors.TaskMigratedException;
 import org.apache.kafka.streams.processor.StateStoreContext;
 import org.apache.kafka.streams.processor.internals.InternalProcessorContext;
 import org.apache.kafka.streams.query.Position;
@@ -663,7 +662,7 @@ final class Storage implements AutoCloseable {
         check();
         KviltException found = damage;
         if (found != null) {
-            throw corrupted(found);
+            throw migrated(found);
         }
     }
 
@@ -681,7 +680,7 @@ final class Storage implements AutoCloseable {
         return e;
     }
 
-    /** Kafka closes the task and opens it again; that open makes the store anew. */
+    /** Kafka closes all tasks of the thread and opens them again; that open makes the store anew. */
     private RuntimeException damaged(KviltException e) {
         LOG.error("{}", told("read"), e);
         try {
@@ -691,13 +690,19 @@ final class Storage implements AutoCloseable {
         }
         // Behind the note, which the open that follows looks for.
         damage = e;
-        return corrupted(e);
+        return migrated(e);
     }
 
-    private TaskCorruptedException corrupted(KviltException e) {
-        TaskCorruptedException corrupted = new TaskCorruptedException(Set.of(context.taskId()));
-        corrupted.initCause(e);
-        return corrupted;
+    /**
+     * What Kafka throws itself where another instance has taken its tasks: it joins its group again and goes on from the
+     * committed offsets.
+     *
+     * <p>Not {@code TaskCorruptedException}, which is for one task. Kafka then makes that task anew and asks for a
+     * rebalance. If the assignment comes before the task was initialized, Kafka 4.4.0 closes it and makes another one,
+     * which does not know that its offsets are to be reset: the events that it had polled are never processed.
+     */
+    private TaskMigratedException migrated(KviltException e) {
+        return new TaskMigratedException(told("read") + ", so its task is closed and restored: " + e.getMessage(), e);
     }
 
     /** Closes it. What was not committed is lost, and Kafka replays it. */

@@ -28,7 +28,7 @@ import org.apache.kafka.common.utils.Bytes;
 import org.apache.kafka.streams.KeyValue;
 import org.apache.kafka.streams.errors.InvalidStateStoreException;
 import org.apache.kafka.streams.errors.ProcessorStateException;
-import org.apache.kafka.streams.errors.TaskCorruptedException;
+import org.apache.kafka.streams.errors.TaskMigratedException;
 import org.apache.kafka.streams.processor.StateStoreContext;
 import org.apache.kafka.streams.state.KeyValueStore;
 import org.apache.kafka.streams.state.SessionStore;
@@ -86,7 +86,7 @@ class DamageTest {
         // If the open could not see the damage, a read does, and the next open knows.
         if (store.committedOffset(CHANGELOG) != null) {
             KviltKeyValueStore first = store;
-            assertThrows(TaskCorruptedException.class, () -> Text.of(first.all()));
+            assertThrows(TaskMigratedException.class, () -> Text.of(first.all()));
             store.close();
             task.renew();
             store = open(task);
@@ -106,7 +106,7 @@ class DamageTest {
         KviltKeyValueStore store = open(task);
         fill(store);
         RuntimeException told = store.storage().failure("read", corrupted());
-        assertTrue(told instanceof TaskCorruptedException, told::toString);
+        assertTrue(told instanceof TaskMigratedException, told::toString);
         store.close();
         task.renew();
         store = open(task);
@@ -132,9 +132,9 @@ class DamageTest {
         query.start();
         query.join();
         Bytes key = Bytes.wrap(Task.bytes("a"));
-        assertThrows(TaskCorruptedException.class, () -> store.put(key, Task.bytes("2")));
-        assertThrows(TaskCorruptedException.class, () -> store.commit(Map.of(CHANGELOG, 9L)));
-        assertThrows(TaskCorruptedException.class, store::flush);
+        assertThrows(TaskMigratedException.class, () -> store.put(key, Task.bytes("2")));
+        assertThrows(TaskMigratedException.class, () -> store.commit(Map.of(CHANGELOG, 9L)));
+        assertThrows(TaskMigratedException.class, store::flush);
         // An exception here would be the end of the application.
         task.context().restore("store", List.of(new KeyValue<>(Task.bytes("a"), Task.bytes("3"))));
         store.close();
@@ -226,7 +226,7 @@ class DamageTest {
         KviltKeyValueStore store = open(task);
         fill(store);
         RuntimeException told = store.storage().failure("read", corrupted());
-        assertTrue(told instanceof TaskCorruptedException, told::toString);
+        assertTrue(told instanceof TaskMigratedException, told::toString);
         store.close();
         task.renew();
         String message = assertThrows(ProcessorStateException.class, () -> open(task)).getMessage();

@@ -314,7 +314,8 @@ final class Cluster implements AutoCloseable {
     /** Waits, and fails with what every program told last. */
     void await(String what, BooleanSupplier isDone) throws TimeoutException {
         if (!isDoneInTime(isDone)) {
-            throw new TimeoutException("no " + what + " in " + PATIENCE.toSeconds() + " s\n"
+            throw new TimeoutException("no " + what + " in " + PATIENCE.toSeconds() + " s; " + received
+                    + " records came for " + produced + " events\n"
                     + programs.stream().map(program -> program.lastLines(LINES_TOLD)).collect(Collectors.joining("\n")));
         }
     }

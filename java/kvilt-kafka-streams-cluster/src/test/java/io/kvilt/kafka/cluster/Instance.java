@@ -23,7 +23,7 @@ import org.apache.kafka.streams.Topology;
 import org.apache.kafka.streams.TopologyConfig;
 import org.apache.kafka.streams.errors.InvalidStateStoreException;
 import org.apache.kafka.streams.errors.StreamsUncaughtExceptionHandler.StreamThreadExceptionResponse;
-import org.apache.kafka.streams.errors.TaskCorruptedException;
+import org.apache.kafka.streams.errors.TaskMigratedException;
 import org.apache.kafka.streams.kstream.KStream;
 import org.apache.kafka.streams.kstream.Materialized;
 import org.apache.kafka.streams.kstream.TimeWindows;
@@ -200,7 +200,7 @@ public final class Instance {
                     rows++;
                 }
             }
-        } catch (TaskCorruptedException e) {
+        } catch (TaskMigratedException e) {
             tell("damaged " + e.getCause().getMessage());
             return -1;
         } catch (InvalidStateStoreException e) {
