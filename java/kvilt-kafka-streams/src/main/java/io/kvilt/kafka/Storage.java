@@ -17,13 +17,17 @@ import java.util.Collection;
 import java.util.HashMap;
 import java.util.List;
 import java.util.Map;
+import java.util.Set;
 import org.apache.kafka.common.TopicPartition;
 import org.apache.kafka.common.utils.Utils;
 import org.apache.kafka.streams.errors.InvalidStateStoreException;
 import org.apache.kafka.streams.errors.ProcessorStateException;
+import org.apache.kafka.streams.errors.StreamsException;
+import org.apache.kafka.streams.errors.TaskCorruptedException;
 import org.apache.kafka.streams.errors.TaskMigratedException;
 import org.apache.kafka.streams.processor.StateStoreContext;
 import org.apache.kafka.streams.processor.internals.InternalProcessorContext;
+import org.apache.kafka.streams.processor.internals.Task.TaskType;
 import org.apache.kafka.streams.query.Position;
 import org.apache.kafka.streams.state.internals.StoreQueryUtils;
 import org.slf4j.Logger;
@@ -662,7 +666,7 @@ final class Storage implements AutoCloseable {
         check();
         KviltException found = damage;
         if (found != null) {
-            throw migrated(found);
+            throw restarting(found);
         }
     }
 
@@ -680,7 +684,7 @@ final class Storage implements AutoCloseable {
         return e;
     }
 
-    /** Kafka closes all tasks of the thread and opens them again; that open makes the store anew. */
+    /** Kafka closes the task and opens it again; that open makes the store anew. */
     private RuntimeException damaged(KviltException e) {
         LOG.error("{}", told("read"), e);
         try {
@@ -690,18 +694,24 @@ final class Storage implements AutoCloseable {
         }
         // Behind the note, which the open that follows looks for.
         damage = e;
-        return migrated(e);
+        return restarting(e);
     }
 
     /**
-     * What Kafka throws itself where another instance has taken its tasks: it joins its group again and goes on from the
-     * committed offsets.
+     * What makes Kafka close the task and open it again. For a standby that is {@code TaskCorruptedException}, which is
+     * for one task. For others it is what Kafka throws where another instance has taken its tasks: the thread closes all of
+     * its tasks, joins its group again, and goes on from the committed offsets.
      *
-     * <p>Not {@code TaskCorruptedException}, which is for one task. Kafka then makes that task anew and asks for a
-     * rebalance. If the assignment comes before the task was initialized, Kafka 4.4.0 closes it and makes another one,
-     * which does not know that its offsets are to be reset: the events that it had polled are never processed.
+     * <p>An active task that is corrupted is made anew, and Kafka asks for a rebalance. If the assignment comes before the
+     * task was initialized, Kafka 4.4.0 closes it and makes another one, which does not know that its offsets are to be
+     * reset: the events that it had polled are never processed. A standby polls none.
      */
-    private TaskMigratedException migrated(KviltException e) {
+    private StreamsException restarting(KviltException e) {
+        if (context instanceof InternalProcessorContext<?, ?> internal && internal.taskType() == TaskType.STANDBY) {
+            TaskCorruptedException corrupted = new TaskCorruptedException(Set.of(context.taskId()));
+            corrupted.initCause(e);
+            return corrupted;
+        }
         return new TaskMigratedException(told("read") + ", so its task is closed and restored: " + e.getMessage(), e);
     }
 

@@ -28,6 +28,7 @@ import org.apache.kafka.common.utils.Bytes;
 import org.apache.kafka.streams.KeyValue;
 import org.apache.kafka.streams.errors.InvalidStateStoreException;
 import org.apache.kafka.streams.errors.ProcessorStateException;
+import org.apache.kafka.streams.errors.TaskCorruptedException;
 import org.apache.kafka.streams.errors.TaskMigratedException;
 import org.apache.kafka.streams.processor.StateStoreContext;
 import org.apache.kafka.streams.state.KeyValueStore;
@@ -121,6 +122,20 @@ class DamageTest {
         store = open(task);
         assertEquals(5, store.committedOffset(CHANGELOG), "the note is gone");
         store.close();
+    }
+
+    /** Kafka makes one standby anew; for an active task its thread must go back to the committed offsets. */
+    @Test
+    void a_standby_is_restarted_alone_and_an_active_task_with_its_thread() {
+        for (boolean isStandby : new boolean[] {true, false}) {
+            Task task = new Task(directory.resolve("standby-" + isStandby), true).withChangelog("store");
+            KviltKeyValueStore store = open(isStandby ? task.standby() : task);
+            Class<?> expected = isStandby ? TaskCorruptedException.class : TaskMigratedException.class;
+            assertEquals(expected, store.storage().failure("read", corrupted()).getClass());
+            RuntimeException later = assertThrows(RuntimeException.class, () -> store.commit(Map.of(CHANGELOG, 9L)));
+            assertEquals(expected, later.getClass());
+            store.close();
+        }
     }
 
     @Test

@@ -11,6 +11,7 @@ import org.apache.kafka.streams.StreamsConfig;
 import org.apache.kafka.streams.processor.StateStore;
 import org.apache.kafka.streams.processor.StateStoreContext;
 import org.apache.kafka.streams.processor.TaskId;
+import org.apache.kafka.streams.processor.internals.Task.TaskType;
 import org.apache.kafka.test.InternalMockProcessorContext;
 
 /** A task of Kafka's with a directory, in which stores are opened one after another. */
@@ -20,6 +21,7 @@ final class Task {
     private final Map<String, String> changelogs = new HashMap<>();
     private InternalMockProcessorContext<?, ?> context;
     private boolean isGlobal;
+    private boolean isStandby;
 
     Task(Path directory, boolean isExactlyOnce) {
         this.directory = directory;
@@ -52,6 +54,12 @@ final class Task {
         return this;
     }
 
+    /** Makes it one that follows another instance's. */
+    Task standby() {
+        isStandby = true;
+        return this;
+    }
+
     /** Gives stores of this name a changelog, so Kafka can restore them. */
     Task withChangelog(String store) {
         changelogs.put(store, "test-" + store + "-changelog");
@@ -68,6 +76,11 @@ final class Task {
             @Override
             public TaskId taskId() {
                 return isGlobal ? Checkpoints.GLOBAL : super.taskId();
+            }
+
+            @Override
+            public TaskType taskType() {
+                return isStandby ? TaskType.STANDBY : TaskType.ACTIVE;
             }
         };
         changelogs.forEach(context::addChangelogForStore);
