@@ -9,7 +9,6 @@ import io.kvilt.KviltIterator;
 import io.kvilt.Options;
 import io.kvilt.WriteBatch;
 import java.io.IOException;
-import java.io.UncheckedIOException;
 import java.nio.file.Files;
 import java.nio.file.Path;
 import java.util.ArrayList;
@@ -17,17 +16,13 @@ import java.util.Collection;
 import java.util.HashMap;
 import java.util.List;
 import java.util.Map;
-import java.util.Set;
 import org.apache.kafka.common.TopicPartition;
 import org.apache.kafka.common.utils.Utils;
 import org.apache.kafka.streams.errors.InvalidStateStoreException;
 import org.apache.kafka.streams.errors.ProcessorStateException;
-import org.apache.kafka.streams.errors.StreamsException;
-import org.apache.kafka.streams.errors.TaskCorruptedException;
 import org.apache.kafka.streams.errors.TaskMigratedException;
 import org.apache.kafka.streams.processor.StateStoreContext;
 import org.apache.kafka.streams.processor.internals.InternalProcessorContext;
-import org.apache.kafka.streams.processor.internals.Task.TaskType;
 import org.apache.kafka.streams.query.Position;
 import org.apache.kafka.streams.state.internals.StoreQueryUtils;
 import org.slf4j.Logger;
@@ -109,6 +104,9 @@ final class Storage implements AutoCloseable {
 
     /** Whether Kafka keeps offsets in a file, so that those that a newer one left here will be wrong. */
     private boolean hasStaleOffsets = Checkpoints.ARE_READ_BEFORE_GLOBAL_STORES;
+
+    /** Whether the task has written, or tried to, since it was opened or restored: it runs. */
+    private boolean isWritten;
 
     /** Whether it was used since its open. */
     private boolean isTouched;
@@ -305,6 +303,7 @@ final class Storage implements AutoCloseable {
 
     /** Gives the key a value, or takes it away for null, and notes which record that came from. */
     void put(byte[] key, byte[] value) {
+        isWritten = true;
         checkWhole();
         synchronized (position) {
             try {
@@ -319,6 +318,7 @@ final class Storage implements AutoCloseable {
 
     /** As {@link #put} for each, in one step. */
     void putAll(Collection<Map.Entry<byte[], byte[]>> rows) {
+        isWritten = true;
         checkWhole();
         synchronized (position) {
             noteWrite();
@@ -340,6 +340,7 @@ final class Storage implements AutoCloseable {
         check();
         synchronized (position) {
             isTouched = true;
+            isWritten = false;
             if (!uncommitted.isEmpty()) {
                 writeAll(rows, true);
                 return;
@@ -475,15 +476,28 @@ final class Storage implements AutoCloseable {
     /**
      * Makes what was written since the last commit part of the store, with offsets of changelogs in the same step.
      *
-     * <p>Kafka commits in two more cases. When it opened the store it brings offsets that an older Kafka has left in its
-     * file; they are no news where the store has its own. When a transaction was aborted it commits without offsets, and
-     * removes the store then; what waits must not become part of it.
+     * <p>Kafka commits in three more cases. While it restores a store, or follows another, a thread of its own commits,
+     * which an exception ends; so damage is told by the first write of the task and not here. When it opened the store
+     * it brings offsets that an older Kafka has left in its file; they are no news where the store has its own. When a
+     * transaction was aborted it commits without offsets, and removes the store then; what waits must not become part
+     * of it.
      *
      * @param offsets by partition; a null one is forgotten, and no partitions at all forget all of them; null changes
      *     none
      * @param isSynced whether it must survive a crash of the machine when this returns
      */
     void commit(Map<TopicPartition, Long> offsets, boolean isSynced) {
+        check();
+        try {
+            commitWhole(offsets, isSynced);
+        } catch (TaskMigratedException e) {
+            if (isWritten) {
+                throw e;
+            }
+        }
+    }
+
+    private void commitWhole(Map<TopicPartition, Long> offsets, boolean isSynced) {
         checkWhole();
         long begin = System.nanoTime();
         boolean mustSync = isSynced || config.isSynced;
@@ -658,10 +672,7 @@ final class Storage implements AutoCloseable {
         }
     }
 
-    /**
-     * As {@link #check}, and that no read has found damage. Not for restores: Kafka takes any exception there for the
-     * end of the application, and commits while it restores, too.
-     */
+    /** As {@link #check}, and that no read has found damage. Not for restores: see {@link #commit}. */
     private void checkWhole() {
         check();
         KviltException found = damage;
@@ -690,7 +701,9 @@ final class Storage implements AutoCloseable {
         try {
             note.write(e.getMessage());
         } catch (IOException also) {
-            e.addSuppressed(new UncheckedIOException(also));
+            // Without it the next open would find all in order, and go on with the store.
+            e.addSuppressed(also);
+            return new ProcessorStateException(told("note the damage of") + ": " + also.getMessage(), e);
         }
         // Behind the note, which the open that follows looks for.
         damage = e;
@@ -698,20 +711,14 @@ final class Storage implements AutoCloseable {
     }
 
     /**
-     * What makes Kafka close the task and open it again. For a standby that is {@code TaskCorruptedException}, which is
-     * for one task. For others it is what Kafka throws where another instance has taken its tasks: the thread closes all of
-     * its tasks, joins its group again, and goes on from the committed offsets.
+     * What Kafka throws itself where another instance has taken its tasks: the thread closes all of its tasks, joins its
+     * group again, and goes on from the committed offsets.
      *
-     * <p>An active task that is corrupted is made anew, and Kafka asks for a rebalance. If the assignment comes before the
-     * task was initialized, Kafka 4.4.0 closes it and makes another one, which does not know that its offsets are to be
-     * reset: the events that it had polled are never processed. A standby polls none.
+     * <p>Not {@code TaskCorruptedException}, for which Kafka makes one task anew and asks for a rebalance. If the assignment
+     * comes before that task was initialized, Kafka 4.4.0 closes it and makes another one, which does not know that its
+     * offsets are to be reset: the events that it had polled are never processed.
      */
-    private StreamsException restarting(KviltException e) {
-        if (context instanceof InternalProcessorContext<?, ?> internal && internal.taskType() == TaskType.STANDBY) {
-            TaskCorruptedException corrupted = new TaskCorruptedException(Set.of(context.taskId()));
-            corrupted.initCause(e);
-            return corrupted;
-        }
+    private TaskMigratedException restarting(KviltException e) {
         return new TaskMigratedException(told("read") + ", so its task is closed and restored: " + e.getMessage(), e);
     }
 

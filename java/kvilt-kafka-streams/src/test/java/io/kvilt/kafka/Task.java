@@ -11,7 +11,6 @@ import org.apache.kafka.streams.StreamsConfig;
 import org.apache.kafka.streams.processor.StateStore;
 import org.apache.kafka.streams.processor.StateStoreContext;
 import org.apache.kafka.streams.processor.TaskId;
-import org.apache.kafka.streams.processor.internals.Task.TaskType;
 import org.apache.kafka.test.InternalMockProcessorContext;
 
 /** A task of Kafka's with a directory, in which stores are opened one after another. */
@@ -21,7 +20,6 @@ final class Task {
     private final Map<String, String> changelogs = new HashMap<>();
     private InternalMockProcessorContext<?, ?> context;
     private boolean isGlobal;
-    private boolean isStandby;
 
     Task(Path directory, boolean isExactlyOnce) {
         this.directory = directory;
@@ -54,12 +52,6 @@ final class Task {
         return this;
     }
 
-    /** Makes it one that follows another instance's. */
-    Task standby() {
-        isStandby = true;
-        return this;
-    }
-
     /** Gives stores of this name a changelog, so Kafka can restore them. */
     Task withChangelog(String store) {
         changelogs.put(store, "test-" + store + "-changelog");
@@ -76,11 +68,6 @@ final class Task {
             @Override
             public TaskId taskId() {
                 return isGlobal ? Checkpoints.GLOBAL : super.taskId();
-            }
-
-            @Override
-            public TaskType taskType() {
-                return isStandby ? TaskType.STANDBY : TaskType.ACTIVE;
             }
         };
         changelogs.forEach(context::addChangelogForStore);
