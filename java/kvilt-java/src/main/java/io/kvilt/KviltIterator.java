@@ -21,8 +21,8 @@ import java.util.function.BiConsumer;
  *
  * <p>It is at a row, or at none: behind the last row, before the first one, and until it is placed. Rows come from the
  * native side in blocks, many a call: the first block has 16 KiB, each further one in the same direction twice as many,
- * up to 128 KiB. So a short scan costs little, and a long one asks seldom. One that is told how many rows it will read, by
- * {@link KviltReader#scan(KeyRange, int)}, asks for them at once, in blocks of up to 128 KiB.
+ * up to 128 KiB. So a short scan costs little, and a long one asks seldom. One that is told how many rows it will read,
+ * by {@link KviltReader#scan(KeyRange, int)}, asks for them at once, in blocks of up to 128 KiB.
  *
  * <p>One thread at a time may use it, and two that ask for rows at once get a {@link ConcurrentModificationException};
  * any thread may close it. Old versions that it may need are kept until it is closed. It does not need the snapshot or

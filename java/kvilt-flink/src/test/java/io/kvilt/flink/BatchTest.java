@@ -10,6 +10,7 @@ import java.nio.file.Path;
 import java.util.ArrayList;
 import java.util.Collections;
 import java.util.List;
+import java.util.LongSummaryStatistics;
 import java.util.concurrent.TimeUnit;
 import java.util.concurrent.atomic.AtomicInteger;
 import java.util.stream.LongStream;
@@ -44,9 +45,10 @@ class BatchTest {
         List<String> expected = new ArrayList<>();
         for (int user = 0; user < USERS; user++) {
             long first = user;
-            long count = LongStream.range(0, EVENTS).filter(event -> event % USERS == first).count();
-            long sum = LongStream.range(0, EVENTS).filter(event -> event % USERS == first).sum();
-            expected.add("user" + user + " has " + count + " rows, their sum is " + sum);
+            LongSummaryStatistics events = LongStream.range(0, EVENTS)
+                    .filter(event -> event % USERS == first)
+                    .summaryStatistics();
+            expected.add("user" + user + " has " + events.getCount() + " rows, their sum is " + events.getSum());
         }
         Collections.sort(expected);
         assertEquals(expected, results("STREAMING"));

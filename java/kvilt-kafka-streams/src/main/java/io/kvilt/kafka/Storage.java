@@ -303,8 +303,7 @@ final class Storage implements AutoCloseable {
 
     /** Gives the key a value, or takes it away for null, and notes which record that came from. */
     void put(byte[] key, byte[] value) {
-        isWritten = true;
-        checkWhole();
+        beginWrite();
         synchronized (position) {
             try {
                 noteWrite();
@@ -318,13 +317,17 @@ final class Storage implements AutoCloseable {
 
     /** As {@link #put} for each, in one step. */
     void putAll(Collection<Map.Entry<byte[], byte[]>> rows) {
-        isWritten = true;
-        checkWhole();
+        beginWrite();
         synchronized (position) {
             noteWrite();
             writeAll(rows, isWaiting());
             StoreQueryUtils.updatePosition(position, context);
         }
+    }
+
+    private void beginWrite() {
+        isWritten = true;
+        checkWhole();
     }
 
     private void noteWrite() {
